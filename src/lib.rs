@@ -1,0 +1,10 @@
+//! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte alone.
+//!
+//! The modules stand in reading order, from the rim to the core. `ARCHITECTURE.md` tells which may know which.
+
+pub mod edit;
+pub mod planner;
+pub mod server;
+pub mod telemetry;
+pub mod units;
+pub mod upstream;

@@ -1,0 +1,169 @@
+//! Sizes and times as people write them in `proxy.toml`: `"64MiB"`, `"30s"`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A number of bytes, written `"64MiB"`, `"512 KiB"` or `"100B"`. Decimal units (`kB`, `MB`, `GB`) count in thousands.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct ByteSize(pub u64);
+
+/// A length of time, written `"250ms"`, `"30s"`, `"5m"`, `"2h"` or `"7d"`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Period(pub Duration);
+
+/// Why a size or a time could not be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum UnitError {
+    /// Not a size.
+    #[error("not a size: write a whole number and a unit, one of B, KiB, MiB, GiB, kB, MB, GB, such as \"64MiB\"")]
+    Size,
+    /// Not a time.
+    #[error("not a time: write a whole number and a unit, one of ms, s, m, h, d, such as \"30s\"")]
+    Time,
+}
+
+const SIZES: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+const TIMES: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+// === impl ByteSize ===
+
+impl ByteSize {
+    /// `n` times 1024² bytes.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+
+    /// The size as a length in memory; the largest one on machines where it does not fit.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        scaled(text, &SIZES).map(Self).ok_or(UnitError::Size)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = unscaled(self.0, &SIZES[..3]).unwrap_or((self.0, "B"));
+        write!(f, "{number}{unit}")
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        parsed(from)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+// === impl Period ===
+
+impl Period {
+    /// `n` seconds.
+    pub const fn secs(n: u64) -> Self {
+        Self(Duration::from_secs(n))
+    }
+}
+
+impl FromStr for Period {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        scaled(text, &TIMES).map(|ms| Self(Duration::from_millis(ms))).ok_or(UnitError::Time)
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let (number, unit) = unscaled(ms, &TIMES[1..]).unwrap_or((ms, "ms"));
+        write!(f, "{number}{unit}")
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        parsed(from)
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+// === helpers ===
+
+/// `"64MiB"` as 64 × 2²⁰. The digits end where the unit begins, so a unit is matched whole, never as a suffix.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, unit) = text.split_at_checked(split)?;
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
+    digits.parse::<u64>().ok()?.checked_mul(*scale)
+}
+
+/// The largest unit that divides the value without rest.
+fn unscaled(value: u64, units: &[(&'static str, u64)]) -> Option<(u64, &'static str)> {
+    let (name, scale) = units.iter().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale))?;
+    Some((value / scale, name))
+}
+
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(from: D) -> Result<T, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map_err(|error| de::Error::custom(format_args!("{text:?} is {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        for text in ["64MiB", "1GiB", "3KiB", "1025B"] {
+            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
+        }
+        for text in ["250ms", "30s", "5m", "2h", "7d"] {
+            assert_eq!(text.parse::<Period>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_whole_number_with_a_known_unit() {
+        for text in ["", "64", "MiB", "1.5MiB", "-1B", "64mib", "64MiB/s", "99999999999GiB", "６４MiB"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(UnitError::Size), "{text:?}");
+        }
+        for text in ["", "30", "s", "30 parsecs", "1e3s", "30S"] {
+            assert_eq!(text.parse::<Period>(), Err(UnitError::Time), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn allows_a_space_before_the_unit() {
+        assert_eq!("64 MiB".parse(), Ok(ByteSize::mib(64)));
+        assert_eq!(" 30 s ".parse(), Ok(Period::secs(30)));
+    }
+}
