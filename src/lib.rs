@@ -2,6 +2,9 @@
 //!
 //! The modules stand in reading order, from the rim to the core. `ARCHITECTURE.md` tells which may know which.
 
+pub mod app;
+pub mod cli;
+pub mod config;
 pub mod edit;
 pub mod planner;
 pub mod server;
