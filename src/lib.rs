@@ -5,9 +5,15 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod conversation;
+pub mod dialect;
+pub mod draft;
 pub mod edit;
+pub mod engine;
+pub mod plan;
 pub mod planner;
 pub mod server;
+pub mod span;
 pub mod telemetry;
 pub mod units;
 pub mod upstream;
