@@ -48,11 +48,12 @@ struct SettingsArgs {
     /// The file of settings [default: proxy.toml, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen: host:port or `unix:/path`; may be given more than once [default: 127.0.0.1:8787]
+    /// Where to listen, as often as given.
     #[arg(long, global = true, value_name = "ADDR")]
+    #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
     listen: Vec<String>,
-    /// Where requests go [default: <https://api.openai.com/v1>]
-    #[arg(long, global = true, value_name = "URL")]
+    /// Where requests go.
+    #[arg(long, global = true, value_name = "URL", help = "Where requests go [default: https://api.openai.com/v1]")]
     upstream: Option<String>,
     /// The form of the log lines [default: text]
     #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]

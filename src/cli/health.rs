@@ -18,8 +18,8 @@ const PATH: &str = "/abridge/healthz";
 /// Whom to ask.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The proxy's address: `http://host:port` or `unix:/path` [default: the first of server.listen]
-    #[arg(long)]
+    /// The proxy's address.
+    #[arg(long, help = "The proxy's address: http://host:port or unix:/path [default: the first of server.listen]")]
     url: Option<String>,
 }
 
