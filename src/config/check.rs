@@ -69,10 +69,10 @@ impl Settings<'_> {
         }
         if server.max_body > server.max_buffered {
             let message = format!(
-                "a body of {} (server.max_body) would never fit; allowed: at least that, and it is {}",
+                "a body of {} (server.max_body) does not fit into {} (server.max_buffered); allowed: max_buffered at least as large",
                 server.max_body, server.max_buffered
             );
-            return Err(self.wrong_in(&[&["server", "max_buffered"], &["server", "max_body"]], message));
+            return Err(self.wrong_in(&[&["server", "max_body"], &["server", "max_buffered"]], message));
         }
         Ok(())
     }

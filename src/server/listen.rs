@@ -46,23 +46,19 @@ impl<'de> Deserialize<'de> for Addresses {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Addresses, E> {
-                address(text).map(|address| Addresses(vec![address]))
+                Ok(Addresses(vec![text.parse().map_err(|error| not_one(text, error))?]))
             }
 
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
                 let mut addresses = Vec::new();
-                while let Some(text) = list.next_element::<String>()? {
-                    addresses.push(address(&text)?);
+                while let Some(address) = list.next_element()? {
+                    addresses.push(address);
                 }
                 if addresses.is_empty() {
                     return Err(de::Error::invalid_length(0, &"at least one address"));
                 }
                 Ok(Addresses(addresses))
             }
-        }
-
-        fn address<E: de::Error>(text: &str) -> Result<Address, E> {
-            text.parse().map_err(|error: AddressError| E::custom(format_args!("{text:?} is {error}")))
         }
 
         from.deserialize_any(OneOrMore)
@@ -95,8 +91,19 @@ impl fmt::Display for Address {
     }
 }
 
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|error| not_one(&text, error))
+    }
+}
+
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
+}
+
+fn not_one<E: de::Error>(text: &str, error: AddressError) -> E {
+    E::custom(format_args!("{text:?} is {error}"))
 }
