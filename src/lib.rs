@@ -2,9 +2,12 @@
 //!
 //! The modules stand in reading order, from the rim to the core. `ARCHITECTURE.md` tells which may know which.
 
+pub mod body;
 pub mod edit;
 pub mod planner;
+pub mod relay;
 pub mod server;
+pub mod tasks;
 pub mod telemetry;
 pub mod units;
 pub mod upstream;
