@@ -4,6 +4,7 @@
 
 pub mod edit;
 pub mod planner;
+pub mod recording;
 pub mod server;
 pub mod telemetry;
 pub mod units;
