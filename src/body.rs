@@ -97,7 +97,7 @@ impl Budget {
 
     /// Makes the lease so much longer, or fails at once: waiting for memory while holding some is how proxies lock up.
     #[must_use]
-    fn extend(&self, lease: &mut Lease, bytes: usize) -> bool {
+    pub fn extend(&self, lease: &mut Lease, bytes: usize) -> bool {
         let Ok(grains) = u32::try_from(bytes.div_ceil(GRAIN)) else { return false };
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(grains) else { return false };
         match &mut lease.0 {

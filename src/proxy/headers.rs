@@ -1,10 +1,9 @@
 //! Header fields between the two sides: what belongs to one hop stays there, all else goes on as it came.
 
+use http::HeaderMap;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{Extensions, HeaderMap};
 
 /// What a client may ask of abridge for one request.
 pub const WISH: HeaderName = HeaderName::from_static("x-abridge");
@@ -70,20 +69,14 @@ pub fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-/// Says how long a body in memory is; one that was edited is no longer coded.
-pub fn set_body(headers: &mut HeaderMap, length: usize, edited: bool) {
+/// Says how long a body in memory is.
+pub fn set_length(headers: &mut HeaderMap, length: usize) {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    if edited {
-        headers.remove(CONTENT_ENCODING);
-    }
 }
 
-/// What hyper keeps beside a message to write it as it came: the case of header names, the reason phrase.
-pub fn keep_spelling(from: Extensions) -> Extensions {
-    let mut extensions = from;
-    // It belongs to the connection it came from.
-    extensions.remove::<hyper::upgrade::OnUpgrade>();
-    extensions
+/// How a body is coded, for the record.
+pub fn content_encoding(headers: &HeaderMap) -> Option<String> {
+    headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// RFC 9110, section 7.6.1: the fields that `connection` names, and those that belong to one connection by themselves.

@@ -1,12 +1,15 @@
 //! The answers that are ours: every way to fail has its status, its code and a sentence that says what to do.
 
+use std::error::Error;
+use std::fmt;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use crate::body::{ReadError, encoding::DecodeError};
+use crate::body::ReadError;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPath;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
@@ -128,6 +131,19 @@ impl ProxyError {
         }
     }
 
+    /// The error and all its causes, for the log.
+    pub fn chain(&self) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            write!(f, "{self}")?;
+            let mut next = self.source();
+            while let Some(cause) = next {
+                write!(f, ": {cause}")?;
+                next = cause.source();
+            }
+            Ok(())
+        })
+    }
+
     /// The whole answer.
     pub fn to_response(&self) -> Response<Full<Bytes>> {
         let status = self.status();
@@ -158,27 +174,6 @@ fn advice(kind: UpstreamErrorKind) -> &'static str {
         UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is how long it may take",
         UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is how long it may take",
         UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out",
-    }
-}
-
-impl From<ReadError> for ProxyError {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::TooLong { limit, announced, .. } => Self::BodyTooLarge { limit, announced },
-            ReadError::NoBudget { .. } => Self::TooManyBytes,
-            ReadError::Paused(_) => Self::BodyTimeout(error),
-            ReadError::Broken(_) => Self::BodyBroken(error),
-        }
-    }
-}
-
-impl ProxyError {
-    /// A body that would decode to more than the limit; any other fault of its coding is the upstream's to judge.
-    pub fn from_bomb(error: &DecodeError) -> Option<Self> {
-        match error {
-            DecodeError::TooLong { limit } => Some(Self::BodyTooLarge { limit: *limit, announced: None }),
-            DecodeError::Broken(_) => None,
-        }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Usage {
 }
 
 /// Watches one answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tap {
     form: Form,
     // The line that has begun but not ended.
@@ -44,10 +44,11 @@ pub struct Tap {
 }
 
 /// How an answer is written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Form {
     Events,
     Json,
+    #[default]
     Off,
 }
 
@@ -76,8 +77,8 @@ impl Tap {
     }
 
     /// What was seen so far.
-    pub fn into_seen(self) -> Seen {
-        self.seen
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     fn events(&mut self, mut chunk: &[u8]) {
@@ -197,7 +198,7 @@ mod tests {
             tap.on_data(&Bytes::copy_from_slice(chunk));
         }
         tap.on_end(End::Complete);
-        tap.into_seen()
+        tap.seen().clone()
     }
 
     const STREAM: &[u8] = b": hello\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\":{\"},\"finish_reason\":null}],\"usage\":null}\r\n\r\n\
