@@ -38,9 +38,7 @@ mod tests {
 
     #[test]
     fn tells_life_from_readiness() {
-        let status = |path: &str, draining| {
-            answer(&Request::get(path).body(()).unwrap(), draining).status().as_u16()
-        };
+        let status = |path: &str, draining| answer(&Request::get(path).body(()).unwrap(), draining).status().as_u16();
         assert_eq!(status("/abridge/healthz", true), 200);
         assert_eq!(status("/abridge/readyz", false), 200);
         assert_eq!(status("/abridge/readyz", true), 503);

@@ -238,7 +238,8 @@ impl Proxy {
             Coding::Plain => return Ok(coded),
             Coding::Known(encoding) => encoding,
             Coding::Unknown => {
-                self.fail_open.count(Reason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
+                self.fail_open
+                    .count(Reason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
                 return Ok(coded);
             }
         };

@@ -21,6 +21,11 @@ impl Tasks {
         self.0.spawn(task);
     }
 
+    /// How many are running.
+    pub fn running(&self) -> usize {
+        self.0.len()
+    }
+
     /// Waits until every task has ended. New ones may still be started; they are waited for too.
     pub async fn drained(&self) {
         self.0.close();

@@ -23,11 +23,11 @@ use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, blocking};
 
 /// The id of an edited request, so that a client's log and ours can be laid side by side.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
 /// What was edited: `patch=1`.
-pub const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
+pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
 /// The edits were reported and not made.
-pub const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
+pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
 /// One request and its answer.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ struct Answered {
 
 /// Names one request of this process. Not to be guessed from another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RequestId(u64);
+pub(super) struct RequestId(u64);
 
 /// Makes request ids.
 #[derive(Debug, Default)]
-pub struct RequestIds {
+pub(super) struct RequestIds {
     key: RandomState,
     next: AtomicU64,
 }
@@ -263,7 +263,7 @@ impl Edit {
 
 impl RequestIds {
     /// An id that this process has not given out before.
-    pub fn next(&self) -> RequestId {
+    pub(super) fn next(&self) -> RequestId {
         RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
     }
 }

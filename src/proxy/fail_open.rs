@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a request went on as it came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// The body is not a conversation that the dialect can read.
     NotUnderstood,
     /// The body is coded in a way that we do not know.
@@ -18,7 +18,7 @@ pub enum Reason {
 
 /// How often each reason held.
 #[derive(Debug, Default)]
-pub struct FailOpen {
+pub(super) struct FailOpen {
     not_understood: AtomicU64,
     unknown_encoding: AtomicU64,
     broken_encoding: AtomicU64,
@@ -27,7 +27,7 @@ pub struct FailOpen {
 
 impl FailOpen {
     /// Counts a request. The first of a reason is a warning, so that it is seen; the others are not, so that it can be read.
-    pub fn count(&self, reason: Reason, detail: &dyn Display) {
+    pub(super) fn count(&self, reason: Reason, detail: &dyn Display) {
         let before = self.counter(reason).fetch_add(1, Ordering::Relaxed);
         if before == 0 {
             tracing::warn!(?reason, %detail, "a request goes on unedited; more of this kind are logged at debug");

@@ -2,18 +2,19 @@
 
 use http::HeaderMap;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 
 /// What a client may ask of abridge for one request.
-pub const WISH: HeaderName = HeaderName::from_static("x-abridge");
+pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// What the client wishes for this request, by the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Wish {
+pub(super) enum Wish {
     /// Nothing said: the policy holds.
     Policy,
     /// `off`: no edits.
@@ -26,7 +27,7 @@ pub enum Wish {
 
 impl Wish {
     /// Reads the header.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
         let Some(value) = headers.get(WISH) else { return Self::Policy };
         let value = value.as_bytes().trim_ascii();
         if value.eq_ignore_ascii_case(b"off") {
@@ -40,7 +41,7 @@ impl Wish {
 }
 
 /// Makes a client's header fields fit for the upstream.
-pub fn to_upstream(headers: &mut HeaderMap) {
+pub(super) fn to_upstream(headers: &mut HeaderMap) {
     let trailers = headers.get_all(TE).iter().any(wants_trailers);
     strip_hop(headers);
     if trailers {
@@ -53,29 +54,29 @@ pub fn to_upstream(headers: &mut HeaderMap) {
 }
 
 /// Makes the upstream's header fields fit for the client.
-pub fn to_client(headers: &mut HeaderMap) {
+pub(super) fn to_client(headers: &mut HeaderMap) {
     strip_hop(headers);
 }
 
 /// The protocol that the headers ask to change to, as in `connection: upgrade` with `upgrade: websocket`.
-pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
     headers.get(UPGRADE).filter(|_| asked).cloned()
 }
 
 /// Says that the connection changes to another protocol.
-pub fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+pub(super) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
 /// Says how long a body in memory is.
-pub fn set_length(headers: &mut HeaderMap, length: usize) {
+pub(super) fn set_length(headers: &mut HeaderMap, length: usize) {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
 }
 
 /// How a body is coded, for the record.
-pub fn content_encoding(headers: &HeaderMap) -> Option<String> {
+pub(super) fn content_encoding(headers: &HeaderMap) -> Option<String> {
     headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
@@ -145,7 +146,9 @@ mod tests {
 
     #[test]
     fn reads_the_wish() {
-        for (value, wish) in [("off", Wish::Off), (" OFF ", Wish::Off), ("dry-run", Wish::DryRun), ("on", Wish::Unknown)] {
+        for (value, wish) in
+            [("off", Wish::Off), (" OFF ", Wish::Off), ("dry-run", Wish::DryRun), ("on", Wish::Unknown)]
+        {
             assert_eq!(Wish::of(&headers(&[("x-abridge", value)])), wish, "{value:?}");
         }
         assert_eq!(Wish::of(&HeaderMap::new()), Wish::Policy);

@@ -15,14 +15,14 @@ use crate::upstream::target::NoPath;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Tells a client that an error is ours and not the upstream's: its value is the error's code.
-pub const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
+pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
 /// How long a client should wait after an answer that says we are full, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
 /// Why a request got an answer of ours. Nothing else ever does.
 #[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
+pub(super) enum ProxyError {
     /// The body is longer than the limit.
     #[error("the request body is too long")]
     BodyTooLarge {
@@ -72,7 +72,7 @@ struct ErrorFields<'a> {
 
 impl ProxyError {
     /// The HTTP status.
-    pub fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
@@ -90,7 +90,7 @@ impl ProxyError {
     }
 
     /// The code, for programs: in the body, in `x-abridge-error`, in the log.
-    pub fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> &'static str {
         match self {
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::BodyTimeout(_) => "body_timeout",
@@ -132,7 +132,7 @@ impl ProxyError {
     }
 
     /// The error and all its causes, for the log.
-    pub fn chain(&self) -> impl fmt::Display {
+    pub(super) fn chain(&self) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             write!(f, "{self}")?;
             let mut next = self.source();
@@ -145,7 +145,7 @@ impl ProxyError {
     }
 
     /// The whole answer.
-    pub fn to_response(&self) -> Response<Full<Bytes>> {
+    pub(super) fn to_response(&self) -> Response<Full<Bytes>> {
         let status = self.status();
         let fields = ErrorFields {
             message: self.external(),

@@ -10,25 +10,25 @@ use super::headers;
 
 /// A client's wish to change the protocol.
 #[derive(Debug)]
-pub struct Tunnel {
+pub(super) struct Tunnel {
     protocol: HeaderValue,
     client: OnUpgrade,
 }
 
 impl Tunnel {
     /// The wish, if the request has one.
-    pub fn asked_for(request: &mut Request<Incoming>) -> Option<Self> {
+    pub(super) fn asked_for(request: &mut Request<Incoming>) -> Option<Self> {
         let protocol = headers::upgrade(request.headers())?;
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }
 
     /// Hands the wish on to the upstream.
-    pub fn ask(&self, headers: &mut HeaderMap) {
+    pub(super) fn ask(&self, headers: &mut HeaderMap) {
         headers::set_upgrade(headers, self.protocol.clone());
     }
 
     /// Joins the two connections, once both have changed. Ends when either side does.
-    pub async fn join(self, upstream: OnUpgrade) {
+    pub(super) async fn join(self, upstream: OnUpgrade) {
         let (client, upstream) = match tokio::try_join!(self.client, upstream) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "the protocol was not changed"),

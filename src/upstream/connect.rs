@@ -119,7 +119,7 @@ impl Connector {
         let mut dial = HttpConnector::new();
         dial.enforce_http(false);
         dial.set_nodelay(true);
-        dial.set_keepalive(Some(Duration::from_secs(60)));
+        dial.set_keepalive(Some(Duration::from_mins(1)));
         let intercept = proxies.for_uri(base);
         let dial = match &intercept {
             None => Dial::Direct(dial),

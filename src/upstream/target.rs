@@ -110,7 +110,11 @@ impl fmt::Display for BaseUrl {
 impl<'de> Deserialize<'de> for BaseUrl {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|error: BaseUrlError| de::Error::custom(format_args!("{text:?} is {error}")))
+        text.parse().map_err(|error: BaseUrlError| {
+            // A user stands before a password, which is not shown.
+            let shown = if text.contains('@') { "the URL".to_owned() } else { format!("{text:?}") };
+            de::Error::custom(format_args!("{shown} is {error}"))
+        })
     }
 }
 
