@@ -2,10 +2,16 @@
 //!
 //! The modules stand in reading order, from the rim to the core. `ARCHITECTURE.md` tells which may know which.
 
+pub mod conversation;
+pub mod dialect;
+pub mod draft;
 pub mod edit;
+pub mod engine;
+pub mod plan;
 pub mod planner;
 pub mod recording;
 pub mod server;
+pub mod span;
 pub mod telemetry;
 pub mod units;
 pub mod upstream;
