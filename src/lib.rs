@@ -10,6 +10,7 @@ pub mod engine;
 pub mod plan;
 pub mod planner;
 pub mod recording;
+pub mod replay;
 pub mod server;
 pub mod span;
 pub mod telemetry;

@@ -155,7 +155,11 @@ impl Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { same, different, unreadable } = self;
-        write!(f, "{} replayed: {same} same, {different} different, {unreadable} unreadable", same + different + unreadable)
+        write!(
+            f,
+            "{} replayed: {same} same, {different} different, {unreadable} unreadable",
+            same + different + unreadable
+        )
     }
 }
 
