@@ -131,7 +131,7 @@ impl Write for Escaped<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[derive(Clone, Default)]
     #[expect(clippy::disallowed_types, reason = "no await in these tests")]
-    struct Sink(Arc<Mutex<Vec<u8>>>);
+    struct Sink(Arc<std::sync::Mutex<Vec<u8>>>);
 
     impl io::Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

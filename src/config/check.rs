@@ -9,7 +9,7 @@ use crate::server::listen::Address;
 use crate::units::{ByteSize, Period};
 
 /// No setting of time is longer; clocks need not be asked about more.
-const LONGEST: Period = Period(Duration::from_secs(365 * 24 * 60 * 60));
+const LONGEST: Period = Period(Duration::from_hours(365 * 24));
 
 /// Headers that belong to one connection or to the body that is sent, and are made by whoever sends it.
 const HEADERS_OF_THE_SENDER: [&str; 13] = [
@@ -121,7 +121,7 @@ impl Settings<'_> {
 
     fn upstream(&self) -> Result<(), Problem> {
         let upstream = &self.config.upstream;
-        let target: http::Uri = upstream.url.to_string().parse().unwrap_or_default();
+        let target = upstream.url.uri();
         let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
         let host = match target.host().unwrap_or_default() {
             "localhost" => "127.0.0.1",

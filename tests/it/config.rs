@@ -275,3 +275,43 @@ fn health_asks_unix_sockets_and_urls() {
         assert_eq!((ran.code, ran.err.as_str()), (1, why));
     }
 }
+
+#[test]
+fn replay_compares_and_says_whether_all_is_the_same() {
+    let place = Place::with("proxy.toml", "");
+    let folder = place.path().join("exchanges/1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("request.json"), DANGLING).unwrap();
+    fs::write(folder.join("rewritten.json"), place.run(&["rewrite", "exchanges/1/request.json"]).out).unwrap();
+    fs::write(folder.join("meta.json"), r#"{"path":"/v1/chat/completions","status":200}"#).unwrap();
+
+    let ran = place.run(&["replay", "exchanges"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.contains("1 same, 0 different"), "{}", ran.out);
+    let ran = Ran::of(place.abridge(&["replay", "exchanges", "--json"]).env("ABRIDGE__LANGUAGE", "zh"));
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.contains("\"different\": 1"), "{}", ran.out);
+
+    fs::write(folder.join("policy.toml"), "").unwrap();
+    fs::write(place.path().join("zh.toml"), "language = \"zh\"").unwrap();
+    let variable = ("ABRIDGE__LANGUAGE", "zh");
+    assert_eq!(Ran::of(place.abridge(&["replay", "exchanges"]).env(variable.0, variable.1)).code, 0);
+    assert_eq!(place.run(&["replay", "exchanges", "--config", "zh.toml"]).code, 1);
+    assert_eq!(place.run(&["replay"]).code, 64);
+}
+
+#[test]
+fn what_cannot_be_had_exits_69_and_what_settings_name_in_vain_78() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = Place::new().run(&["--listen", &address]);
+    assert_eq!(ran.code, 69, "{}", ran.err);
+    assert!(ran.err.starts_with(&format!("abridge: cannot listen on {address}; ")), "{}", ran.err);
+
+    for text in ["[tls]\ncert = \"absent\"\nkey = \"absent\"\n", "[upstream]\nca_file = \"absent\"\n"] {
+        let ran = Place::with("proxy.toml", format!("{text}[server]\nlisten = \"127.0.0.1:0\"\n")).run(&["serve"]);
+        assert_eq!((ran.code, ran.err.lines().count()), (78, 1), "{}", ran.err);
+    }
+    let ran = Ran::of(Place::new().abridge(&["check-config"]).env("HTTPS_PROXY", "ftp://proxy"));
+    assert_eq!(ran.code, 78, "{}", ran.err);
+}
