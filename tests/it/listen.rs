@@ -43,8 +43,8 @@ async fn a_unix_socket_that_nobody_listens_on_any_more_is_replaced_and_removed_a
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_said_in_one_line() {
-    let upstream = Upstream::start().await;
-    let taken = upstream.address().to_string();
+    let (upstream, other) = (Upstream::start().await, Upstream::start().await);
+    let taken = other.address().to_string();
     let failed = Setup::before(&upstream).listen(&[&taken]).fail().await;
     assert_eq!(failed.status.code(), Some(69), "{failed:?}");
     assert!(failed.stderr.contains(&taken), "{failed:?}");
