@@ -87,7 +87,7 @@ impl Ran {
 fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let body = Bytes::from(fs::read(file)?);
     let edited = edit(&policy()?, &body)?;
-    let sound = validator::validate(&body).is_ok();
+    let sound = validator::check(&body).is_ok();
     let same = is_same(&edited, &body);
     match (&edited.report, sound) {
         (None, _) if same => count(&ran.not_understood),
@@ -95,7 +95,7 @@ fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
         (None, _) | (Some(_), true) => return Err("the body should have stayed as it came".into()),
         (Some(report), false) => {
             let out = edited.body.concat();
-            validator::validate(&out).map_err(|error| format!("not sound behind the patch: {error}"))?;
+            validator::check(&out).map_err(|error| format!("not sound behind the patch: {error}"))?;
             accounted(&elements(&body)?, &elements(&out)?, report)?;
             count(&ran.patched);
         }
@@ -140,7 +140,7 @@ fn trajectory(file: &Path, ran: &Ran) -> Result<(), Failed> {
         let inner = inner.ok_or("something around the messages has changed")?;
         step(&before, inner, ran).map_err(|error| format!("the first {n} messages: {error}"))?;
         if n == messages.len() {
-            validator::validate(&out)?;
+            validator::check(&out)?;
             accounted(&messages, &elements(&out)?, report)?;
         }
         count(&ran.cuts);
@@ -179,7 +179,7 @@ fn step(before: &[u8], now: &[u8], ran: &Ran) -> Result<(), String> {
         now
     });
     let new = new.strip_prefix(b",").unwrap_or(new);
-    validator::validate(&[br#"{"messages":["#, new, b"]}"].concat()).map_err(|error| error.to_string())
+    validator::check(&[br#"{"messages":["#, new, b"]}"].concat()).map_err(|error| error.to_string())
 }
 
 // === what both ask ===
