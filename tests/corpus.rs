@@ -241,7 +241,8 @@ fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries: io::Result<Vec<_>> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect();
-    let mut files: Vec<_> = entries?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
+    let mut files: Vec<_> =
+        entries?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
     files.sort();
     Ok(files)
 }
