@@ -1,6 +1,15 @@
 //! The real binary between a client and an upstream that the tests play byte by byte.
-#![expect(clippy::disallowed_methods, reason = "tests spawn the other sides of a connection, and read bodies that they made")]
-#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a panic is a test's answer")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests spawn the other sides of a connection, and read bodies that they made"
+)]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is a test's answer"
+)]
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
 mod cancellation; // the client goes away: the upstream learns it at once
