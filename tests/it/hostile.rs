@@ -34,8 +34,10 @@ async fn texts_arrive_as_they_were(bodies: &[&str]) {
 
 #[tokio::test]
 async fn what_is_not_json() {
-    texts_arrive_as_they_were(&["", " ", "null", "true", "0", "\"\"", "[]", "{", "}", "hello", "a=1&b=2", "NaN", "{}{}", "{'a':1}"])
-        .await;
+    texts_arrive_as_they_were(&[
+        "", " ", "null", "true", "0", "\"\"", "[]", "{", "}", "hello", "a=1&b=2", "NaN", "{}{}", "{'a':1}",
+    ])
+    .await;
 }
 
 #[tokio::test]

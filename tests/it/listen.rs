@@ -62,7 +62,11 @@ async fn a_client_may_speak_http2_in_the_clear() {
         assert_eq!(call.head.start, "POST /v1/chat/completions HTTP/1.1");
         assert_eq!(call.head.get("host"), Some(&*scene.upstream.address().to_string()));
         let got = call.bytes().await;
-        if edits.is_some() { assert_patched(&got) } else { assert_eq!(got, body) }
+        if edits.is_some() {
+            assert_patched(&got)
+        } else {
+            assert_eq!(got, body)
+        }
         call.answer("200 OK", &["connection: close"], "{ }").await;
         let answer = within("an answer", answer).await.unwrap().unwrap();
         assert_eq!(answer.headers().get("x-abridge-edits").map(|value| value.to_str().unwrap()), edits);

@@ -28,7 +28,13 @@ async fn a_new_policy_comes_into_force_without_a_restart() {
 
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_says_where_it_is_wrong() {
-    let bad = ["policy.edits = 3", "polcy.edits = []", "policy.edits = [\"patch_tool_cals\"]", "[[[", "upstream.idle_timeout = \"3 parsecs\""];
+    let bad = [
+        "policy.edits = 3",
+        "polcy.edits = []",
+        "policy.edits = [\"patch_tool_cals\"]",
+        "[[[",
+        "upstream.idle_timeout = \"3 parsecs\"",
+    ];
     let mut scene = Scene::new().await;
     let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
     for lines in bad {

@@ -36,16 +36,22 @@ async fn neither_keys_nor_content_are_in_the_log_at_its_most_talkative() {
             client.send(post(target, &fields, body)).await;
             let mut call = upstream.request().await;
             call.bytes().await;
-            call.answer("400 Bad Request", &["x-a: canary-answer", "connection: close"], "{\"error\":\"canary-answer\"}")
-                .await;
+            call.answer(
+                "400 Bad Request",
+                &["x-a: canary-answer", "connection: close"],
+                "{\"error\":\"canary-answer\"}",
+            )
+            .await;
             client.reply().await;
         }
         client.send(post(target, &fields, &edited)).await;
         let mut call = upstream.request().await;
         call.bytes().await;
         call.begin_stream().await;
-        call.send_chunk("data: {\"choices\":[{\"delta\":{\"content\":\"canary-stream\"}}],\"usage\":{\"canary-stream\":1}}\n\n")
-            .await;
+        call.send_chunk(
+            "data: {\"choices\":[{\"delta\":{\"content\":\"canary-stream\"}}],\"usage\":{\"canary-stream\":1}}\n\n",
+        )
+        .await;
         client.head().await;
         client.chunk().await;
         drop(call);

@@ -55,12 +55,7 @@ impl Setup {
 
     /// In front of this URL, on a free port, everything else at its default.
     pub(crate) fn to(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            listen: vec!["127.0.0.1:0".to_owned()],
-            lines: String::new(),
-            environment: Vec::new(),
-        }
+        Self { url: url.into(), listen: vec!["127.0.0.1:0".to_owned()], lines: String::new(), environment: Vec::new() }
     }
 
     /// Adds one line to the configuration, its key with the table in front: `server.max_body = "1KiB"`.
