@@ -28,3 +28,4 @@ mod support; // what the tests stand on
 mod targets; // the client's path and the upstream's
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod wire; // the upstream of the tests, against a client that nobody here wrote

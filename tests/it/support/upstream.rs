@@ -82,7 +82,12 @@ impl Upstream {
 
     /// The next connection.
     pub(crate) async fn connection(&mut self) -> Wire {
-        within("a connection to the upstream", self.connections.recv()).await.unwrap()
+        within("a connection to the upstream", self.accept()).await.unwrap()
+    }
+
+    /// The next connection, however long it takes.
+    pub(crate) async fn accept(&mut self) -> Option<Wire> {
+        self.connections.recv().await
     }
 
     /// The next connection, and the head of the first request on it.
