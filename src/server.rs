@@ -239,6 +239,6 @@ impl Connection {
 async fn unused(asked: &AtomicBool, within: Duration) {
     sleep(within).await;
     if asked.load(Ordering::Relaxed) {
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The OpenAI clients of PyPI and npm, as people use them, through the real binary to an upstream that is as strict as theirs.
+//! The OpenAI clients of `PyPI` and npm, as people use them, through the real binary to an upstream that is as strict as theirs.
 //!
 //! Runs when `ABRIDGE_CLIENTS` names a folder that `tests/clients/install.sh` has filled. The checks are in
 //! `tests/clients/client.py` and `tests/clients/client.mjs`; what the upstream answers to which model is here.
@@ -99,7 +99,7 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
         let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
         match path {
             _ if head.get("authorization") != Some("Bearer sk-client") => {
-                refuse(&mut wire, "401 Unauthorized", "").await
+                refuse(&mut wire, "401 Unauthorized", "").await;
             }
             "/v1/chat/completions" => match validator::check(&body) {
                 Ok(()) => match serde_json::from_slice(&body) {
@@ -185,7 +185,7 @@ async fn json(wire: &mut Wire, body: &str) {
 
 /// An error with a body whose spelling is not what a serialiser would write.
 async fn refuse(wire: &mut Wire, status: &str, field: &str) {
-    let code = &status[..3];
+    let code = status.split(' ').next().unwrap();
     let body =
         format!("{{ \"error\": {{\"message\":\"no: {code}\", \"type\":\"t\",\"param\":null,\"code\":\"c{code}\"}}}}\n");
     let length = format!("content-length: {}", body.len());
@@ -249,7 +249,13 @@ fn call(id: &str, arguments: &str) -> String {
 /// Two calls side by side, the arguments of the first in pieces.
 fn tool_events() -> Vec<String> {
     let begin = |index: usize, call: String| {
-        event(&format!("{{\"role\":\"assistant\",\"tool_calls\":[{{\"index\":{index},{}]}}", &call[1..]), "null")
+        event(
+            &format!(
+                "{{\"role\":\"assistant\",\"tool_calls\":[{{\"index\":{index},{}]}}",
+                call.trim_start_matches('{')
+            ),
+            "null",
+        )
     };
     let piece = |text: &str| {
         event(&format!("{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{text}\"}}}}]}}"), "null")

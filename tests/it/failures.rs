@@ -149,7 +149,7 @@ async fn a_chunk_that_breaks_off_in_its_middle_breaks_off_at_the_client() {
     call.begin_stream().await;
     call.send("64\r\ndata: ").await;
     scene.client.head().await;
-    drop(call);
+    call.close().await;
     let (rest, _) = scene.client.rest().await;
     assert!(!rest.ends_with(b"0\r\n\r\n"), "no last chunk is faked: {rest:?}");
 }
@@ -265,7 +265,7 @@ async fn refusals_of_the_upstream_come_back_once_and_as_they_were() {
         call.answer(status, &[field, "connection: close"], "{\"error\": {\"message\":\"no\" } }\n").await;
         let reply = scene.client.reply().await;
         let (name, value) = field.split_once(": ").unwrap();
-        assert_eq!(reply.head.status().to_string(), status[..3]);
+        assert!(status.starts_with(&reply.head.status().to_string()), "{status}: {reply:?}");
         assert_eq!(reply.head.get(name), Some(value));
         assert_eq!(reply.head.get("x-abridge-error"), None);
         assert_eq!(reply.body, "{\"error\": {\"message\":\"no\" } }\n");

@@ -131,7 +131,8 @@ async fn a_body_cut_anywhere() {
 #[tokio::test]
 async fn very_many_of_everything() {
     let messages = vec!["{\"role\":\"user\",\"content\":\"x\"}"; 100_000].join(",");
-    let keys: String = (0..100_000).map(|n| format!("\"k{n}\":{n},")).collect();
+    let keys: Vec<_> = (0..100_000).map(|n| format!("\"k{n}\":{n},")).collect();
+    let keys = keys.concat();
     let key = "k".repeat(1_000_000);
     let bodies = [
         format!("{{\"messages\":[{messages}]}}"),

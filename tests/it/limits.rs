@@ -2,7 +2,7 @@
 
 use crate::failures::refused;
 use crate::support::bodies::PLAIN;
-use crate::support::{End, Scene, chat, post, request};
+use crate::support::{End, Scene, chat, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -185,6 +185,12 @@ async fn a_head_that_takes_too_long_ends_the_connection() {
     client.reply().await;
     client.send("GET /abr").await;
     client.rest().await;
+
+    // As does one that keeps a connection after its request and never sends another.
+    let mut client = scene.abridge.connect().await;
+    client.send(request("GET", "/abridge/healthz", &[])).await;
+    client.reply().await;
+    assert!(within("the connection to end", client.next_head()).await.is_none());
 }
 
 #[tokio::test]

@@ -63,9 +63,9 @@ async fn a_client_may_speak_http2_in_the_clear() {
         assert_eq!(call.head.get("host"), Some(&*scene.upstream.address().to_string()));
         let got = call.bytes().await;
         if edits.is_some() {
-            assert_patched(&got)
+            assert_patched(&got);
         } else {
-            assert_eq!(got, body)
+            assert_eq!(got, body);
         }
         call.answer("200 OK", &["connection: close"], "{ }").await;
         let answer = within("an answer", answer).await.unwrap().unwrap();

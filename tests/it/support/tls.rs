@@ -36,7 +36,7 @@ impl Certificate {
 
     /// The lines of the configuration that make abridge listen with it.
     pub(crate) fn lines(&self) -> String {
-        format!("tls.cert = {:?}\ntls.key = {:?}", self.cert, self.key)
+        format!("tls.cert = \"{}\"\ntls.key = \"{}\"", self.cert.display(), self.key.display())
     }
 
     /// Puts the files of another certificate in place of these.

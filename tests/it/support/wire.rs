@@ -291,7 +291,7 @@ impl Head {
         let mut lines = raw.split(|byte| *byte == b'\n').filter(|line| line.len() > 1);
         let start = String::from_utf8_lossy(lines.next().unwrap()).trim_end().to_owned();
         let fields = lines.map(field).collect();
-        Self { start, fields, raw }
+        Self { raw, start, fields }
     }
 
     /// The value of a field that stands at most once.
