@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::conversation::{CallId, Conversation};
 
 mod chat_completions;
+mod json;
 
 /// One wire format.
 pub trait Dialect: Debug + Send + Sync {

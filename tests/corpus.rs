@@ -1,10 +1,22 @@
-//! Recorded traffic of other people's programs, through the core. Runs where `ABRIDGE_CORPUS` names a folder with
-//! `chat/*.json` (request bodies) and `trajectories/*.json` (`{model, messages, tools?}`, long sessions of agents).
+//! Recorded traffic of other people's programs, through the core and through the real binary. Runs where `ABRIDGE_CORPUS`
+//! names a folder with `chat/NAME.json` (request bodies), `sse/NAME.sse` and `resp/NAME.json` (the answers to them),
+//! `index.jsonl` (their statuses) and `trajectories/*.json` (`{model, messages, tools?}`, long sessions of agents).
 //!
 //! - A request whose tool calls are sound goes on as the very same bytes; another one comes out sound.
 //! - A trajectory is sent as an agent's loop sent it: once before each answer of the model, each time from its beginning. Each
 //!   time it comes out sound, with every message that stays byte for byte, and begins with what went out the time before.
+//! - Through the binary, the upstream gets the same as from the core, and every answer comes back whole, in whatever pieces it
+//!   was sent.
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is a test's answer"
+)]
+#![expect(clippy::disallowed_methods, clippy::print_stderr, reason = "the kit plays the other sides of a connection")]
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,8 +33,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-#[path = "it/support/validator.rs"]
-mod validator;
+use crossing::{Crossing, Framing};
+use it::support::{Scene, validator};
+
+mod crossing;
+#[expect(dead_code, unused_imports, reason = "it serves the integration tests, too")]
+mod it {
+    pub(crate) mod support;
+}
 
 /// What ran, to be told at the end.
 #[derive(Debug, Default)]
@@ -34,6 +52,8 @@ struct Ran {
     cuts: AtomicUsize,
     cuts_patched: AtomicUsize,
     cuts_restated: AtomicUsize,
+    crossed: AtomicUsize,
+    answers: AtomicUsize,
 }
 
 fn main() -> ExitCode {
@@ -43,26 +63,37 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let ran = Arc::new(Ran::default());
-    let mut trials = Vec::new();
-    // The trajectories are the long ones, so they go first.
-    let kinds: [(&str, fn(&Path, &Ran) -> Result<(), Failed>); 2] = [("trajectories", trajectory), ("chat", chat)];
-    for (kind, check) in kinds {
-        let files = match files(&corpus.join(kind)) {
-            Ok(files) if !files.is_empty() => files,
-            found => {
-                say(&format!("ABRIDGE_CORPUS has no {kind}/*.json: {found:?}"));
-                return ExitCode::FAILURE;
-            }
-        };
-        trials.extend(files.into_iter().map(|file| {
-            let ran = Arc::clone(&ran);
-            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            Trial::test(format!("{kind}/{name}"), move || check(&file, &ran))
-        }));
-    }
+    let trials = match trials(&corpus, &ran) {
+        Ok(trials) => trials,
+        Err(error) => {
+            say(&format!("the corpus cannot be listed: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let conclusion = libtest_mimic::run(&arguments, trials);
     say(&ran.summary());
     conclusion.exit_code()
+}
+
+/// What one file has to stand.
+type Check = fn(&Path, &Ran) -> Result<(), Failed>;
+
+fn trials(corpus: &Path, ran: &Arc<Ran>) -> io::Result<Vec<Trial>> {
+    let trial = |name: String, path: PathBuf, check: Check| {
+        let ran = Arc::clone(ran);
+        Trial::test(name, move || check(&path, &ran))
+    };
+    // The long ones go first.
+    let mut trials = vec![
+        trial("wire/exchanges".to_owned(), corpus.to_owned(), cross_exchanges),
+        trial("wire/trajectories".to_owned(), corpus.join("trajectories"), cross_trajectories),
+    ];
+    let kinds: [(&str, Check); 2] = [("trajectories", trajectory), ("chat", chat)];
+    for (kind, check) in kinds {
+        let files = files(&corpus.join(kind), "json")?;
+        trials.extend(files.into_iter().map(|file| trial(format!("{kind}/{}", stem(&file)), file, check)));
+    }
+    Ok(trials)
 }
 
 impl Ran {
@@ -70,7 +101,8 @@ impl Ran {
         let n = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         format!(
             "{} requests identical, {} patched, {} not understood and identical\n\
-             {} trajectories cut {} times; {} cuts patched, {} of them begin otherwise than the cut before",
+             {} trajectories cut {} times; {} cuts patched, {} of them begin otherwise than the cut before\n\
+             {} requests sent through the binary, {} recorded answers brought back, each in several ways",
             n(&self.identical),
             n(&self.patched),
             n(&self.not_understood),
@@ -78,6 +110,8 @@ impl Ran {
             n(&self.cuts),
             n(&self.cuts_patched),
             n(&self.cuts_restated),
+            n(&self.crossed),
+            n(&self.answers),
         )
     }
 }
@@ -87,7 +121,7 @@ impl Ran {
 fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let body = Bytes::from(fs::read(file)?);
     let edited = edit(&policy()?, &body)?;
-    let sound = validator::validate(&body).is_ok();
+    let sound = validator::check(&body).is_ok();
     let same = is_same(&edited, &body);
     match (&edited.report, sound) {
         (None, _) if same => count(&ran.not_understood),
@@ -95,7 +129,7 @@ fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
         (None, _) | (Some(_), true) => return Err("the body should have stayed as it came".into()),
         (Some(report), false) => {
             let out = edited.body.concat();
-            validator::validate(&out).map_err(|error| format!("not sound behind the patch: {error}"))?;
+            validator::check(&out).map_err(|error| format!("not sound behind the patch: {error}"))?;
             accounted(&elements(&body)?, &elements(&out)?, report)?;
             count(&ran.patched);
         }
@@ -140,12 +174,12 @@ fn trajectory(file: &Path, ran: &Ran) -> Result<(), Failed> {
         let inner = inner.ok_or("something around the messages has changed")?;
         step(&before, inner, ran).map_err(|error| format!("the first {n} messages: {error}"))?;
         if n == messages.len() {
-            validator::validate(&out)?;
+            validator::check(&out)?;
             accounted(&messages, &elements(&out)?, report)?;
         }
         count(&ran.cuts);
         ran.cuts_patched.fetch_add(usize::from(!report.changes.is_empty()), Ordering::Relaxed);
-        before = inner.to_owned();
+        inner.clone_into(&mut before);
     }
     count(&ran.trajectories);
     Ok(())
@@ -179,10 +213,86 @@ fn step(before: &[u8], now: &[u8], ran: &Ran) -> Result<(), String> {
         now
     });
     let new = new.strip_prefix(b",").unwrap_or(new);
-    validator::validate(&[br#"{"messages":["#, new, b"]}"].concat()).map_err(|error| error.to_string())
+    validator::check(&[br#"{"messages":["#, new, b"]}"].concat())
 }
 
-// === what both ask ===
+// === through the binary ===
+
+/// A line of `index.jsonl`.
+#[derive(Default, Deserialize)]
+struct Indexed {
+    name: String,
+    status: Option<u16>,
+    response_content_type: Option<String>,
+}
+
+/// Every request and every answer, in turn through one process.
+fn cross_exchanges(corpus: &Path, ran: &Ran) -> Result<(), Failed> {
+    let lines = fs::read_to_string(corpus.join("index.jsonl"))?;
+    let indexed: Result<Vec<Indexed>, _> = lines.lines().map(serde_json::from_str).collect();
+    let indexed: HashMap<_, _> = indexed?.into_iter().map(|line| (line.name.clone(), line)).collect();
+    let requests = files(&corpus.join("chat"), "json")?;
+    let streams = files(&corpus.join("sse"), "sse")?;
+    let names: BTreeSet<_> = requests.iter().chain(&streams).map(|file| stem(file)).collect();
+    crossing::block_on(async {
+        let mut scene = Scene::new().await;
+        for (seed, name) in (0..).zip(&names) {
+            let crossing = recorded(corpus, name, indexed.get(name), ran)?;
+            for framing in Framing::ALL {
+                let crossed = crossing.run(&mut scene, framing, seed).await;
+                crossed.map_err(|error| format!("{name}, {framing:?}: {error}"))?;
+            }
+            count(&ran.crossed);
+        }
+        Ok(())
+    })
+}
+
+/// One exchange as the corpus has it; where the request or the answer was not recorded, a plain one stands for it.
+fn recorded(corpus: &Path, name: &str, indexed: Option<&Indexed>, ran: &Ran) -> Result<Crossing, Failed> {
+    let request = found(&corpus.join(format!("chat/{name}.json")))?;
+    let request = request.unwrap_or_else(|| r#"{"model":"m","messages":[{"role":"user","content":"Hi."}]}"#.into());
+    let stream = found(&corpus.join(format!("sse/{name}.sse")))?;
+    let kind = if stream.is_some() { "text/event-stream" } else { "application/json" };
+    let response = match stream {
+        None => found(&corpus.join(format!("resp/{name}.json")))?,
+        some => some,
+    };
+    ran.answers.fetch_add(usize::from(response.is_some()), Ordering::Relaxed);
+    let kind = indexed.and_then(|it| it.response_content_type.clone()).unwrap_or_else(|| kind.to_owned());
+    Ok(Crossing {
+        target: "/v1/chat/completions".to_owned(),
+        forwarded: edit(&policy()?, &request)?.body.concat().into(),
+        request,
+        status: indexed.and_then(|it| it.status).unwrap_or(200),
+        content_type: kind,
+        response: response.unwrap_or_else(|| r#"{"choices":[]}"#.into()),
+    })
+}
+
+/// Every trajectory, whole.
+fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
+    crossing::block_on(async {
+        let mut scene = Scene::new().await;
+        for (seed, file) in (0..).zip(files(dir, "json")?) {
+            let request = Bytes::from(fs::read(&file)?);
+            let crossing = Crossing {
+                target: "/v1/chat/completions".to_owned(),
+                forwarded: edit(&policy()?, &request)?.body.concat().into(),
+                request,
+                status: 200,
+                content_type: "application/json".to_owned(),
+                response: r#"{"choices":[]}"#.into(),
+            };
+            let crossed = crossing.run(&mut scene, Framing::Length, seed).await;
+            crossed.map_err(|error| format!("{}: {error}", stem(&file)))?;
+            count(&ran.crossed);
+        }
+        Ok(())
+    })
+}
+
+// === what all ask ===
 
 fn policy() -> Result<Policy, Failed> {
     Ok(own_policy("")?)
@@ -239,11 +349,24 @@ fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<
     Ok(())
 }
 
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn files(dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     let entries: io::Result<Vec<_>> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect();
-    let mut files: Vec<_> = entries?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
+    let mut files = entries?;
+    files.retain(|path| path.extension().is_some_and(|it| it == extension));
     files.sort();
-    Ok(files)
+    if files.is_empty() { Err(io::Error::other(format!("no .{extension} in {}", dir.display()))) } else { Ok(files) }
+}
+
+fn found(file: &Path) -> io::Result<Option<Bytes>> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn count(counter: &AtomicUsize) {

@@ -1,7 +1,18 @@
-//! One named test a folder of `fixtures/`: the request becomes the recorded bytes, under the recorded plan.
+//! Two named tests a folder of `fixtures/`: the core makes the recorded bytes of the request, under the recorded plan; and the
+//! real binary sends them on, and brings the recorded response back whole, piece by piece, in whatever pieces it comes.
 //!
 //! `UPDATE_FIXTURES=1` rewrites `plan.snap`, for a person to read; never `rewritten.json`, which is what is right.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is a test's answer"
+)]
+#![expect(clippy::disallowed_methods, clippy::print_stderr, reason = "the kit plays the other sides of a connection")]
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
@@ -13,17 +24,30 @@ use abridge_proxy::replay::{Chosen, Difference, folders, own_policy};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::de::IgnoredAny;
 
+use crossing::{Crossing, Framing};
+use it::support::Scene;
+
+mod crossing;
+#[expect(dead_code, unused_imports, reason = "it serves the integration tests, too")]
+mod it {
+    pub(crate) mod support;
+}
+
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let found = folders(&root).expect("fixtures can be listed");
     assert!(!found.is_empty(), "there are fixtures");
-    let trials = found.into_iter().map(|dir| trial(&root, dir)).collect();
+    let trials = found.into_iter().flat_map(|dir| trials(&root, dir)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn trial(root: &Path, dir: PathBuf) -> Trial {
+fn trials(root: &Path, dir: PathBuf) -> [Trial; 2] {
     let name = dir.strip_prefix(root).unwrap_or(&dir).display().to_string();
-    Trial::test(name, move || check(&dir))
+    let same = dir.clone();
+    [
+        Trial::test(name.clone(), move || check(&dir)).with_kind("core"),
+        Trial::test(name, move || cross(&same)).with_kind("wire"),
+    ]
 }
 
 fn check(dir: &Path) -> Result<(), Failed> {
@@ -82,4 +106,27 @@ fn check_meta(exchange: &Exchange) -> Result<(), Failed> {
         return Err(format!("the chunks are {chunks} bytes, the response {length}").into());
     }
     exchange.meta.note.as_ref().map(|_| ()).ok_or_else(|| "meta.json has no note".into())
+}
+
+/// The exchange through the real binary, with the folder's policy.
+fn cross(dir: &Path) -> Result<(), Failed> {
+    let exchange = Exchange::read(dir)?;
+    let crossing = Crossing {
+        target: exchange.meta.path.clone(),
+        request: exchange.request.clone(),
+        forwarded: exchange.forwarded().clone(),
+        status: exchange.meta.status.unwrap_or(200),
+        content_type: exchange.meta.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
+        response: exchange.response.clone().unwrap_or_else(|| "{\"choices\":[]}\n".into()),
+    };
+    let mut hasher = DefaultHasher::new();
+    dir.file_name().hash(&mut hasher);
+    crossing::block_on(async {
+        let mut scene = Scene::with(exchange.policy.as_deref().unwrap_or_default()).await;
+        for (n, framing) in (0..).zip(Framing::ALL) {
+            let crossed = crossing.run(&mut scene, framing, hasher.finish() + n).await;
+            crossed.map_err(|error| format!("{framing:?}: {error}"))?;
+        }
+        Ok(())
+    })
 }

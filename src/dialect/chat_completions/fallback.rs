@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{error::Category, value::RawValue};
 
-use super::{ParseError, ParseErrorKind, error, scan::decode};
+use super::{ParseError, ParseErrorKind, error};
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Message, Role},
+    dialect::json::decode,
     span::Span,
 };
 
