@@ -199,7 +199,7 @@ fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool
     pieces.push(text.freeze());
     let behind = Span::empty(cut.end);
     let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
-    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(|splice| splice.does_something()).collect()
+    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
 }
 
 #[cfg(test)]

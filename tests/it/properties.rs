@@ -152,10 +152,11 @@ proptest! {
 
     /// There is one exception, below.
     #[test]
-    fn growth_by_whole_steps_leaves_the_beginning_alone(layout in layout(), messages in damaged(), more in steps(1..4)) {
-        let before = elements(&output(Orphans::Drop, &body(&layout, &messages)));
+    fn growth_by_whole_steps_leaves_the_beginning_alone(layout in layout(), messages in damaged(), more in steps(1..4), keep in any::<bool>()) {
+        let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
+        let before = elements(&output(orphans, &body(&layout, &messages)));
         let grown = [messages, more].concat();
-        let after = elements(&output(Orphans::Drop, &body(&layout, &grown)));
+        let after = elements(&output(orphans, &body(&layout, &grown)));
         prop_assert!(after.starts_with(&before), "{:?}\n{:?}", before, after);
     }
 
