@@ -1,8 +1,8 @@
 //! JSON as bytes, for the readers and writers of all dialects: a cursor that passes values quickly without looking into
 //! strings, the check that makes up for it, and the text of a string both ways.
 //!
-//! Most of a body is strings, so they are passed at the speed of `memchr`: to the next quote, then back over the backslashes
-//! before it, which tell whether it ends the string. Between strings the grammar is checked to the letter.
+//! Most of a body is strings, so they are passed at the speed of `memchr`: to the next quote, then back over the
+//! backslashes before it, which tell whether it ends the string. Between strings the grammar is checked to the letter.
 
 use std::borrow::Cow;
 

@@ -31,7 +31,8 @@ fn ask(body: &Bytes, asked: &[Ask]) -> (Vec<bool>, Plan) {
     (done, draft.finish())
 }
 
-/// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted one.
+/// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted
+/// one.
 fn check(template: &str, asked: &[Ask], expected: &str) {
     let write = |template: &str| {
         let mut body = r#"{"messages":"#.to_owned();

@@ -197,8 +197,8 @@ proptest! {
     }
 }
 
-/// A real result that comes late takes the place of the text that stood for it: the model is to see it, at the price of the
-/// cached prefix from there on.
+/// A real result that comes late takes the place of the text that stood for it: the model is to see it, at the price of
+/// the cached prefix from there on.
 #[test]
 fn a_late_result_replaces_its_placeholder() {
     let layout = Layout { head: r#"{"messages":["#.to_owned(), comma: ",".to_owned(), tail: "]}".to_owned() };

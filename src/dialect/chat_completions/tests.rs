@@ -166,8 +166,8 @@ fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"","content":""}"#.as_slice());
 }
 
-/// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader takes,
-/// and reads the same; one that passes the reader but not the check is not valid.
+/// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader
+/// takes, and reads the same; one that passes the reader but not the check is not valid.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(scanned) = scan::scan(body) {
         let verified = ChatCompletions.verify(body);
