@@ -1,12 +1,13 @@
-//! The rules that strict upstreams hold a message array to, written down without a look at abridge's own reading of them.
+//! The rules that strict upstreams hold a message array to, written down without a look at abridge's own reading of
+//! them.
 #![expect(clippy::disallowed_types, reason = "a judge that shares no code with what it judges")]
 
 use serde_json::Value;
 
 /// Checks that the body is JSON and that each call has exactly one result, directly behind the message that calls.
 ///
-/// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever stands around
-/// it, so of such calls and results only the number can be right or wrong.
+/// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever
+/// stands around it, so of such calls and results only the number can be right or wrong.
 pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
     let messages = body["messages"].as_array().ok_or("no messages")?;
