@@ -73,7 +73,7 @@ fn imports_go_downward() {
                 Some(other) if module == own || other < floor => {}
                 Some(other) => wrong.add(
                     file,
-                    format!(
+                    &format!(
                         "floor {floor} uses {path} of floor {other}; give it what it needs as an argument, or move it"
                     ),
                 ),
@@ -85,7 +85,7 @@ fn imports_go_downward() {
         for path in
             file.paths().iter().filter(|path| path.split("::").take_while(|&part| part == "super").count() > depth)
         {
-            wrong.add(file, format!("{path} leaves its family; write crate::"));
+            wrong.add(file, &format!("{path} leaves its family; write crate::"));
         }
     }
     wrong.end();
@@ -114,14 +114,14 @@ fn nothing_below_the_io_line_waits_or_asks_the_world() {
             if let Some(impure) = IMPURE_PATHS.iter().find(|impure| is_below(&path, impure)) {
                 wrong.add(
                     file,
-                    format!("uses {impure} below the I/O line; return what is to be done, and let the engine do it"),
+                    &format!("uses {impure} below the I/O line; return what is to be done, and let the engine do it"),
                 );
             }
         }
         for word in IMPURE_WORDS.iter().filter(|word| file.words().any(|found| found == **word)) {
             wrong.add(
                 file,
-                format!("says {word} below the I/O line; return what is to be done, and let the engine do it"),
+                &format!("says {word} below the I/O line; return what is to be done, and let the engine do it"),
             );
         }
     }
@@ -136,7 +136,7 @@ fn edits_do_not_know_each_other() {
         let own = file.path.split(['/', '.']).nth(2).unwrap_or_default().to_owned();
         for other in edits.iter().filter(|edit| **edit != own) {
             if file.paths().iter().any(|path| path.split("::").any(|part| part == other)) {
-                wrong.add(&file, format!("knows the edit {other}; what both need belongs into src/draft.rs"));
+                wrong.add(&file, &format!("knows the edit {other}; what both need belongs into src/draft.rs"));
             }
         }
     }
@@ -153,14 +153,14 @@ fn files_are_short_and_say_what_they_are_for() {
         if n_lines > MAX_LINES {
             wrong.add(
                 &file,
-                format!("has {n_lines} lines; at most {MAX_LINES}, so part it by what its parts are about"),
+                &format!("has {n_lines} lines; at most {MAX_LINES}, so part it by what its parts are about"),
             );
         }
         if !file.text.starts_with("//! ") {
-            wrong.add(&file, "begins with no `//!`; say in one line what the file is for".to_owned());
+            wrong.add(&file, "begins with no `//!`; say in one line what the file is for");
         }
         if file.path.ends_with("/mod.rs") {
-            wrong.add(&file, "is a mod.rs; name it after its folder, beside it".to_owned());
+            wrong.add(&file, "is a mod.rs; name it after its folder, beside it");
         }
     }
     wrong.end();
@@ -171,7 +171,7 @@ fn no_test_is_switched_off() {
     let mut wrong = Wrong::default();
     let switch = concat!("#[", "ignore");
     for file in ["src", "tests"].into_iter().flat_map(Source::of).filter(|file| file.text.contains(switch)) {
-        wrong.add(&file, "has an ignored test; make it run, or remove it".to_owned());
+        wrong.add(&file, "has an ignored test; make it run, or remove it");
     }
     wrong.end();
 }
@@ -315,7 +315,7 @@ impl Source {
     fn of(folder: &str) -> Vec<Self> {
         files_below(folder)
             .into_iter()
-            .filter(|path| path.ends_with(".rs"))
+            .filter(|path| Path::new(path).extension().is_some_and(|extension| extension == "rs"))
             .map(|path| Self { text: read(&path), path })
             .collect()
     }
@@ -450,19 +450,19 @@ fn files_below(folder: &str) -> Vec<String> {
 
 /// What is wrong, all of it, so that one run shows everything that is to be done.
 #[derive(Default)]
-struct Wrong(Vec<String>);
+struct Wrong(BTreeSet<String>);
 
 impl Wrong {
-    fn add(&mut self, file: &Source, what: String) {
+    fn add(&mut self, file: &Source, what: &str) {
         self.push(format!("{}: {what}", file.path));
     }
 
     fn push(&mut self, line: String) {
-        self.0.push(line);
+        self.0.insert(line);
     }
 
     #[track_caller]
     fn end(self) {
-        assert!(self.0.is_empty(), "\n{}\n", self.0.join("\n"));
+        assert!(self.0.is_empty(), "\n{}\n", self.0.into_iter().collect::<Vec<_>>().join("\n"));
     }
 }
