@@ -96,8 +96,7 @@ fn every_module_has_a_floor() {
     let mut wrong = Wrong::default();
     let files = Source::of("src");
     for file in files.iter().filter(|file| floor_of(&file.family()).is_none()) {
-        wrong
-            .add(file, "has no floor; put its module into FLOORS of tests/tidy.rs and into ARCHITECTURE.md".to_owned());
+        wrong.add(file, "has no floor; put its module into FLOORS of tests/tidy.rs and into ARCHITECTURE.md");
     }
     let families: BTreeSet<_> = files.iter().map(Source::family).collect();
     for module in FLOORS.iter().copied().flatten().filter(|module| !families.contains(**module)) {
