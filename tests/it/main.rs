@@ -21,6 +21,7 @@ mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
+mod recording; // `serve --record`, and replaying what it wrote
 mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
