@@ -20,6 +20,20 @@ pub struct Edited {
     pub skipped: Option<ParseError>,
 }
 
+// === impl Edited ===
+
+impl Edited {
+    /// A body that was not looked at.
+    pub fn untouched(body: Bytes) -> Self {
+        Self { body: vec![body], report: None, skipped: None }
+    }
+
+    /// Whether the body is another one now.
+    pub fn changed(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| !report.changes.is_empty())
+    }
+}
+
 /// Edits a body by `policy`.
 pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes) -> Edited {
     match policy.plan(dialect, &body) {

@@ -1,0 +1,85 @@
+//! One named test a folder of `fixtures/`: the request becomes the recorded bytes, under the recorded plan.
+//!
+//! `UPDATE_FIXTURES=1` rewrites `plan.snap`, for a person to read; never `rewritten.json`, which is what is right.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs};
+
+use abridge_proxy::dialect;
+use abridge_proxy::planner::Policy;
+use abridge_proxy::recording::Exchange;
+use abridge_proxy::replay::{Chosen, Difference, folders, own_policy};
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde::de::IgnoredAny;
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let found = folders(&root).expect("fixtures can be listed");
+    assert!(!found.is_empty(), "there are fixtures");
+    let trials = found.into_iter().map(|dir| trial(&root, dir)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(root: &Path, dir: PathBuf) -> Trial {
+    let name = dir.strip_prefix(root).unwrap_or(&dir).display().to_string();
+    Trial::test(name, move || check(&dir))
+}
+
+fn check(dir: &Path) -> Result<(), Failed> {
+    let exchange = Exchange::read(dir)?;
+    let policy = own_policy(exchange.policy.as_deref().unwrap_or_default())?;
+    check_body(&exchange)?;
+    check_plan(dir, &exchange, &policy)?;
+    check_meta(&exchange)
+}
+
+/// The body is the recorded one to the last byte; rewritten once more it stays as it is; untouched it is not even copied.
+fn check_body(exchange: &Exchange) -> Result<(), Failed> {
+    let chosen = Chosen::ByDefault(own_policy("")?);
+    let now = chosen.rewrite(exchange)?;
+    if let Some(difference) = Difference::between(exchange.forwarded(), &now.body) {
+        return Err(difference.to_string().into());
+    }
+    match &exchange.rewritten {
+        None if now.body.as_ptr() != exchange.request.as_ptr() => return Err("an unchanged body was copied".into()),
+        None => return Ok(()),
+        Some(rewritten) if *rewritten == exchange.request => return Err("rewritten.json is needless".into()),
+        Some(rewritten) => serde_json::from_slice::<IgnoredAny>(rewritten)?,
+    };
+    let again = chosen.rewrite(&Exchange { request: now.body.clone(), ..exchange.clone() })?;
+    Difference::between(&now.body, &again.body).map_or(Ok(()), |difference| Err(format!("again: {difference}").into()))
+}
+
+/// The plan reads as in `plan.snap`. A case that is about its request, not about a response, has one.
+fn check_plan(dir: &Path, exchange: &Exchange, policy: &Policy) -> Result<(), Failed> {
+    if exchange.rewritten.is_none() && exchange.response.is_some() {
+        return Ok(());
+    }
+    let dialect = dialect::for_path(exchange.meta.path_only()).ok_or("a path that no dialect knows")?;
+    let now = match policy.plan(dialect, &exchange.request) {
+        Ok(plan) => plan.to_string(),
+        Err(error) => format!("{error}\n"),
+    };
+    if env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::write(dir.join("plan.snap"), &now)?;
+        return Ok(());
+    }
+    let recorded =
+        exchange.plan.as_deref().ok_or("plan.snap is missing; make it with UPDATE_FIXTURES=1 and read it")?;
+    if recorded == now {
+        Ok(())
+    } else {
+        Err(format!("the plan differs\n--- plan.snap\n{recorded}--- now\n{now}").into())
+    }
+}
+
+/// The chunks add up to the response, and somebody said what the case is for.
+fn check_meta(exchange: &Exchange) -> Result<(), Failed> {
+    let chunks: usize = exchange.meta.chunks.iter().map(|(_, bytes)| bytes).sum();
+    let length = exchange.response.as_ref().map_or(0, bytes::Bytes::len);
+    if chunks != length {
+        return Err(format!("the chunks are {chunks} bytes, the response {length}").into());
+    }
+    exchange.meta.note.as_ref().map(|_| ()).ok_or_else(|| "meta.json has no note".into())
+}
