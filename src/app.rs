@@ -21,7 +21,6 @@ use crate::server::{Drained, Server};
 use crate::tasks::Tasks;
 use crate::telemetry::LevelHandle;
 use crate::upstream::Upstream;
-use crate::upstream::connect::Proxies;
 
 /// What a proxy is started with.
 #[derive(Debug)]
@@ -114,11 +113,10 @@ fn live(config: &Config, environment: &Environment) -> anyhow::Result<Live> {
         value.set_sensitive(true);
         anyhow::Ok(value)
     });
-    let named = environment.proxies.clone();
-    let proxies = Proxies { all: named.all, http: named.http, https: named.https, no: named.no };
     Ok(Live {
         policy: Arc::new(Policy::new(&config.policy, config.language, &config.patch_tool_calls)),
-        upstream: Upstream::new(&config.upstream, &proxies, authorization.transpose()?).context("[upstream]")?,
+        upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
+            .context("[upstream]")?,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })

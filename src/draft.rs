@@ -1,8 +1,10 @@
 //! The working copy that edits write on.
 //!
-//! A draft holds decisions, not bytes: which messages leave their place, and what stands behind which place. It keeps what
-//! must hold whatever an edit asks for: leading `system` and `developer` messages are not touched, and of two edits
-//! that claim one message the first has it. [`Draft::finish`] turns the decisions into splices.
+//! A draft holds decisions, not bytes: which messages leave their place, and what stands behind which place. It keeps
+//! what must hold whatever an edit asks for: leading `system` and `developer` messages are not touched, and of two
+//! edits that claim one message the first has it. [`Draft::finish`] turns the decisions into splices.
+
+use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -80,7 +82,7 @@ impl<'a> Draft<'a> {
             edit,
             action: Action::Insert { behind },
             call_id: id.text.clone().into_owned(),
-            tool_name: name.clone().map(std::borrow::Cow::into_owned),
+            tool_name: name.clone().map(Cow::into_owned),
         });
         true
     }
@@ -113,7 +115,7 @@ impl<'a> Draft<'a> {
         let bytes_after =
             splices.iter().fold(self.body.len(), |length, splice| length + splice.with.len() - splice.span.len());
         let report = Report {
-            model: self.conversation.model.clone().map(std::borrow::Cow::into_owned),
+            model: self.conversation.model.clone().map(Cow::into_owned),
             changes: self.changes,
             messages_before: self.in_place.len(),
             messages_after,
@@ -124,8 +126,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Turns decisions about array elements into splices. Commas and white space of the client stay where an element
-/// stays: a dropped element takes along what stands between it and the element before it, the first ones of the array what
+/// Turns decisions about array elements into splices. Commas and white space of the client stay where an element stays:
+/// a dropped element takes along what stands between it and the element before it, the first ones of the array what
 /// stands behind them.
 struct Seams<'a> {
     messages: &'a [Message],
@@ -174,17 +176,31 @@ impl Seams<'_> {
     }
 }
 
-/// The splices that replace `cut` by array elements.
+/// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved
+/// result, stays a slice of the body.
 fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool) -> Vec<Splice> {
+    const LARGE: usize = 4096;
+    let mut pieces = Vec::new();
     let mut text = BytesMut::new();
-    for (n, element) in elements.iter().enumerate() {
+    for (n, &element) in elements.iter().enumerate() {
         if n > 0 || comma_before {
             text.put_u8(b',');
         }
-        text.put_slice(element);
+        if element.len() < LARGE {
+            text.put_slice(element);
+        } else {
+            pieces.push(text.split().freeze());
+            pieces.push(element.clone());
+        }
     }
     if comma_behind && !elements.is_empty() {
         text.put_u8(b',');
     }
-    vec![Splice { span: cut, with: text.freeze() }]
+    pieces.push(text.freeze());
+    let behind = Span::empty(cut.end);
+    let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
+    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
 }
+
+#[cfg(test)]
+mod tests;

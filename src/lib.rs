@@ -17,6 +17,7 @@ pub mod planner;
 pub mod proxy;
 pub mod recording;
 pub mod relay;
+pub mod replay;
 pub mod server;
 pub mod span;
 pub mod tasks;

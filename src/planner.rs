@@ -58,7 +58,8 @@ impl Policy {
         Self { edits: names.into_iter().map(edit).collect() }
     }
 
-    /// What the edits make of one request. An error says that the request was not understood and is to go on as it came.
+    /// What the edits make of one request. An error says that the request was not understood and is to go on as it
+    /// came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
         let mut draft = Draft::new(dialect, body, &conversation);
@@ -70,5 +71,41 @@ impl Policy {
             dialect.verify(body)?;
         }
         Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{dialect, edit::patch_tool_calls};
+
+    fn plan(settings: &Settings, body: &'static [u8]) -> Result<Plan, ParseError> {
+        let policy = Policy::new(settings, Language::En, &patch_tool_calls::Settings::default());
+        policy.plan(dialect::for_path("/v1/chat/completions").unwrap(), &Bytes::from_static(body))
+    }
+
+    const DANGLING: &[u8] = br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#;
+
+    #[test]
+    fn an_edit_that_is_not_listed_is_off() {
+        let none = plan(&Settings { edits: vec![] }, DANGLING).unwrap();
+        assert!(none.is_empty());
+        assert_eq!((none.report.messages_before, none.report.messages_after), (1, 1));
+        assert_eq!(plan(&Settings::default(), DANGLING).unwrap().report.messages_after, 2);
+    }
+
+    #[test]
+    fn an_edit_that_is_listed_twice_runs_once() {
+        let twice = Settings { edits: vec![EditName::PatchToolCalls; 2] };
+        assert_eq!(plan(&twice, DANGLING), plan(&Settings::default(), DANGLING));
+    }
+
+    #[test]
+    fn a_body_that_is_not_valid_is_not_changed() {
+        for fault in [r"\x", "\\u12", "\u{1}", "\n"] {
+            let body = format!(r#"{{"x":"{fault}","messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}}]}}"#);
+            let error = plan(&Settings::default(), body.leak().as_bytes()).unwrap_err();
+            assert_eq!(error.kind, dialect::ParseErrorKind::NotJson);
+        }
     }
 }

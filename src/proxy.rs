@@ -130,8 +130,12 @@ impl Proxy {
         let dry_run = live.dry_run || Wish::of(&parts.headers) == Wish::DryRun;
 
         let mut held = self.read(&parts.headers, body).await?;
-        let text = self.decode(&parts.headers, &mut held).await?;
-        let edited = self.plan(&live, dialect, text.clone()).await;
+        let decoded = self.decode(&parts.headers, &mut held).await?;
+        let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
+        let edited = match decoded {
+            Some(text) => self.plan(&live, dialect, text).await,
+            None => Edited::untouched(held.bytes.clone()),
+        };
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
@@ -231,31 +235,32 @@ impl Proxy {
         })
     }
 
-    /// The body as text. One whose coding we cannot undo stays as it is: nobody will find messages in it, so it goes on as it came.
-    async fn decode(&self, headers: &HeaderMap, held: &mut Held) -> Result<Bytes, ProxyError> {
+    /// The body as text; `None` if its coding cannot be undone. Such a body goes on as it came, even if it looks like JSON:
+    /// what it says of itself and what it is are not the same, and that is for the upstream to judge.
+    async fn decode(&self, headers: &HeaderMap, held: &mut Held) -> Result<Option<Bytes>, ProxyError> {
         let coded = held.bytes.clone();
         let encoding = match Coding::of(headers) {
-            Coding::Plain => return Ok(coded),
+            Coding::Plain => return Ok(Some(coded)),
             Coding::Known(encoding) => encoding,
             Coding::Unknown => {
                 self.fail_open
                     .count(Reason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
-                return Ok(coded);
+                return Ok(None);
             }
         };
         let limit = self.limits.max_body;
         let decoding = blocking(move || encoding.decode(&coded, limit));
         match decoding.await {
-            Ok(Ok(text)) if self.limits.budget.extend(&mut held.lease, text.len()) => Ok(text),
+            Ok(Ok(text)) if self.limits.budget.extend(&mut held.lease, text.len()) => Ok(Some(text)),
             Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
             Ok(Err(DecodeError::TooLong { limit })) => Err(ProxyError::BodyTooLarge { limit, announced: None }),
             Ok(Err(error @ DecodeError::Broken(_))) => {
                 self.fail_open.count(Reason::BrokenEncoding, &error);
-                Ok(held.bytes.clone())
+                Ok(None)
             }
             Err(error) => {
                 self.fail_open.count(Reason::Bug, &error);
-                Ok(held.bytes.clone())
+                Ok(None)
             }
         }
     }

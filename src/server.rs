@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::rt::{Read, Write};
@@ -173,12 +174,13 @@ impl Accepting {
         let connection = Connection {
             proxy: Arc::clone(&self.proxy),
             http: self.http.clone(),
+            header_timeout: self.header_timeout,
             stop: self.stop.clone(),
             _place: place,
         };
         match (&self.acceptor, socket) {
             (Some(acceptor), Socket::Tcp(tcp)) => {
-                self.tasks.spawn(connection.secure(acceptor.clone(), tcp, self.header_timeout));
+                self.tasks.spawn(connection.secure(acceptor.clone(), tcp));
             }
             (None, Socket::Tcp(tcp)) => self.tasks.spawn(connection.serve(TokioIo::new(tcp))),
             // A Unix socket is a file of this machine: there is no one on the way to hide from.
@@ -191,13 +193,14 @@ impl Accepting {
 struct Connection {
     proxy: Arc<Proxy>,
     http: Builder<TokioExecutor>,
+    header_timeout: Duration,
     stop: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    async fn secure(self, acceptor: Acceptor, tcp: TcpStream, within: Duration) {
-        match timeout(within, acceptor.accept(tcp)).await {
+    async fn secure(self, acceptor: Acceptor, tcp: TcpStream) {
+        match timeout(self.header_timeout, acceptor.accept(tcp)).await {
             Ok(Ok(tls)) => self.serve(TokioIo::new(tls)).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -206,8 +209,11 @@ impl Connection {
 
     /// Serves requests until the client goes, or until the answer that runs when the server stops has ended.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { proxy, http, stop, _place } = self;
+        let Self { proxy, http, header_timeout, stop, _place } = self;
+        let asked = Arc::new(AtomicBool::new(false));
+        let first = Arc::clone(&asked);
         let service = service_fn(move |request| {
+            first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
             async move { Ok::<_, Infallible>(proxy.handle(request).await) }
         });
@@ -219,9 +225,20 @@ impl Connection {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
+            () = unused(&asked, header_timeout) => return tracing::debug!("a connection was opened and not used"),
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
+    }
+}
+
+/// Returns once a connection has been open for so long without a request, and never if there was one.
+///
+/// Hyper's own time limit for a head starts only when the first bytes have told HTTP/1 from HTTP/2; who sends none would stay.
+async fn unused(asked: &AtomicBool, within: Duration) {
+    sleep(within).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }

@@ -128,3 +128,80 @@ impl Write for Escaped<'_, '_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// What is logged while `log` runs, as `format` writes it.
+    fn logged(format: Format, colour: Colour, log: impl FnOnce(&LevelHandle)) -> String {
+        let bytes = Sink::default();
+        let (level, handle) = level(Level::Info);
+        let to = bytes.clone();
+        let subscriber = tracing_subscriber::registry().with(level).with(lines(format, colour, move || to.clone()));
+        tracing::subscriber::with_default(subscriber, || log(&LevelHandle(handle)));
+        let bytes = bytes.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[derive(Clone, Default)]
+    #[expect(clippy::disallowed_types, reason = "no await in these tests")]
+    struct Sink(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fields_neither_end_a_line_nor_speak_to_the_terminal() {
+        let evil = "a\nb\r\x1b[31m\u{9b}c";
+        for format in [Format::Text, Format::Json] {
+            let text = logged(format, Colour::Off, |_| {
+                tracing::info!(model = %evil, raw = evil, debug = ?evil, "asked for {evil}");
+            });
+            assert!(text.ends_with('\n'), "{text:?}");
+            let line = text.trim_end_matches('\n');
+            assert!(!line.contains(['\n', '\r', '\x1b']), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn text_has_fields_as_key_and_value() {
+        let text = logged(Format::Text, Colour::Off, |_| {
+            tracing::info!(model = %"gpt", bytes_in = 12, "edited");
+            tracing::debug!("not asked for");
+        });
+        assert!(text.ends_with(" INFO edited model=gpt bytes_in=12\n"), "{text:?}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn json_has_fields_at_the_top() {
+        let text = logged(Format::Json, Colour::On, |_| tracing::info!(bytes_in = 12, "edited"));
+        let event: toml::Table = serde_json::from_str(&text).unwrap();
+        assert_eq!((event["level"].as_str(), event["message"].as_str()), (Some("INFO"), Some("edited")));
+        assert_eq!(event["bytes_in"].as_integer(), Some(12));
+    }
+
+    #[test]
+    fn the_level_can_change_while_abridge_runs() {
+        let text = logged(Format::Text, Colour::Off, |level| {
+            let log = |n| tracing::debug!(n, "seen");
+            log(1);
+            level.set(Level::Debug);
+            log(2);
+            level.set(Level::Error);
+            log(3);
+        });
+        assert!(text.contains("n=2") && text.lines().count() == 1, "{text}");
+    }
+}

@@ -11,15 +11,16 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 
 use crate::body::Outgoing;
 use crate::units::Period;
 
 pub mod connect;
+pub mod progress;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};
+use progress::{Progress, Watched};
 use target::{BaseUrl, NoPath};
 
 /// `[upstream]` of `proxy.toml`.
@@ -32,7 +33,7 @@ pub struct Settings {
     pub http: HttpVersion,
     /// How long a connection may take, TLS included.
     pub connect_timeout: Period,
-    /// How long the upstream may take to send its response head. Answers that are not streamed come only when they are finished.
+    /// How long the upstream may take to send its response head, from the last part of the request on. Answers that are not streamed come only when they are finished.
     pub first_byte_timeout: Period,
     /// How long the upstream may pause in the middle of a body.
     pub idle_timeout: Period,
@@ -80,7 +81,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Upstream {
     base: BaseUrl,
-    client: Client<Connector, Outgoing>,
+    client: Client<Connector, Watched<Outgoing>>,
     headers: http::HeaderMap,
     first_byte: Duration,
     idle: Duration,
@@ -182,9 +183,13 @@ impl Upstream {
         for (name, value) in &self.headers {
             headers.insert(name.clone(), value.clone());
         }
-        match timeout(self.first_byte, self.client.request(request)).await {
-            Ok(answer) => answer.map_err(UpstreamError::from),
-            Err(_) => Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None }),
+        let progress = Progress::begin();
+        let request = request.map(|body| progress.watch(body));
+        tokio::select! {
+            answer = self.client.request(request) => answer.map_err(UpstreamError::from),
+            () = progress.stands_still(self.first_byte) => {
+                Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None })
+            }
         }
     }
 }

@@ -251,6 +251,10 @@ impl Write for Stream {
 
 impl Proxies {
     fn for_uri(&self, uri: &Uri) -> Option<Intercept> {
+        // The matcher takes a star for every name, but not for every address.
+        if self.no.as_ref().is_some_and(|no| no.split(',').any(|host| host.trim() == "*")) {
+            return None;
+        }
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let matcher = Matcher::builder()
             .all(text(&self.all))

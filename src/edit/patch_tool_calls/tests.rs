@@ -1,1 +1,246 @@
+//! Conversations in shorthand, one word a message:
+//!
+//! - `s`, `u`, `a`, `f`: a system, user, plain assistant and legacy function message
+//! - `a:1,2`: an assistant message that calls `1` and `2`; a name of `_` is an empty id, `0` is null, `-` none at all
+//! - `t:1`: a result for the call `1`; `t:1=x` tells it from others
+//! - `p:1`: what stands for a missing result; in expectations only
 
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    dialect::{self, Dialect},
+    plan::Plan,
+    planner::{self, Policy},
+    span::splice,
+};
+
+const TEMPLATE: &str = "none for {tool_name}/{tool_call_id}";
+
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+fn settings(orphans: Orphans) -> Settings {
+    Settings { template: Some(TEMPLATE.to_owned()), orphans }
+}
+
+fn policy(settings: &Settings, language: Language) -> Policy {
+    Policy::new(&planner::Settings::default(), language, settings)
+}
+
+/// The JSON of one word.
+fn message(word: &str) -> String {
+    let field = |key: &str, id: &str| match id {
+        "-" => String::new(),
+        "0" => format!(r#""{key}":null,"#),
+        "_" => format!(r#""{key}":"","#),
+        id => format!(r#""{key}":"{id}","#),
+    };
+    match word.split_once(':') {
+        None => {
+            let role = match word {
+                "s" => "system",
+                "u" => "user",
+                "a" => "assistant",
+                _ => "function",
+            };
+            format!(r#"{{"role":"{role}","content":"hi"}}"#)
+        }
+        Some(("a", calls)) => {
+            let calls: Vec<_> =
+                calls.split(',').map(|id| format!(r#"{{{}"function":{{"name":"f"}}}}"#, field("id", id))).collect();
+            format!(r#"{{"role":"assistant","tool_calls":[{}]}}"#, calls.join(","))
+        }
+        Some(("p", id)) => {
+            let (raw, text) = if ["-", "0", "_"].contains(&id) { ("", "unknown") } else { (id, id) };
+            format!(r#"{{"role":"tool","tool_call_id":"{raw}","content":"none for f/{text}"}}"#)
+        }
+        Some((_, result)) => {
+            let (id, content) = result.split_once('=').unwrap_or((result, ""));
+            format!(r#"{{"role":"tool",{}"content":"{content}"}}"#, field("tool_call_id", id))
+        }
+    }
+}
+
+fn body(words: &str) -> Bytes {
+    let messages: Vec<_> = words.split_whitespace().map(message).collect();
+    Bytes::from(format!(r#"{{"messages":[{}]}}"#, messages.join(",")))
+}
+
+fn run(body: &Bytes, settings: &Settings) -> (Plan, String) {
+    let plan = policy(settings, Language::En).plan(dialect(), body).unwrap();
+    let output = splice(body, &plan.splices).concat();
+    (plan, String::from_utf8(output).unwrap())
+}
+
+fn check_with(orphans: Orphans, words: &str, expected: &str) {
+    let expected = String::from_utf8(body(expected).to_vec()).unwrap();
+    let (plan, output) = run(&body(words), &settings(orphans));
+    assert_eq!(output, expected, "{words}\n{plan}");
+    assert_eq!(plan.is_empty(), plan.report.changes.is_empty());
+    let (again, _) = run(&Bytes::from(output), &settings(orphans));
+    assert!(again.is_empty(), "{words}\n{again}");
+}
+
+fn check(words: &str, expected: &str) {
+    check_with(Orphans::Drop, words, expected);
+}
+
+/// What is in order already.
+fn check_untouched(words: &str) {
+    check_with(Orphans::Drop, words, words);
+    check_with(Orphans::Keep, words, words);
+}
+
+#[test]
+fn leaves_valid_conversations_alone() {
+    check_untouched("");
+    check_untouched("s u a u a");
+    check_untouched("u a:1 t:1 a:2,3 t:3 t:2 a u");
+    check_untouched("s u f a f");
+}
+
+#[test]
+fn a_dangling_call_gets_a_result() {
+    check("u a:1 u", "u a:1 p:1 u");
+    check("u a:1 a:2 t:2", "u a:1 p:1 a:2 t:2");
+    check("a:1", "a:1 p:1");
+    check("u a:1,2", "u a:1,2 p:1 p:2");
+}
+
+#[test]
+fn it_stands_behind_the_real_results_in_call_order() {
+    check("a:1,2,3,4 t:3 u", "a:1,2,3,4 t:3 p:1 p:2 p:4 u");
+    check("a:1,2 u t:1", "a:1,2 t:1 p:2 u");
+}
+
+#[test]
+fn a_displaced_result_goes_to_the_end_of_its_run() {
+    check("a:1 u t:1", "a:1 t:1 u");
+    check("a:1,2 t:2 u t:1 a", "a:1,2 t:2 t:1 u a");
+    check("a:1,2 s t:2 u t:1 a", "a:1,2 t:2 t:1 s u a");
+    check("a:1 a:2 t:2 t:1 u", "a:1 t:1 a:2 t:2 u");
+    check("a:1 a:2 t:1 t:2 u", "a:1 t:1 a:2 t:2 u");
+    check("a:1 f t:1", "a:1 t:1 f");
+}
+
+#[test]
+fn ids_may_repeat_from_turn_to_turn() {
+    check_untouched("a:1 t:1 a:1 t:1 a:1 t:1");
+    check("a:1 u a:1 t:1", "a:1 p:1 u a:1 t:1");
+    check("a:1 u a:1 t:1=x u t:1=y", "a:1 t:1=y u a:1 t:1=x u");
+    check("a:1 t:1 u a:1 u", "a:1 t:1 u a:1 p:1 u");
+}
+
+#[test]
+fn ids_may_repeat_in_one_batch() {
+    check_untouched("a:1,1,1 t:1 t:1 t:1");
+    check("a:1,1 t:1 u", "a:1,1 t:1 p:1 u");
+    check("a:1,1 t:1=x u t:1=y t:1=z", "a:1,1 t:1=x t:1=y u");
+}
+
+#[test]
+fn of_calls_with_one_id_the_first_is_answered_first() {
+    let body = Bytes::from_static(
+        br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"g"}},{"id":"1","custom":{"name":"h"}}]},{"role":"tool","tool_call_id":"1"}]}"#,
+    );
+    let (_, output) = run(&body, &settings(Orphans::Drop));
+    assert!(output.ends_with(r#","content":"none for h/1"}]}"#), "{output}");
+}
+
+#[test]
+fn orphans_are_dropped_or_kept() {
+    check("u t:1 u", "u u");
+    check("t:1", "");
+    check("t:1 t:2 u a:1 t:1", "u a:1 t:1");
+    check("a:1 t:2 t:1 u", "a:1 t:1 u");
+    check("a:1 t:2", "a:1 p:1");
+    check("t:1=early a:1 u", "a:1 p:1 u");
+    check_with(Orphans::Keep, "u t:1 u", "u t:1 u");
+    check_with(Orphans::Keep, "a:1 t:2 u", "a:1 t:2 p:1 u");
+}
+
+#[test]
+fn of_two_results_for_a_call_the_first_counts() {
+    check("a:1 t:1=x t:1=y u", "a:1 t:1=x u");
+    check("a:1 t:1=x u t:1=y", "a:1 t:1=x u");
+    check_with(Orphans::Keep, "a:1 t:1=x t:1=y u", "a:1 t:1=x t:1=y u");
+}
+
+#[test]
+fn without_ids_position_counts() {
+    for none in ["_", "0", "-"] {
+        check_untouched(&format!("a:{none},{none} t:{none} t:{none} u"));
+        check_untouched(&format!("a:1,{none} t:1 t:{none} u"));
+        check_untouched(&format!("a:1,2 t:{none} t:{none} u"));
+        check_untouched(&format!("a:{none} t:1 u"));
+        check(&format!("a:{none},{none} t:{none} u"), &format!("a:{none},{none} t:{none} p:{none} u"));
+        check(&format!("a:1,{none} t:{none} u"), &format!("a:1,{none} t:{none} p:1 u"));
+        check(&format!("a:1 t:1 t:{none} u"), "a:1 t:1 u");
+        check(&format!("a:{none} u t:{none}"), &format!("a:{none} p:{none} u"));
+    }
+    check("a:1,2 t:- u t:1=late t:2", "a:1,2 t:- t:2 u");
+}
+
+#[test]
+fn a_placeholder_has_the_bytes_of_the_id() {
+    let body = Bytes::from_static(
+        br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"\u0061\"\/","function":{"name":"{tool_call_id}\n"}}]}]}"#,
+    );
+    let (_, output) = run(&body, &settings(Orphans::Drop));
+    let expected = r#"{"role":"tool","tool_call_id":"\u0061\"\/","content":"none for {tool_call_id}\n/a\"/"}]}"#;
+    assert!(output.ends_with(expected), "{output}");
+}
+
+#[test]
+fn the_text_is_in_the_language_asked_for() {
+    let body = body("a:call_1");
+    let text = |language| {
+        let plan = policy(&Settings::default(), language).plan(dialect(), &body).unwrap();
+        String::from_utf8(splice(&body, &plan.splices).concat()).unwrap()
+    };
+    assert!(text(Language::En).contains("Tool call f (call_1) has no result: it was interrupted before it finished."));
+    assert!(text(Language::Zh).contains("工具调用 f（call_1）没有结果"));
+}
+
+#[test]
+fn the_report_says_what_was_done() {
+    let (plan, output) = run(&body("a:1,2 u t:2 t:3"), &settings(Orphans::Drop));
+    let (before, after) = (body("a:1,2 u t:2 t:3").len(), output.len());
+    let expected = format!(
+        "messages 4 -> 4, bytes {before} -> {after}\n\
+         patch: move message 2 behind message 0, call \"2\"\n\
+         patch: drop message 3, call \"3\"\n\
+         patch: insert a result behind message 0, call \"1\" of tool \"f\"\n"
+    );
+    assert_eq!(plan.to_string(), expected);
+    assert_eq!(plan.report.counts(), [("patch", 3)]);
+}
+
+#[test]
+fn many_calls_of_one_id_take_linear_time() {
+    // Quadratic work on these would take minutes in a debug build.
+    let n = 50_000;
+    let mut words = "a:1".to_owned();
+    words.push_str(&",1".repeat(n - 1));
+    let (plan, _) = run(&body(&words), &settings(Orphans::Drop));
+    assert_eq!(plan.report.counts(), [("patch", n)]);
+
+    let answered = words + " u" + &" t:1".repeat(n);
+    let (plan, _) = run(&body(&answered), &settings(Orphans::Drop));
+    assert_eq!(plan.report.counts(), [("patch", n)]);
+}
+
+#[test]
+fn many_messages_take_linear_time() {
+    let n = 25_000;
+    let mut words = String::new();
+    for index in 0..n {
+        write!(words, "a:1,x{index} u t:1 t:- ").unwrap();
+    }
+    let (plan, _) = run(&body(&words), &settings(Orphans::Drop));
+    assert_eq!(plan.report.counts(), [("patch", 3 * n)]);
+}

@@ -1,0 +1,103 @@
+//! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the
+//! same run.
+//!
+//! `cargo bench --bench core`
+#![expect(clippy::expect_used, reason = "what is benched is made here")]
+#![expect(clippy::print_stdout, reason = "a table is what this is for")]
+
+use std::{
+    fmt::Write as _,
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use abridge_proxy::{
+    dialect::{self, Dialect},
+    edit::{Language, patch_tool_calls},
+    engine::edit_body,
+    planner::{self, Policy},
+    span::splice,
+};
+use bytes::Bytes;
+
+const SIZES: [(&str, usize); 4] = [("10 KB", 10_000), ("200 KB", 200_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
+
+/// A session of a coding agent: rounds of a call and some 8 KB of source text as its result.
+fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
+    let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
+    let mut body = format!(
+        r#"{{"model":"gpt-4o","stream":true,"temperature":0.5,"{messages_key}":[{{"role":"system","content":"You are an agent."}},{{"role":"user","content":"Go on."}}"#
+    );
+    let mut round = 0;
+    while round == 0 || body.len() + source.len() + 400 < bytes {
+        write!(
+            body,
+            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":{source}}}"#
+        )
+        .expect("a String takes it");
+        round += 1;
+    }
+    for _ in 0..dangling {
+        body.push_str(r#",{"role":"assistant","tool_calls":[{"id":"call_lost","function":{"name":"bash","arguments":"{}"}}]},{"role":"user","content":"Again."}"#);
+    }
+    body.push_str("],\"tools\":[]}");
+    body.into()
+}
+
+/// The median of many runs, and so much work that a run can be measured.
+fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
+    let once = {
+        let start = Instant::now();
+        black_box(work());
+        start.elapsed()
+    };
+    let inner = (Duration::from_micros(200).as_nanos() / once.as_nanos().max(1)).clamp(1, 10_000);
+    let mut runs: Vec<Duration> = (0..41)
+        .map(|_| {
+            let start = Instant::now();
+            for _ in 0..inner {
+                black_box(work());
+            }
+            start.elapsed() / u32::try_from(inner).unwrap_or(u32::MAX)
+        })
+        .collect();
+    runs.sort_unstable();
+    runs.get(runs.len() / 2).copied().unwrap_or_default()
+}
+
+fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
+    let micros = time.as_secs_f64() * 1e6;
+    let per_mb = micros / (f64::from(u32::try_from(body.len()).unwrap_or(u32::MAX)) / 1e6);
+    let ratio = time.as_secs_f64() / copy.as_secs_f64();
+    println!("{size:>7}  {what:<34} {micros:>10.1} µs {per_mb:>9.1} µs/MB {ratio:>7.1} × memcpy");
+}
+
+fn main() {
+    let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
+    let patch = patch_tool_calls::Settings::default();
+    let policy = Policy::new(&planner::Settings::default(), Language::En, &patch);
+    for (size, bytes) in SIZES {
+        let clean = session(bytes, "messages", 0);
+        let escaped = session(bytes, "mess\\u0061ges", 0);
+        let broken = session(bytes, "messages", 2);
+        let plan = policy.plan(dialect, &broken).expect("a request");
+        assert_eq!(plan.report.changes.len(), 2);
+        assert!(policy.plan(dialect, &clean).expect("a request").is_empty());
+
+        let copy = measure(|| clean.to_vec());
+        row(size, "memcpy", &clean, copy, copy);
+        row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
+        row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
+        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean)));
+        row(size, "verify", &broken, copy, measure(|| dialect.verify(&broken)));
+        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken)));
+        row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));
+        row(
+            size,
+            "edit_body, two missing results",
+            &broken,
+            copy,
+            measure(|| edit_body(&policy, dialect, broken.clone())),
+        );
+    }
+}

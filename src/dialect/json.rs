@@ -1,0 +1,317 @@
+//! JSON as bytes, for the readers and writers of all dialects: a cursor that passes values quickly without looking into
+//! strings, the check that makes up for it, and the text of a string both ways.
+//!
+//! Most of a body is strings, so they are passed at the speed of `memchr`: to the next quote, then back over the
+//! backslashes before it, which tell whether it ends the string. Between strings the grammar is checked to the letter.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr_iter};
+
+use crate::span::Span;
+
+/// The input is not what the reader takes. No reason is given: another reader, which has time, looks again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Odd;
+
+/// `Ok` if it holds.
+pub(super) fn require(holds: bool) -> Result<(), Odd> {
+    if holds { Ok(()) } else { Err(Odd) }
+}
+
+/// A place in a body.
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    body: &'a [u8],
+    /// The next byte to look at.
+    at: usize,
+}
+
+/// The containers that are open around the current value, innermost last, as bits of one number.
+#[derive(Default)]
+struct Nesting {
+    /// 1 for an object, 0 for an array; the innermost is the lowest.
+    objects: u128,
+    depth: u32,
+}
+
+impl Nesting {
+    fn open(&mut self, object: bool) -> Result<(), Odd> {
+        self.depth += 1;
+        self.objects = (self.objects << 1) | u128::from(object);
+        require(self.depth <= u128::BITS)
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.objects >>= 1;
+    }
+
+    fn in_object(&self) -> bool {
+        self.objects & 1 == 1
+    }
+}
+
+impl<'a> Cursor<'a> {
+    /// At the first value of a body.
+    pub(super) fn new(body: &'a [u8]) -> Self {
+        let mut cursor = Self { body, at: 0 };
+        cursor.space();
+        cursor
+    }
+
+    /// The offset of the next byte.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The bytes of a span.
+    pub(super) fn bytes(&self, span: Span) -> &'a [u8] {
+        span.of(self.body)
+    }
+
+    /// The next byte.
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.body.get(self.at).copied()
+    }
+
+    /// Only white space may be left.
+    pub(super) fn end(&mut self) -> Result<(), Odd> {
+        self.space();
+        require(self.at == self.body.len())
+    }
+
+    /// Into an object and behind the colon of its first key; none if the object is empty.
+    pub(super) fn first_key(&mut self) -> Result<Option<&'a [u8]>, Odd> {
+        require(self.take_if(b'{'))?;
+        self.space();
+        if self.take_if(b'}') { Ok(None) } else { self.plain_key().map(Some) }
+    }
+
+    /// From the end of a value in an object to behind the colon of the next key; none at the end of the object.
+    pub(super) fn next_key(&mut self) -> Result<Option<&'a [u8]>, Odd> {
+        self.space();
+        if self.take_if(b'}') {
+            return Ok(None);
+        }
+        require(self.take_if(b','))?;
+        self.space();
+        self.plain_key().map(Some)
+    }
+
+    /// Into an array; false if it is empty.
+    pub(super) fn first_element(&mut self) -> Result<bool, Odd> {
+        require(self.take_if(b'['))?;
+        self.space();
+        Ok(!self.take_if(b']'))
+    }
+
+    /// From the end of an element to the next; false at the end of the array.
+    pub(super) fn next_element(&mut self) -> Result<bool, Odd> {
+        self.space();
+        if self.take_if(b']') {
+            return Ok(false);
+        }
+        require(self.take_if(b','))?;
+        self.space();
+        Ok(true)
+    }
+
+    /// Over any value, with all that is in it.
+    pub(super) fn value(&mut self) -> Result<Span, Odd> {
+        let start = self.at;
+        let mut nesting = Nesting::default();
+        loop {
+            match self.peek().ok_or(Odd)? {
+                b'"' => {
+                    self.string()?;
+                }
+                open @ (b'{' | b'[') => {
+                    self.at += 1;
+                    self.space();
+                    let object = open == b'{';
+                    if !self.take_if(if object { b'}' } else { b']' }) {
+                        nesting.open(object)?;
+                        if object {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                b'-' | b'0'..=b'9' => self.number()?,
+                _ => self.literal()?,
+            }
+            if !self.behind_value(&mut nesting)? {
+                return Ok(Span { start, end: self.at });
+            }
+        }
+    }
+
+    /// From the end of a value out of all containers that end with it, to the next value; false if there is none.
+    fn behind_value(&mut self, nesting: &mut Nesting) -> Result<bool, Odd> {
+        while nesting.depth > 0 {
+            self.space();
+            let object = nesting.in_object();
+            if self.take_if(b',') {
+                self.space();
+                if object {
+                    self.key()?;
+                }
+                return Ok(true);
+            }
+            require(self.take_if(if object { b'}' } else { b']' }))?;
+            nesting.close();
+        }
+        Ok(false)
+    }
+
+    /// A key that is written without escapes, and its colon.
+    fn plain_key(&mut self) -> Result<&'a [u8], Odd> {
+        let Span { start, end } = self.key()?;
+        let name = self.bytes(Span { start: start + 1, end: end - 1 });
+        require(memchr(b'\\', name).is_none())?;
+        Ok(name)
+    }
+
+    fn key(&mut self) -> Result<Span, Odd> {
+        require(self.peek() == Some(b'"'))?;
+        let key = self.string()?;
+        self.space();
+        require(self.take_if(b':'))?;
+        self.space();
+        Ok(key)
+    }
+
+    /// A string, from its opening quote; the span has both quotes.
+    fn string(&mut self) -> Result<Span, Odd> {
+        let start = self.at;
+        self.at += 1;
+        loop {
+            let rest = self.body.get(self.at..).ok_or(Odd)?;
+            let quote = memchr(b'"', rest).ok_or(Odd)?;
+            // What lies before `rest` ends with a quote, so no run of backslashes goes back farther.
+            let before = rest.get(..quote).unwrap_or_default();
+            let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+            self.at += quote + 1;
+            if backslashes % 2 == 0 {
+                return Ok(Span { start, end: self.at });
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<(), Odd> {
+        self.take_if(b'-');
+        if !self.take_if(b'0') {
+            self.digits()?;
+        }
+        if self.take_if(b'.') {
+            self.digits()?;
+        }
+        if self.take_if(b'e') || self.take_if(b'E') {
+            let _signed = self.take_if(b'+') || self.take_if(b'-');
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), Odd> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        require(self.at > start)
+    }
+
+    fn literal(&mut self) -> Result<(), Odd> {
+        let rest = self.body.get(self.at..).unwrap_or_default();
+        let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
+        self.at += word.ok_or(Odd)?.len();
+        Ok(())
+    }
+
+    fn take_if(&mut self, byte: u8) -> bool {
+        let is = self.peek() == Some(byte);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+    }
+}
+
+/// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
+/// strings. The error is the offset of a fault, or near it.
+pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
+    std::str::from_utf8(body).map_err(|error| error.valid_up_to())?;
+    check_escapes(body)?;
+    if control(body).is_none() {
+        return Ok(()); // not even a line end between the values: no need to tell inside from outside
+    }
+    let mut cursor = Cursor { body, at: 0 };
+    while let Some(quote) = body.get(cursor.at..).and_then(|rest| memchr(b'"', rest)) {
+        cursor.at += quote;
+        let start = cursor.at;
+        let string = cursor.string().map_err(|Odd| start)?;
+        if let Some(at) = control(cursor.bytes(string)) {
+            return Err(start + at);
+        }
+    }
+    Ok(())
+}
+
+/// Checks all escapes of a body. Its structure is valid, so backslashes stand in strings only.
+fn check_escapes(body: &[u8]) -> Result<(), usize> {
+    let mut checked = 0;
+    for at in memchr_iter(b'\\', body) {
+        if at < checked {
+            continue; // the second backslash of a pair
+        }
+        let length = match body.get(at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
+            Some(b'u') if body.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => 6,
+            _ => return Err(at),
+        };
+        checked = at + length;
+    }
+    Ok(())
+}
+
+/// Near where the first control character is, if there is one.
+fn control(bytes: &[u8]) -> Option<usize> {
+    const CHUNK: usize = 64;
+    // No branch inside a chunk, so that the compiler can make vector code of it.
+    let least = |chunk: &[u8]| chunk.iter().fold(u8::MAX, |least, &byte| least.min(byte));
+    bytes.chunks(CHUNK).position(|chunk| least(chunk) < 0x20).map(|n| n * CHUNK)
+}
+
+/// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.
+pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
+    if memchr(b'\\', raw).is_some() {
+        return serde_json::from_slice(raw).ok().map(Cow::Owned);
+    }
+    let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    std::str::from_utf8(inner).ok().map(Cow::Borrowed)
+}
+
+/// Writes `text` as a JSON string.
+pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
+    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+    out.push(b'"');
+    for &byte in text.as_bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', byte]),
+            b'\n' => out.extend(br"\n"),
+            b'\r' => out.extend(br"\r"),
+            b'\t' => out.extend(br"\t"),
+            0..0x20 => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests;

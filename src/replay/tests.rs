@@ -1,0 +1,117 @@
+//! What is found, what is compared, and which policy counts.
+
+use super::*;
+
+const DANGLING: &str = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}]}]}"#;
+
+fn policy() -> Policy {
+    own_policy("").unwrap()
+}
+
+fn no_edits() -> Policy {
+    own_policy("policy.edits = []").unwrap()
+}
+
+fn put(dir: &Path, files: &[(&str, &str)]) {
+    fs::create_dir_all(dir).unwrap();
+    for (name, text) in files {
+        fs::write(dir.join(name), text).unwrap();
+    }
+}
+
+fn replay(dir: &Path, chosen: &Chosen) -> Replay {
+    Replay::run(&[dir.to_owned()], chosen)
+}
+
+#[test]
+fn finds_exchanges_at_any_depth_in_order_and_no_unfinished_ones() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["b", "a/two", "a/one", ".tmp-c", "a/one/below"] {
+        put(&scratch.path().join(name), &[("request.json", "{}")]);
+    }
+    put(&scratch.path().join("empty"), &[("README.md", "")]);
+    let expected: Vec<_> = ["a/one", "a/two", "b"].iter().map(|name| scratch.path().join(name)).collect();
+    assert_eq!(folders(scratch.path()).unwrap(), expected);
+}
+
+#[test]
+fn compares_with_what_was_recorded() {
+    let scratch = tempfile::tempdir().unwrap();
+    put(&scratch.path().join("same"), &[("request.json", "not JSON")]);
+    put(&scratch.path().join("changed"), &[("request.json", DANGLING)]);
+    put(
+        &scratch.path().join("elsewhere"),
+        &[("request.json", DANGLING), ("meta.json", r#"{"path":"/v1/other?x=/chat/completions"}"#)],
+    );
+    put(&scratch.path().join("torn"), &[("request.json", DANGLING), ("meta.json", "{")]);
+    let found = replay(scratch.path(), &Chosen::ByDefault(policy()));
+    assert_eq!(found.totals, Totals { same: 2, different: 1, unreadable: 1 });
+    assert!(!found.is_clean());
+    let [changed, elsewhere, same, torn] = &found.exchanges[..] else { panic!("{found}") };
+    assert_eq!((changed.bytes_in, changed.edits.as_str()), (DANGLING.len(), "patch=1"));
+    assert!(changed.bytes_out > DANGLING.len());
+    let Verdict::Different(difference) = &changed.verdict else { panic!("{found}") };
+    assert_eq!(difference.at, DANGLING.len() - 2);
+    assert!(difference.now.contains(r#"}]},{\"role\":\"tool\""#), "{found}");
+    assert_eq!((&elsewhere.verdict, &same.verdict), (&Verdict::Same, &Verdict::Same));
+    assert!(matches!(&torn.verdict, Verdict::Unreadable { why } if why.starts_with("meta.json: EOF")), "{found}");
+}
+
+#[test]
+fn a_folder_has_its_own_policy_unless_the_user_names_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    put(scratch.path(), &[("request.json", DANGLING), ("policy.toml", "policy.edits = []")]);
+    assert!(replay(scratch.path(), &Chosen::ByDefault(policy())).is_clean());
+    assert!(!replay(scratch.path(), &Chosen::ByUser(policy())).is_clean());
+    put(scratch.path(), &[("policy.toml", "[patch_tool_calls]\ntemplate = 'x'\norphans = 'keep'")]);
+    assert!(!replay(scratch.path(), &Chosen::ByDefault(no_edits())).is_clean());
+    assert!(replay(scratch.path(), &Chosen::ByUser(no_edits())).is_clean());
+    put(scratch.path(), &[("policy.toml", "[server]\nlisten = '127.0.0.1:1'")]);
+    let refused = replay(scratch.path(), &Chosen::ByDefault(policy()));
+    assert!(refused.to_string().contains("unreadable: policy.toml: "), "{refused}");
+    assert!(refused.to_string().contains("unknown field `server`"), "{refused}");
+}
+
+#[test]
+fn nothing_found_is_not_clean() {
+    let scratch = tempfile::tempdir().unwrap();
+    for dir in [scratch.path().to_owned(), scratch.path().join("missing")] {
+        let found = replay(&dir, &Chosen::ByDefault(policy()));
+        assert_eq!(found.totals, Totals { same: 0, different: 0, unreadable: 1 });
+        assert!(!found.is_clean());
+    }
+    assert!(!Replay::run(&[], &Chosen::ByDefault(policy())).is_clean());
+}
+
+#[test]
+fn shows_both_sides_of_a_difference() {
+    let long = "é".repeat(100);
+    let difference =
+        Difference::between(format!("{long}\nA").as_bytes(), format!("{long}\nB{long}").as_bytes()).unwrap();
+    assert_eq!(difference.at, 201);
+    assert!(difference.recorded.ends_with("\\xa9\\nA"), "{difference}");
+    assert_eq!(difference.recorded.matches("\\x").count(), 39);
+    assert_eq!(difference.now.matches("\\x").count(), 39 + 39);
+    assert_eq!(Difference::between(b"abc", b"ab").map(|difference| difference.at), Some(2));
+    assert_eq!(Difference::between(b"abc", b"abc"), None);
+}
+
+#[test]
+fn prints_a_table_and_json() {
+    let scratch = tempfile::tempdir().unwrap();
+    put(&scratch.path().join("x"), &[("request.json", DANGLING)]);
+    put(&scratch.path().join("y"), &[("request.json", "{}")]);
+    let mut found = replay(scratch.path(), &Chosen::ByDefault(no_edits()));
+    for row in &mut found.exchanges {
+        row.name = row.name.replace(scratch.path().to_str().unwrap(), "dir");
+    }
+    let expected = "exchange    bytes in   bytes out  edits  result\n\
+                    dir/x             86          86         same\n\
+                    dir/y              2           2         same\n\
+                    2 replayed: 2 same, 0 different, 0 unreadable";
+    assert_eq!(found.to_string(), expected);
+    found.exchanges.pop();
+    let json = serde_json::to_string(&found).unwrap();
+    let expected = r#"{"exchanges":[{"name":"dir/x","bytes_in":86,"bytes_out":86,"edits":"","result":"same"}],"totals":{"same":2,"different":0,"unreadable":0}}"#;
+    assert_eq!(json, expected);
+}

@@ -1,0 +1,113 @@
+//! The client goes away, and the upstream learns it at once: streamed, not streamed, before and after the head.
+
+use crate::support::bodies::{DANGLING, PLAIN};
+use crate::support::upstream::head;
+use crate::support::{Scene, chat, request};
+
+#[tokio::test]
+async fn a_stream_whose_client_goes_is_cancelled() {
+    for body in [PLAIN, DANGLING] {
+        let mut scene = Scene::new().await;
+        scene.client.send(chat(body)).await;
+        let mut call = scene.upstream.request().await;
+        call.bytes().await;
+        call.begin_stream().await;
+        call.send_chunk("data: 1\n\n").await;
+        scene.client.head().await;
+        scene.client.chunk().await;
+        drop(scene.client);
+        call.gone().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_client_resets_is_cancelled() {
+    let mut scene = Scene::new().await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.begin_stream().await;
+    scene.client.head().await;
+    scene.client.reset();
+    call.gone().await;
+}
+
+#[tokio::test]
+async fn a_call_whose_client_goes_before_the_answer_is_cancelled() {
+    for body in [PLAIN, DANGLING] {
+        let mut scene = Scene::new().await;
+        scene.client.send(chat(body)).await;
+        let mut call = scene.upstream.request().await;
+        call.bytes().await;
+        drop(scene.client);
+        call.gone().await;
+    }
+}
+
+#[tokio::test]
+async fn a_passed_request_whose_client_goes_before_the_answer_is_cancelled() {
+    let mut scene = Scene::new().await;
+    scene.client.send(request("GET", "/v1/models", &[])).await;
+    let mut call = scene.upstream.request().await;
+    drop(scene.client);
+    call.gone().await;
+}
+
+#[tokio::test]
+async fn an_answer_of_known_length_whose_client_goes_is_cancelled() {
+    let mut scene = Scene::new().await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.send(head("200 OK", &["content-length: 1000"])).await;
+    call.send("begin").await;
+    scene.client.head().await;
+    scene.client.exactly(5).await;
+    drop(scene.client);
+    call.gone().await;
+}
+
+#[tokio::test]
+async fn an_upload_whose_client_goes_is_not_finished_for_it() {
+    let mut scene = Scene::new().await;
+    scene.client.send(request("POST", "/v1/files", &["transfer-encoding: chunked"])).await;
+    scene.client.send_chunk("begin").await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.chunk().await.unwrap(), "begin");
+    drop(scene.client);
+    call.gone().await;
+}
+
+#[tokio::test]
+async fn a_chat_request_whose_client_goes_in_its_middle_never_reaches_the_upstream() {
+    let mut scene = Scene::new().await;
+    let whole = chat(PLAIN);
+    scene.client.send(&whole[..whole.len() - 10]).await;
+    drop(scene.client);
+
+    let mut other = scene.abridge.connect().await;
+    other.send(request("GET", "/v1/models", &[])).await;
+    let call = scene.upstream.request().await;
+    assert_eq!(call.head.target(), "/v1/models");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn one_client_going_does_not_touch_the_others() {
+    let mut scene = Scene::new().await;
+    let mut other = scene.abridge.connect().await;
+    other.send(chat(PLAIN)).await;
+    let mut stays = scene.upstream.request().await;
+    stays.bytes().await;
+    stays.begin_stream().await;
+    other.head().await;
+
+    scene.client.send(chat(PLAIN)).await;
+    let mut goes = scene.upstream.request().await;
+    goes.bytes().await;
+    drop(scene.client);
+    goes.gone().await;
+
+    stays.send_chunk("data: 1\n\n").await;
+    assert_eq!(other.chunk().await.unwrap(), "data: 1\n\n");
+}

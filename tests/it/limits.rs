@@ -1,0 +1,257 @@
+//! Every limit, at the limit: what is over it gets a clear answer, and what is under it is served.
+
+use crate::failures::refused;
+use crate::support::bodies::PLAIN;
+use crate::support::{End, Scene, chat, post, request, within};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// A body that is not understood, and of this size.
+fn spaces(n: usize) -> Vec<u8> {
+    vec![b' '; n]
+}
+
+#[tokio::test]
+async fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
+    let mut scene = Scene::with("server.max_body = \"4KiB\"").await;
+    scene.client.send(post(CHAT, &[], spaces(4096))).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.bytes().await.len(), 4096);
+    call.answer("200 OK", &["connection: close"], "").await;
+    scene.client.reply().await;
+
+    let mut client = scene.abridge.connect().await;
+    client.send(post(CHAT, &[], spaces(4097))).await;
+    refused(&client.reply().await, 413, "body_too_large");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_body_announced_too_long_is_refused_before_it_is_sent_and_told_why() {
+    let mut scene = Scene::with("server.max_body = \"4KiB\"").await;
+    scene.client.send(request("POST", CHAT, &["content-length: 5000000"])).await;
+    let message = refused(&scene.client.reply().await, 413, "body_too_large");
+    for part in ["4KiB", "5000000", "max_body"] {
+        assert!(message.contains(part), "{part} is missing: {message}");
+    }
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_100_is_refused_instead() {
+    let mut scene = Scene::with("server.max_body = \"4KiB\"").await;
+    scene.client.send(request("POST", CHAT, &["expect: 100-continue", "content-length: 5000000"])).await;
+    refused(&scene.client.reply().await, 413, "body_too_large");
+}
+
+#[tokio::test]
+async fn a_gigabyte_of_spaces_ends_at_the_limit() {
+    let mut scene = Scene::with("server.max_body = \"1MiB\"").await;
+    let before = scene.abridge.peak_memory();
+    scene.client.send(request("POST", CHAT, &["transfer-encoding: chunked"])).await;
+    let block = crate::support::wire::framed(spaces(64 << 10));
+    let sent = scene.client.send_until_answered(&block, 1 << 30).await;
+    refused(&scene.client.reply().await, 413, "body_too_large");
+    assert!(sent < 1 << 30, "all of it was taken");
+    let grown = scene.abridge.peak_memory() - before;
+    assert!(grown < 16 << 10, "abridge grew by {grown} KiB");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn the_limit_is_for_bodies_that_are_edited_alone() {
+    let mut scene = Scene::with("server.max_body = \"4KiB\"").await;
+    scene.client.send(post("/v1/files", &[], spaces(100_000))).await;
+    assert_eq!(scene.upstream.request().await.bytes().await.len(), 100_000);
+}
+
+#[tokio::test]
+async fn a_request_over_the_number_in_flight_is_shed_and_the_next_one_is_not() {
+    let mut scene = Scene::with("server.max_in_flight = 1").await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut held = scene.upstream.request().await;
+    held.bytes().await;
+    held.begin_stream().await;
+    scene.client.head().await;
+
+    let mut other = scene.abridge.connect().await;
+    for request in [chat(PLAIN), request("GET", "/v1/models", &[])] {
+        other.send(request).await;
+        let reply = other.reply().await;
+        refused(&reply, 503, "overloaded");
+        let seconds: u32 = reply.head.get("retry-after").unwrap().parse().unwrap();
+        assert!(seconds >= 1);
+    }
+    scene.upstream.no_more();
+
+    held.end_stream().await;
+    assert_eq!(scene.client.chunk().await, None);
+    scene.client.trailers().await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut call = held.next().await;
+    call.bytes().await;
+    call.json("{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn a_client_that_went_away_frees_its_place() {
+    let mut scene = Scene::with("server.max_in_flight = 1").await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut held = scene.upstream.request().await;
+    held.bytes().await;
+    drop(scene.client);
+    held.gone().await;
+
+    let mut other = scene.abridge.connect().await;
+    other.send(chat(PLAIN)).await;
+    scene.upstream.request().await.json("{}").await;
+    assert_eq!(other.reply().await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn its_own_pages_answer_when_everything_is_full() {
+    let mut scene = Scene::with("server.max_in_flight = 1").await;
+    scene.client.send(chat(PLAIN)).await;
+    let _held = scene.upstream.request().await;
+    let mut other = scene.abridge.connect().await;
+    for page in ["/abridge/healthz", "/abridge/readyz"] {
+        other.send(request("GET", page, &[])).await;
+        assert_eq!(other.reply().await.head.status(), 200, "{page}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_over_the_memory_for_all_of_them_are_shed() {
+    let mut scene = Scene::with("server.max_body = \"48KiB\"\nserver.max_buffered = \"64KiB\"").await;
+    // Its 100 says that the first body has its share of the memory.
+    scene.client.send(request("POST", CHAT, &["expect: 100-continue", "content-length: 40000"])).await;
+    assert_eq!(scene.client.head().await.status(), 100);
+    scene.client.send(spaces(20_000)).await;
+
+    let mut other = scene.abridge.connect().await;
+    other.send(request("POST", CHAT, &["content-length: 40000"])).await;
+    let reply = other.reply().await;
+    refused(&reply, 503, "overloaded");
+    assert!(reply.head.get("retry-after").is_some());
+
+    scene.client.send(spaces(20_000)).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.bytes().await.len(), 40_000);
+    call.answer("200 OK", &["connection: close"], "").await;
+    scene.client.reply().await;
+
+    let mut third = scene.abridge.connect().await;
+    third.send(post(CHAT, &[], spaces(40_000))).await;
+    assert_eq!(scene.upstream.request().await.bytes().await.len(), 40_000);
+}
+
+#[tokio::test]
+async fn a_connection_too_many_waits_for_a_place() {
+    let mut scene = Scene::with("server.max_connections = 1").await;
+    scene.client.send(request("GET", "/v1/first", &[])).await;
+    let mut call = scene.upstream.request().await;
+    let mut waiting = scene.abridge.connect().await;
+    waiting.send(request("GET", "/v1/waiting", &[])).await;
+
+    for _ in 0..3 {
+        call.json("{}").await;
+        scene.client.reply().await;
+        scene.client.send(request("GET", "/v1/first", &[])).await;
+        call = call.next().await;
+        assert_eq!(call.head.target(), "/v1/first");
+    }
+    scene.upstream.no_more();
+
+    drop(scene.client);
+    call.gone().await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.head.target(), "/v1/waiting");
+    call.json("{}").await;
+    assert_eq!(waiting.reply().await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn a_head_that_takes_too_long_ends_the_connection() {
+    let mut scene = Scene::with("server.header_timeout = \"200ms\"").await;
+    scene.client.send("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-slow: 1").await;
+    scene.client.rest().await;
+    scene.upstream.no_more();
+
+    // One that says nothing at all, and one whose second request never comes, end as well.
+    scene.abridge.connect().await.rest().await;
+    let mut client = scene.abridge.connect().await;
+    client.send(request("GET", "/abridge/healthz", &[])).await;
+    client.reply().await;
+    client.send("GET /abr").await;
+    client.rest().await;
+
+    // As does one that keeps a connection after its request and never sends another.
+    let mut client = scene.abridge.connect().await;
+    client.send(request("GET", "/abridge/healthz", &[])).await;
+    client.reply().await;
+    assert!(within("the connection to end", client.next_head()).await.is_none());
+}
+
+#[tokio::test]
+async fn a_body_that_pauses_too_long_is_a_408() {
+    let mut scene = Scene::with("server.body_timeout = \"200ms\"").await;
+    scene.client.send(request("POST", CHAT, &["content-length: 100"])).await;
+    scene.client.send("{\"messages\"").await;
+    refused(&scene.client.reply().await, 408, "body_timeout");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_body_that_comes_slowly_but_steadily_is_read() {
+    let mut scene = Scene::with("server.body_timeout = \"2s\"").await;
+    let whole = chat(PLAIN);
+    let (head, body) = whole.split_at(whole.len() - PLAIN.len());
+    scene.client.send(head).await;
+    for piece in body.chunks(body.len() / 12) {
+        // The client is slow. This is the time that passes, not a wait for something.
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        scene.client.send(piece).await;
+    }
+    assert_eq!(scene.upstream.request().await.bytes().await, PLAIN);
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let mut scene = Scene::new().await;
+    let long = format!("x-long: {}", "a".repeat(1 << 20));
+    scene.client.try_send(request("GET", "/v1/models", &[&long])).await.ok();
+    let reply = scene.client.head().await;
+    assert!([400, 431].contains(&reply.status()), "{reply:?}");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn requests_that_could_be_read_in_two_ways_are_refused() {
+    let both = ["content-length: 5", "transfer-encoding: chunked"];
+    let mut scene = Scene::new().await;
+    let twice = request("POST", CHAT, &["content-length: 5", "content-length: 6"]);
+    scene.client.send([twice, b"12345".to_vec()].concat()).await;
+    assert_eq!(scene.client.head().await.status(), 400);
+
+    // With both, the chunks count, and the length does not go on.
+    let mut client = scene.abridge.connect().await;
+    client.send([request("POST", "/v1/files", &both), b"1\r\nx\r\n0\r\n\r\n".to_vec()].concat()).await;
+    let answered = async { client.head().await.status() };
+    let passed = async {
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.get("content-length"), None);
+        assert_eq!(call.bytes().await, "x");
+    };
+    tokio::select! {
+        status = answered => assert_eq!(status, 400),
+        () = passed => {}
+    }
+}
+
+#[tokio::test]
+async fn an_unused_connection_ends_cleanly() {
+    let scene = Scene::with("server.header_timeout = \"200ms\"").await;
+    let mut client = scene.client;
+    assert_eq!(client.rest().await.1, End::Closed);
+}

@@ -1,0 +1,32 @@
+//! The real binary between a client and an upstream that the tests play byte by byte.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests spawn the other sides of a connection, and read bodies that they made"
+)]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a panic is a test's answer"
+)]
+#![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
+
+mod cancellation; // the client goes away: the upstream learns it at once
+mod config; // settings, and the commands that need no upstream
+mod edits; // what an edited exchange looks like on both sides
+mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
+mod hostile; // bodies that nobody should send
+mod limits; // every limit, at the limit
+mod listen; // addresses, sockets, versions of HTTP
+mod passthrough; // zero edits: identical bytes, both ways
+mod properties; // what holds for every conversation, whatever is wrong with it
+mod reload; // SIGHUP
+mod secrets; // what must never be logged
+mod shutdown; // drain, and the second signal
+mod streaming; // chunk by chunk, with backpressure
+mod support; // what the tests stand on
+mod targets; // the client's path and the upstream's
+mod tls; // certificates on both sides
+mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod wire; // the upstream of the tests, against a client that nobody here wrote

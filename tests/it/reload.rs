@@ -1,0 +1,82 @@
+//! SIGHUP: the new settings come into force as a whole, or the old ones stay.
+
+use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
+use crate::support::{Scene, Upstream, chat, request};
+
+const RELOADED: &str = "settings reloaded";
+const REFUSED: &str = "not reloaded";
+
+async fn passes_on(scene: &mut Scene, upstream: &mut Upstream) -> bytes::Bytes {
+    scene.client.send(chat(DANGLING)).await;
+    let mut call = upstream.request().await;
+    let body = call.bytes().await;
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    scene.client.reply().await;
+    body
+}
+
+#[tokio::test]
+async fn a_new_policy_comes_into_force_without_a_restart() {
+    let mut scene = Scene::new().await;
+    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
+    assert_patched(&passes_on(&mut scene, &mut upstream).await);
+    let from = scene.abridge.stderr().len();
+    scene.abridge.reload_with("policy.edits = []");
+    scene.abridge.says(RELOADED, from).await;
+    assert_eq!(passes_on(&mut scene, &mut upstream).await, DANGLING);
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_says_where_it_is_wrong() {
+    let bad = [
+        "policy.edits = 3",
+        "polcy.edits = []",
+        "policy.edits = [\"patch_tool_cals\"]",
+        "[[[",
+        "upstream.idle_timeout = \"3 parsecs\"",
+    ];
+    let mut scene = Scene::new().await;
+    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
+    for lines in bad {
+        let from = scene.abridge.stderr().len();
+        scene.abridge.reload_with(&format!("dry_run = true\n{lines}"));
+        let line = scene.abridge.says(REFUSED, from).await;
+        let file = scene.abridge.config().display().to_string();
+        assert!(line.contains(&file), "{file} is missing: {line}");
+        assert_patched(&passes_on(&mut scene, &mut upstream).await);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_changes_nothing() {
+    let mut scene = Scene::new().await;
+    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
+    let from = scene.abridge.stderr().len();
+    std::fs::remove_file(scene.abridge.config()).unwrap();
+    scene.abridge.signal("HUP");
+    scene.abridge.says(REFUSED, from).await;
+    assert_patched(&passes_on(&mut scene, &mut upstream).await);
+}
+
+#[tokio::test]
+async fn requests_under_way_are_not_disturbed() {
+    let mut scene = Scene::new().await;
+    scene.client.send(chat(PLAIN)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.begin_stream().await;
+    scene.client.head().await;
+
+    let from = scene.abridge.stderr().len();
+    scene.abridge.reload_with("policy.edits = []\nupstream.headers = { x-new = \"1\" }");
+    scene.abridge.says(RELOADED, from).await;
+    call.send_chunk("data: 1\n\n").await;
+    assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+    call.end_stream().await;
+    assert_eq!(scene.client.chunk().await, None);
+    scene.client.trailers().await;
+
+    // The same connection sees the new settings with its next request.
+    scene.client.send(request("GET", "/v1/models", &[])).await;
+    assert_eq!(scene.upstream.request().await.head.get("x-new"), Some("1"));
+}

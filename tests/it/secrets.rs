@@ -1,0 +1,90 @@
+//! What must never be logged: keys, and what is talked about.
+
+use crate::support::bodies::DANGLING;
+use crate::support::{Setup, Upstream, chat, post};
+
+const CANARIES: [&str; 8] = [
+    "sk-canary-authorization",
+    "canary-api-key",
+    "canary-cookie",
+    "canary-request",
+    "canary-answer",
+    "canary-stream",
+    "canary-configured",
+    "canary-query",
+];
+
+#[tokio::test]
+async fn neither_keys_nor_content_are_in_the_log_at_its_most_talkative() {
+    for format in ["text", "json"] {
+        let mut upstream = Upstream::start().await;
+        let setup = Setup::before(&upstream).with("log.level = \"trace\"").with(format!("log.format = {format:?}"));
+        let setup = setup.with("upstream.headers = { x-gateway-key = \"canary-configured\" }");
+        let abridge = setup.start().await;
+        let fields = [
+            "authorization: Bearer sk-canary-authorization",
+            "api-key: canary-api-key",
+            "cookie: session=canary-cookie",
+            "content-type: application/json",
+        ];
+        let target = "/v1/chat/completions?key=canary-query";
+        let edited = DANGLING.replace("and then?", "canary-request");
+        let broken = "{\"messages\":[{\"role\":\"canary-request\",\"content\":\"canary-request\"}]}";
+
+        let mut client = abridge.connect().await;
+        for body in [&*edited, broken, "canary-request"] {
+            client.send(post(target, &fields, body)).await;
+            let mut call = upstream.request().await;
+            call.bytes().await;
+            call.answer(
+                "400 Bad Request",
+                &["x-a: canary-answer", "connection: close"],
+                "{\"error\":\"canary-answer\"}",
+            )
+            .await;
+            client.reply().await;
+        }
+        client.send(post(target, &fields, &edited)).await;
+        let mut call = upstream.request().await;
+        call.bytes().await;
+        call.begin_stream().await;
+        call.send_chunk(
+            "data: {\"choices\":[{\"delta\":{\"content\":\"canary-stream\"}}],\"usage\":{\"canary-stream\":1}}\n\n",
+        )
+        .await;
+        client.head().await;
+        client.chunk().await;
+        drop(call);
+        client.rest().await;
+
+        upstream.stop().await;
+        let mut client = abridge.connect().await;
+        client.send(post(target, &fields, &edited)).await;
+        assert_eq!(client.reply().await.head.status(), 502);
+
+        abridge.signal("TERM");
+        abridge.exit().await;
+        let log = abridge.stderr().join("\n");
+        for canary in CANARIES {
+            let line = log.lines().find(|line| line.contains(canary));
+            assert_eq!(line, None, "{canary} is in the log");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_from_the_environment_is_not_in_the_log() {
+    let mut upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).with("log.level = \"trace\"\nupstream.api_key_env = \"GATEWAY_KEY\"");
+    let abridge = setup.environment("GATEWAY_KEY", "sk-canary-ours").start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(DANGLING)).await;
+    let mut call = upstream.request().await;
+    assert_eq!(call.head.get("authorization"), Some("Bearer sk-canary-ours"));
+    call.bytes().await;
+    call.json("{}").await;
+    client.reply().await;
+    abridge.signal("TERM");
+    abridge.exit().await;
+    assert!(!abridge.stderr().join("\n").contains("sk-canary-ours"));
+}

@@ -1,0 +1,79 @@
+//! What the tests stand on: an upstream that the test plays itself, the real binary, and connections down to the byte.
+//!
+//! No sleeps: a test waits for an event, and the time-out of [`within`] is only how a failure ends.
+
+use std::time::Duration;
+
+pub(crate) mod abridge; // the real binary, started and stopped
+pub(crate) mod bodies; // request bodies that are edited, and that are not
+pub(crate) mod conversations; // conversations with everything wrong that can be
+pub(crate) mod http2; // both sides of HTTP/2
+pub(crate) mod tls; // certificates made for one test
+pub(crate) mod upstream; // the upstream, played by the test
+pub(crate) mod validator; // what strict upstreams ask of a message array
+pub(crate) mod wire; // one connection, byte by byte
+
+pub(crate) use abridge::{Abridge, Setup};
+pub(crate) use upstream::Upstream;
+pub(crate) use wire::{End, Wire};
+
+/// Far longer than anything here takes, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An upstream, abridge in front of it, and one connection of a client.
+pub(crate) struct Scene {
+    pub(crate) upstream: Upstream,
+    pub(crate) abridge: Abridge,
+    pub(crate) client: Wire,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Everything at its default.
+    pub(crate) async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// With these lines in the configuration.
+    pub(crate) async fn with(lines: &str) -> Self {
+        let upstream = Upstream::start().await;
+        let abridge = Setup::before(&upstream).with(lines).start().await;
+        let client = abridge.connect().await;
+        Self { upstream, abridge, client }
+    }
+}
+
+// === helpers ===
+
+/// Waits for an event that must come.
+pub(crate) async fn within<F: Future>(what: &str, event: F) -> F::Output {
+    let Ok(output) = tokio::time::timeout(PATIENCE, event).await else {
+        panic!("waited {PATIENCE:?} in vain for {what}");
+    };
+    output
+}
+
+/// A POST with this body and these lines in its head, besides the ones that it needs.
+pub(crate) fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
+    let length = format!("content-length: {}", body.as_ref().len());
+    let mut request = request("POST", target, &[fields, &[&length]].concat());
+    request.extend_from_slice(body.as_ref());
+    request
+}
+
+/// A chat request with this body.
+pub(crate) fn chat(body: impl AsRef<[u8]>) -> Vec<u8> {
+    post("/v1/chat/completions", &["content-type: application/json"], body)
+}
+
+/// A request head with these lines behind `host`.
+pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> Vec<u8> {
+    let mut head = format!("{method} {target} HTTP/1.1\r\nhost: client.test\r\n");
+    for field in fields {
+        head.push_str(field);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}

@@ -1,0 +1,230 @@
+//! The real binary, as a child process with a configuration file of its own.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use super::upstream::Upstream;
+use super::wire::Wire;
+use super::within;
+
+/// What a process is to be started with.
+pub(crate) struct Setup {
+    url: String,
+    listen: Vec<String>,
+    lines: String,
+    environment: Vec<(String, String)>,
+}
+
+/// A running process. It is killed when dropped; if the test failed, what it wrote is shown.
+pub(crate) struct Abridge {
+    pid: u32,
+    listeners: Vec<String>,
+    stderr: watch::Receiver<Vec<String>>,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    config: PathBuf,
+    written: String,
+    _folder: TempDir,
+}
+
+/// What a process said that should not have started, and did not.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) status: ExitStatus,
+    pub(crate) stderr: String,
+}
+
+/// Variables that would lead requests elsewhere, and that the machine may have set.
+const FOREIGN: [&str; 8] =
+    ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"];
+
+// === impl Setup ===
+
+impl Setup {
+    /// In front of this upstream, on a free port, everything else at its default.
+    pub(crate) fn before(upstream: &Upstream) -> Self {
+        Self::to(upstream.url())
+    }
+
+    /// In front of this URL, on a free port, everything else at its default.
+    pub(crate) fn to(url: impl Into<String>) -> Self {
+        Self { url: url.into(), listen: vec!["127.0.0.1:0".to_owned()], lines: String::new(), environment: Vec::new() }
+    }
+
+    /// Adds one line to the configuration, its key with the table in front: `server.max_body = "1KiB"`.
+    pub(crate) fn with(mut self, line: impl AsRef<str>) -> Self {
+        writeln!(self.lines, "{}", line.as_ref()).unwrap();
+        self
+    }
+
+    /// Listens there, and not on a free port.
+    pub(crate) fn listen(mut self, addresses: &[&str]) -> Self {
+        self.listen = addresses.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn environment(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts the process, and waits until it listens everywhere.
+    pub(crate) async fn start(self) -> Abridge {
+        let n_listeners = self.listen.len();
+        let mut abridge = self.spawn();
+        let mut stderr = abridge.stderr.clone();
+        let listens = stderr.wait_for(|lines| listening(lines).len() == n_listeners);
+        let started = within("abridge to listen", listens).await.is_ok();
+        assert!(started, "abridge should have started");
+        abridge.listeners = listening(&abridge.stderr());
+        abridge
+    }
+
+    /// Starts a process that ends by itself.
+    pub(crate) async fn fail(self) -> Failed {
+        let abridge = self.spawn();
+        Failed { status: abridge.exit().await, stderr: abridge.stderr().join("\n") }
+    }
+
+    fn spawn(self) -> Abridge {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("proxy.toml");
+        let written = format!("upstream.url = {:?}\nserver.listen = {:?}\n{}", self.url, self.listen, self.lines);
+        std::fs::write(&config, &written).unwrap();
+
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        command.arg("serve").arg("--config").arg(&config).stdin(Stdio::null()).stderr(Stdio::piped());
+        for name in FOREIGN {
+            command.env_remove(name);
+        }
+        command.env("RUST_BACKTRACE", "1").envs(self.environment);
+        let mut child = command.spawn().unwrap();
+
+        let pid = child.id();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (lines, read) = watch::channel(Vec::new());
+        let (exited, exit) = watch::channel(None);
+        thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(Result::ok) {
+                lines.send_modify(|lines| lines.push(String::from_utf8_lossy(&line).into_owned()));
+            }
+            exited.send_replace(child.wait().ok());
+        });
+        Abridge { pid, listeners: Vec::new(), stderr: read, exit, config, written, _folder: folder }
+    }
+}
+
+// === impl Abridge ===
+
+impl Abridge {
+    /// In front of this upstream, everything else at its default.
+    pub(crate) async fn before(upstream: &Upstream) -> Self {
+        Setup::before(upstream).start().await
+    }
+
+    /// What it said that it listens on: URLs and `unix:` paths.
+    pub(crate) fn listeners(&self) -> &[String] {
+        &self.listeners
+    }
+
+    /// The first address that it listens on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        address(&self.listeners[0])
+    }
+
+    /// A connection to the first address.
+    pub(crate) async fn connect(&self) -> Wire {
+        self.connect_to(0).await
+    }
+
+    /// A connection to the address with this number.
+    pub(crate) async fn connect_to(&self, listener: usize) -> Wire {
+        let listener = &self.listeners[listener];
+        match listener.strip_prefix("unix:") {
+            Some(path) => Wire::new(within("connect", UnixStream::connect(path)).await.unwrap()),
+            None => Wire::connect(address(listener)).await,
+        }
+    }
+
+    /// Sends a signal, by its name without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        assert!(self.try_signal(name), "{name} should have reached the process");
+    }
+
+    /// The configuration file.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Writes the configuration anew, with these lines at its end, and sends SIGHUP.
+    pub(crate) fn reload_with(&self, lines: &str) {
+        std::fs::write(&self.config, format!("{}{lines}\n", self.written)).unwrap();
+        self.signal("HUP");
+    }
+
+    /// Waits for a line on standard error that holds this text, in any case, behind the first `from` lines.
+    pub(crate) async fn says(&self, text: &str, from: usize) -> String {
+        let mut stderr = self.stderr.clone();
+        let text = text.to_lowercase();
+        let find = |lines: &[String]| lines.iter().skip(from).find(|line| line.to_lowercase().contains(&text)).cloned();
+        let what = format!("abridge to say {text:?}");
+        let lines = within(&what, stderr.wait_for(|lines| find(lines).is_some())).await;
+        let lines = lines.unwrap_or_else(|_| panic!("abridge ended before it said {text:?}"));
+        find(&lines).unwrap()
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn stderr(&self) -> Vec<String> {
+        self.stderr.borrow().clone()
+    }
+
+    /// Waits for the process to end, and for all that it wrote.
+    pub(crate) async fn exit(&self) -> ExitStatus {
+        let mut exit = self.exit.clone();
+        let status = within("abridge to end", exit.wait_for(Option::is_some)).await;
+        status.unwrap().unwrap()
+    }
+
+    /// The most memory that it has held at a time, in KiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    fn try_signal(&self, name: &str) -> bool {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid.to_string()).status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Abridge {
+    fn drop(&mut self) {
+        // The thread that reads standard error reaps the process only after its end, so the id is still ours here.
+        if self.exit.borrow().is_none() {
+            self.try_signal("KILL");
+        }
+        if thread::panicking() {
+            eprintln!("--- abridge, started with\n{}--- wrote\n{}\n---", self.written, self.stderr().join("\n"));
+        }
+    }
+}
+
+// === helpers ===
+
+fn listening(lines: &[String]) -> Vec<String> {
+    lines.iter().filter_map(|line| line.strip_prefix("abridge: listening on ")).map(str::to_owned).collect()
+}
+
+fn address(listener: &str) -> SocketAddr {
+    let (_, address) = listener.split_once("://").unwrap_or_else(|| panic!("{listener} is not a TCP address"));
+    address.trim_end_matches('/').parse().unwrap()
+}

@@ -1,0 +1,78 @@
+//! The rules that strict upstreams hold a message array to, written down without a look at abridge's own reading of
+//! them.
+#![expect(clippy::disallowed_types, reason = "a judge that shares no code with what it judges")]
+
+use serde_json::Value;
+
+/// Checks that the body is JSON and that each call has exactly one result, directly behind the message that calls.
+///
+/// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever
+/// stands around it, so of such calls and results only the number can be right or wrong.
+pub(crate) fn check(body: &[u8]) -> Result<(), String> {
+    let body: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
+    let messages = body["messages"].as_array().ok_or("no messages")?;
+    let mut rest = messages.as_slice();
+    while let Some((message, behind)) = rest.split_first() {
+        rest = behind;
+        if message["role"] == "tool" {
+            return Err(format!("a result without a call: {message}"));
+        }
+        let Some(calls) = message["tool_calls"].as_array().filter(|calls| !calls.is_empty()) else { continue };
+        if message["role"] != "assistant" {
+            continue;
+        }
+        let n = behind.iter().take_while(|message| message["role"] == "tool").count();
+        let (results, behind) = behind.split_at(n);
+        rest = behind;
+        check_batch(calls, results).map_err(|wrong| format!("{wrong} behind {message}"))?;
+    }
+    Ok(())
+}
+
+fn check_batch(calls: &[Value], results: &[Value]) -> Result<(), String> {
+    if calls.len() != results.len() {
+        return Err(format!("{} calls, {} results", calls.len(), results.len()));
+    }
+    let ids = |entries: &[Value], key: &str| -> Vec<String> {
+        entries.iter().filter_map(|entry| entry[key].as_str()).filter(|id| !id.is_empty()).map(str::to_owned).collect()
+    };
+    let mut called = ids(calls, "id");
+    let mut unasked = Vec::new();
+    for id in ids(results, "tool_call_id") {
+        match called.iter().position(|called| *called == id) {
+            Some(at) => drop(called.remove(at)),
+            None => unasked.push(id),
+        }
+    }
+    let unnamed_calls = calls.len() - ids(calls, "id").len();
+    let unnamed_results = results.len() - ids(results, "tool_call_id").len();
+    if called.len() > unnamed_results {
+        return Err(format!("no result for {called:?}"));
+    }
+    if unasked.len() > unnamed_calls {
+        return Err(format!("no call for {unasked:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn knows_right_from_wrong() {
+    let judge = |messages: &str| check(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
+    let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}"}}"#);
+    let (a, b, user) = (result("a"), result("b"), r#"{"role":"user"}"#);
+    assert_eq!(judge(""), Ok(()));
+    assert_eq!(judge(&format!("{user},{call},{b},{a},{user}")), Ok(()));
+    assert_eq!(judge(&format!("{call},{a},{}", result(""))), Ok(()));
+    for wrong in [
+        format!("{call},{a}"),
+        format!("{call},{a},{user},{b}"),
+        format!("{call},{a},{b},{b}"),
+        format!("{call},{a},{a}"),
+        format!("{call},{a},{}", result("c")),
+        a.clone(),
+    ] {
+        assert!(judge(&wrong).is_err(), "{wrong}");
+    }
+    assert!(check(b"{").is_err());
+}
