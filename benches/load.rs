@@ -55,7 +55,7 @@ struct Options {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "rate", "events", "streams"])]
     parts: Vec<Part>,
     /// Whom to measure; a direct connection always is
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "pass", "edit", "patch"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
     targets: Vec<Route>,
     /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
     #[arg(long, hide = true)]
@@ -128,8 +128,8 @@ fn main() -> Result<()> {
 fn routes(asked: &[Route]) -> Result<Vec<Route>> {
     let mut routes = vec![Route::Direct];
     for &route in asked.iter().filter(|&&route| route != Route::Direct) {
-        if route == Route::Nginx && machine::nginx_version().is_none() {
-            note("nginx is not installed: measuring without it");
+        if route.is_nginx() && machine::nginx_version().is_none() {
+            note(&format!("nginx is not installed: {} is left out", route.label()));
         } else {
             routes.push(route);
         }

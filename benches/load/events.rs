@@ -66,7 +66,7 @@ struct Lane {
 }
 
 pub(crate) fn measure(bench: &Bench, flow: &Flow) -> Result<Vec<Row>> {
-    let routes = bench.routes.iter().filter(|route| !route.repairs());
+    let routes = bench.routes.iter().filter(|route| !matches!(route, Route::Tuned | Route::Patch));
     let mut lanes: Vec<Lane> = routes.map(|&route| Lane::open(bench, route, flow)).collect::<Result<_>>()?;
     // Two measurements share the time of one.
     let budget = bench.budget * 3 / 4;

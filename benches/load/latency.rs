@@ -125,7 +125,7 @@ impl Lane {
             added_p50: added(&self.turns, &direct.turns),
             added_p99: p99 - quantile(&direct.samples, 990),
             to_nginx: of(Route::Nginx)
-                .filter(|_| self.target.route.is_abridge())
+                .filter(|_| !matches!(self.target.route, Route::Direct | Route::Nginx))
                 .map(|nginx| added_ratio(&self.turns, &nginx.turns, &direct.turns)),
             cpu: cpu / float(self.samples.len()),
             peak_bytes: self.target.memory()?.map(|memory| memory.peak),

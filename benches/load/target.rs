@@ -30,6 +30,8 @@ pub(crate) enum Route {
     Direct,
     /// nginx, nothing buffered
     Nginx,
+    /// nginx as before, with a buffer of 1 MB in place of 16 KB to read a request's body into
+    Tuned,
     /// abridge, on a path that it does not edit
     Pass,
     /// abridge, on a path that it edits, with nothing to edit in the request
@@ -43,6 +45,7 @@ impl Route {
         match self {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
+            Self::Tuned => "nginx, buffer of 1 MB",
             Self::Pass => "abridge, passed through",
             Self::Edit => "abridge, nothing to edit",
             Self::Patch => "abridge, one repair",
@@ -62,6 +65,10 @@ impl Route {
 
     pub(crate) fn repairs(self) -> bool {
         self == Self::Patch
+    }
+
+    pub(crate) fn is_nginx(self) -> bool {
+        matches!(self, Self::Nginx | Self::Tuned)
     }
 
     pub(crate) fn is_abridge(self) -> bool {
@@ -88,7 +95,8 @@ impl Target {
     pub(crate) fn start(route: Route, upstream: SocketAddr) -> Result<Self> {
         match route {
             Route::Direct => Ok(Self { route, address: upstream, process: None }),
-            Route::Nginx => start_nginx(upstream),
+            Route::Nginx => start_nginx(route, upstream, "16k"),
+            Route::Tuned => start_nginx(route, upstream, "1m"),
             Route::Pass | Route::Edit | Route::Patch => start_abridge(route, upstream),
         }
     }
@@ -140,11 +148,11 @@ fn listening(log: &Path) -> Option<SocketAddr> {
     rest.split_once(char::is_whitespace)?.0.parse().ok()
 }
 
-fn start_nginx(upstream: SocketAddr) -> Result<Target> {
+fn start_nginx(route: Route, upstream: SocketAddr, buffer: &str) -> Result<Target> {
     let folder = TempDir::new()?;
     let address = free_address()?;
     let config = folder.path().join("nginx.conf");
-    fs::write(&config, nginx_config(folder.path(), address, upstream))?;
+    fs::write(&config, nginx_config(folder.path(), address, upstream, buffer))?;
     let log = folder.path().join("stderr");
     let mut child = Command::new(machine::NGINX)
         .arg("-c")
@@ -159,11 +167,11 @@ fn start_nginx(upstream: SocketAddr) -> Result<Target> {
     let ready = wait(&mut child, &log, || TcpStream::connect(address).ok());
     let process = Process { child, _folder: folder };
     ready?;
-    Ok(Target { route: Route::Nginx, address, process: Some(process) })
+    Ok(Target { route, address, process: Some(process) })
 }
 
 /// nginx as one would set it up in front of a streaming API: one worker, nothing buffered, connections kept, no log.
-fn nginx_config(folder: &Path, address: SocketAddr, upstream: SocketAddr) -> String {
+fn nginx_config(folder: &Path, address: SocketAddr, upstream: SocketAddr, buffer: &str) -> String {
     let folder = folder.display();
     format!(
         "daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log stderr error;
@@ -171,7 +179,7 @@ events {{ worker_connections 16384; }}
 http {{
     access_log off;
     tcp_nodelay on;
-    client_max_body_size 0;
+    client_max_body_size 0; client_body_buffer_size {buffer};
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     keepalive_requests 1000000000; keepalive_timeout 1h;
