@@ -1,10 +1,25 @@
 //! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte alone.
 //!
-//! The modules stand in reading order, from the rim to the core. `ARCHITECTURE.md` tells which may know which.
+//! `ARCHITECTURE.md` has the modules in reading order and tells which may know which. One request is told in [`proxy`].
 
+pub mod admin;
+pub mod app;
+pub mod body;
+pub mod cli;
+pub mod config;
+pub mod conversation;
+pub mod dialect;
+pub mod draft;
 pub mod edit;
+pub mod engine;
+pub mod plan;
 pub mod planner;
+pub mod proxy;
+pub mod recording;
+pub mod relay;
 pub mod server;
+pub mod span;
+pub mod tasks;
 pub mod telemetry;
 pub mod units;
 pub mod upstream;

@@ -1,3 +1,46 @@
-//! The command.
+//! The command `abridge`: command line → settings → telemetry → app → exit code.
 
-fn main() {}
+use std::io::{self, IsTerminal};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use abridge_proxy::app::{self, Launch};
+use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
+use abridge_proxy::config::{Config, Environment, Sources};
+use abridge_proxy::telemetry::{self, Colour};
+
+fn main() -> ExitCode {
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
+        Err(exit) => return exit.into(),
+    };
+    // The hook has printed the panic by the time it arrives here.
+    let ended = catch_unwind(AssertUnwindSafe(|| run(cli)));
+    ended
+        .map_or(Exit::Bug, |result| {
+            result.unwrap_or_else(|error| {
+                cli::complain(&error);
+                Exit::of(&error)
+            })
+        })
+        .into()
+}
+
+fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let sources = cli.sources();
+    let config = Config::load(&sources)?;
+    match cli.command() {
+        Command::Serve(args) => serve(args, sources, config),
+        Command::Rewrite(args) => cli::rewrite::run(&args, &config),
+        Command::CheckConfig => cli::check_config::run(&sources, &config),
+        Command::Health(args) => Ok(cli::health::run(&args, &config)),
+    }
+}
+
+fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Exit> {
+    let environment = Environment::read(&sources.variables, &config)?;
+    let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
+    let level = telemetry::init(&config.log, colour)?;
+    app::serve(Launch { sources, config, environment, record: args.record, level })?;
+    Ok(Exit::Ok)
+}

@@ -1,13 +1,29 @@
 //! The listening side: sockets, connection limit, TLS, drain.
 
-use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
+use hyper::rt::{Read, Write};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::proxy::Proxy;
+use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 
 pub mod listen;
 pub mod tls;
 
-use listen::Addresses;
+use listen::{Addresses, Listener, Socket};
+use tls::Acceptor;
 
 /// `[server]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -45,6 +61,167 @@ impl Default for Settings {
             header_timeout: Period::secs(30),
             body_timeout: Period::secs(60),
             grace: Period::secs(30),
+        }
+    }
+}
+
+/// Accepts connections and serves the requests on them, until it is told to stop.
+#[derive(Debug)]
+pub struct Server {
+    proxy: Arc<Proxy>,
+    acceptor: Option<Acceptor>,
+    connections: Arc<Semaphore>,
+    http: Builder<TokioExecutor>,
+    header_timeout: Duration,
+    stop: CancellationToken,
+    // Accept loops and connections, apart from other tasks: a drain waits for these first.
+    tasks: Tasks,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Drained {
+    /// Every answer was finished.
+    Whole,
+    /// The grace was over first; so many connections were cut.
+    Cut(usize),
+}
+
+/// How long a listener rests after a failed accept: descriptors may be exhausted, and trying at once would only burn the processor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+// === impl Server ===
+
+impl Server {
+    /// A server that accepts nothing yet.
+    pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>) -> Self {
+        let mut http = Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(settings.header_timeout.0)
+            .preserve_header_case(true)
+            .auto_date_header(false);
+        http.http2().timer(TokioTimer::new()).adaptive_window(true).auto_date_header(false);
+        Self {
+            proxy,
+            acceptor,
+            connections: Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS))),
+            http,
+            header_timeout: settings.header_timeout.0,
+            stop: CancellationToken::new(),
+            tasks: Tasks::default(),
+        }
+    }
+
+    /// Accepts on a listener in a task of its own.
+    pub fn listen(&self, listener: Listener) {
+        let accepting = Accepting {
+            proxy: Arc::clone(&self.proxy),
+            acceptor: self.acceptor.clone(),
+            connections: Arc::clone(&self.connections),
+            http: self.http.clone(),
+            header_timeout: self.header_timeout,
+            stop: self.stop.clone(),
+            tasks: self.tasks.clone(),
+        };
+        self.tasks.spawn(accepting.run(listener));
+    }
+
+    /// Stops accepting, then waits till every running answer has ended, or the grace is over.
+    pub async fn drain(self, grace: Duration) -> Drained {
+        self.stop.cancel();
+        match timeout(grace, self.tasks.drained()).await {
+            Ok(()) => Drained::Whole,
+            Err(_) => Drained::Cut(self.tasks.running()),
+        }
+    }
+}
+
+/// What the accept loop of one listener holds.
+struct Accepting {
+    proxy: Arc<Proxy>,
+    acceptor: Option<Acceptor>,
+    connections: Arc<Semaphore>,
+    http: Builder<TokioExecutor>,
+    header_timeout: Duration,
+    stop: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Accepting {
+    async fn run(self, listener: Listener) {
+        // Dropping the listener closes its socket: the kernel refuses what comes after.
+        self.stop.run_until_cancelled(self.accept(listener)).await;
+    }
+
+    /// One connection after another. A failed accept is never the end of it.
+    async fn accept(&self, listener: Listener) {
+        // The semaphore is never closed, so the loop ends only by being dropped.
+        while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
+            match listener.accept().await {
+                Ok(socket) => self.welcome(socket, place),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    fn welcome(&self, socket: Socket, place: OwnedSemaphorePermit) {
+        let connection = Connection {
+            proxy: Arc::clone(&self.proxy),
+            http: self.http.clone(),
+            stop: self.stop.clone(),
+            _place: place,
+        };
+        match (&self.acceptor, socket) {
+            (Some(acceptor), Socket::Tcp(tcp)) => {
+                self.tasks.spawn(connection.secure(acceptor.clone(), tcp, self.header_timeout));
+            }
+            (None, Socket::Tcp(tcp)) => self.tasks.spawn(connection.serve(TokioIo::new(tcp))),
+            // A Unix socket is a file of this machine: there is no one on the way to hide from.
+            (_, Socket::Unix(unix)) => self.tasks.spawn(connection.serve(TokioIo::new(unix))),
+        }
+    }
+}
+
+/// One connection.
+struct Connection {
+    proxy: Arc<Proxy>,
+    http: Builder<TokioExecutor>,
+    stop: CancellationToken,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn secure(self, acceptor: Acceptor, tcp: TcpStream, within: Duration) {
+        match timeout(within, acceptor.accept(tcp)).await {
+            Ok(Ok(tls)) => self.serve(TokioIo::new(tls)).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    /// Serves requests until the client goes, or until the answer that runs when the server stops has ended.
+    async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
+        let Self { proxy, http, stop, _place } = self;
+        let service = service_fn(move |request| {
+            let proxy = Arc::clone(&proxy);
+            async move { Ok::<_, Infallible>(proxy.handle(request).await) }
+        });
+        let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
+        let ended = tokio::select! {
+            biased;
+            ended = &mut serving => ended,
+            () = stop.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection broke off");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Sizes and times as people write them in `proxy.toml`: `"64MiB"`, `"30s"`.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl fmt::Display for ByteSize {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        parsed(from)
+        parsed(from, "a size such as \"64MiB\"")
     }
 }
 
@@ -105,7 +106,7 @@ impl fmt::Display for Period {
 
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        parsed(from)
+        parsed(from, "a time such as \"30s\"")
     }
 }
 
@@ -132,9 +133,23 @@ fn unscaled(value: u64, units: &[(&'static str, u64)]) -> Option<(u64, &'static 
     Some((value / scale, name))
 }
 
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(from: D) -> Result<T, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map_err(|error| de::Error::custom(format_args!("{text:?} is {error}")))
+/// Reads a string; `expected` says what it should hold where there is none.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(from: D, expected: &str) -> Result<T, D::Error> {
+    struct Text<'e, T>(&'e str, PhantomData<T>);
+
+    impl<T: FromStr<Err = UnitError>> de::Visitor<'_> for Text<'_, T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(|error| E::custom(format_args!("{text:?} is {error}")))
+        }
+    }
+
+    from.deserialize_str(Text(expected, PhantomData))
 }
 
 #[cfg(test)]

@@ -1,15 +1,26 @@
 //! The upstream: one pooled client, its time-outs, and how a client's path becomes the upstream's.
 
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use http::header::{AUTHORIZATION, HOST};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
+use crate::body::Outgoing;
 use crate::units::Period;
 
+pub mod connect;
 pub mod target;
 
-use target::BaseUrl;
+use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};
+use target::{BaseUrl, NoPath};
 
 /// `[upstream]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -63,4 +74,150 @@ impl Default for Settings {
             headers: BTreeMap::new(),
         }
     }
+}
+
+/// The upstream, and the connections that are open to it.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    base: BaseUrl,
+    client: Client<Connector, Outgoing>,
+    headers: http::HeaderMap,
+    first_byte: Duration,
+    idle: Duration,
+}
+
+/// Why the upstream gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind}")]
+pub struct UpstreamError {
+    /// What went wrong.
+    pub kind: UpstreamErrorKind,
+    #[source]
+    source: Option<legacy::Error>,
+}
+
+/// What went wrong with the upstream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum UpstreamErrorKind {
+    /// No connection: refused, unreachable, or its name is not known.
+    #[error("no connection to the upstream")]
+    Connect,
+    /// No TLS on the connection: a certificate that is not trusted, most of all.
+    #[error("no TLS with the upstream")]
+    Tls,
+    /// No connection in time.
+    #[error("no connection to the upstream within {} s", .0.as_secs())]
+    ConnectTimeout(Duration),
+    /// No response head in time.
+    #[error("the upstream sent no response head within {} s", .0.as_secs())]
+    FirstByteTimeout(Duration),
+    /// The upstream closed the connection, or broke the protocol.
+    #[error("the upstream closed the connection without an answer")]
+    Closed,
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// An upstream without open connections.
+    ///
+    /// `authorization`, if given, replaces what the client sends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connector::new`].
+    pub fn new(
+        settings: &Settings,
+        proxies: &Proxies,
+        authorization: Option<http::HeaderValue>,
+    ) -> Result<Self, ConnectorError> {
+        let base = settings.url.uri();
+        let within = settings.connect_timeout.0;
+        let (connector, proxy) = Connector::new(base, settings.http, within, settings.ca_file.as_deref(), proxies)?;
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(settings.pool_idle_timeout.0)
+            .http1_preserve_header_case(true)
+            .http2_only(settings.http == HttpVersion::Http2)
+            .http2_adaptive_window(true)
+            .build(connector);
+        let mut headers = http::HeaderMap::new();
+        for (name, value) in &settings.headers {
+            headers.insert(name.to_http(), value.to_http());
+        }
+        if let Some(value) = authorization {
+            headers.insert(AUTHORIZATION, value);
+        }
+        // A forwarding proxy is asked in the clear, so its password goes with each request; a tunnel was given it before.
+        if let (Some("http"), Some(auth)) = (base.scheme_str(), proxy.as_ref().and_then(|proxy| proxy.basic_auth())) {
+            headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
+        }
+        Ok(Self {
+            base: settings.url.clone(),
+            client,
+            headers,
+            first_byte: settings.first_byte_timeout.0,
+            idle: settings.idle_timeout.0,
+        })
+    }
+
+    /// Where a request for `target` goes.
+    pub fn join(&self, target: &Uri) -> Result<Uri, NoPath> {
+        self.base.join(target)
+    }
+
+    /// How long the upstream may pause in the middle of a body.
+    pub fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// Sends a request whose URI comes from [`Self::join`], and waits for the head of the answer.
+    ///
+    /// Sent again only by the pool, and only if a connection that lay in it was closed before a byte of the request was written.
+    /// Dropping the future cancels the request.
+    pub async fn send(&self, mut request: Request<Outgoing>) -> Result<Response<Incoming>, UpstreamError> {
+        let headers = request.headers_mut();
+        headers.remove(HOST);
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        match timeout(self.first_byte, self.client.request(request)).await {
+            Ok(answer) => answer.map_err(UpstreamError::from),
+            Err(_) => Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None }),
+        }
+    }
+}
+
+// === impl UpstreamError ===
+
+impl From<legacy::Error> for UpstreamError {
+    fn from(source: legacy::Error) -> Self {
+        let kind = if let Some(ConnectTimeout(within)) = cause(&source) {
+            UpstreamErrorKind::ConnectTimeout(*within)
+        } else if cause::<rustls::Error>(&source).is_some() {
+            UpstreamErrorKind::Tls
+        } else if source.is_connect() {
+            UpstreamErrorKind::Connect
+        } else {
+            UpstreamErrorKind::Closed
+        };
+        Self { kind, source: Some(source) }
+    }
+}
+
+/// The first error of a type in a chain. An `io::Error` hides its content from `source()`, so it is looked into.
+fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inside {
+            Some(inside) => Some(inside as &(dyn StdError + 'static)),
+            None => error.source(),
+        };
+    }
+    None
 }

@@ -1,6 +1,39 @@
 //! `patch_tool_calls`: makes every tool call have exactly one result, directly behind it.
+//!
+//! # What it does
+//! - A result that other messages have parted from its batch is moved to the end of the results behind that batch.
+//! - A call without a result gets one that says so, behind the real ones, in call order.
+//! - A result without a call, or a second one for the same call, is dropped, or kept if the settings say so.
+//!
+//! A result answers the nearest earlier batch that has an unanswered call of its id, so ids that repeat from turn to turn or
+//! within one batch pair off one by one. A call or a result without an id is paired by position, within the results
+//! directly behind the batch.
+//!
+//! # When it acts
+//! On every request that has such a call or result, wherever it stands; the last message is no exception.
+//!
+//! # What the model sees
+//! For a missing result, the `template` with the name of the tool and the id of the call. It claims no reason, because none
+//! is known. For a moved result, the result.
+//!
+//! # What it never touches
+//! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the role
+//! `function`. What is paired already stays as it is, byte for byte.
+//!
+//! The texts depend on the call alone, so a conversation that grows by whole steps keeps the bytes of its beginning. One thing
+//! changes what was sent before: a real result that comes late takes the place of the text that stood for it.
 
 use serde::{Deserialize, Serialize};
+
+use self::{pairing::Pairing, template::Template};
+use super::{Edit, Language};
+use crate::{
+    conversation::{BlockKind, Conversation},
+    draft::Draft,
+};
+
+mod pairing;
+mod template;
 
 /// `[patch_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -22,3 +55,70 @@ pub enum Orphans {
     /// It stays where it is.
     Keep,
 }
+
+/// The edit.
+#[derive(Debug)]
+pub struct PatchToolCalls {
+    template: Template,
+    orphans: Orphans,
+}
+
+impl PatchToolCalls {
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, language: Language) -> Self {
+        let template = settings.template.as_deref().unwrap_or(match language {
+            Language::En => {
+                "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."
+            }
+            Language::Zh => "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
+        });
+        let unnamed = match language {
+            Language::En => "unknown",
+            Language::Zh => "未知",
+        };
+        Self { template: Template::new(template, unnamed), orphans: settings.orphans }
+    }
+}
+
+impl Edit for PatchToolCalls {
+    fn name(&self) -> &'static str {
+        "patch_tool_calls"
+    }
+
+    fn label(&self) -> &'static str {
+        "patch"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        let conversation = draft.conversation();
+        let pairing = Pairing::of(conversation);
+        for result in &pairing.results {
+            match result.answers.and_then(|call| pairing.run_end(call)) {
+                Some(behind) if result.message > behind => {
+                    draft.move_result(self.label(), result.message, behind);
+                }
+                None if self.orphans == Orphans::Drop => {
+                    draft.drop_result(self.label(), result.message);
+                }
+                _ => {}
+            }
+        }
+        for call in pairing.calls.iter().filter(|call| !call.answered) {
+            if let (Some(text), Some(behind)) = (self.text(conversation, call.block), pairing.run_end_of(call)) {
+                draft.insert_result(self.label(), call.block, behind, &text);
+            }
+        }
+    }
+}
+
+impl PatchToolCalls {
+    fn text(&self, conversation: &Conversation<'_>, call: usize) -> Option<String> {
+        match &conversation.blocks.get(call)?.kind {
+            BlockKind::ToolCall { id, name } => Some(self.template.fill(name.as_deref().unwrap_or_default(), &id.text)),
+            BlockKind::ToolResult { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! Addresses to listen on: TCP and Unix sockets.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 /// One or more addresses, written as a string or a list of strings.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -20,6 +22,28 @@ pub enum Address {
     /// `unix:/run/abridge.sock`.
     Unix(PathBuf),
 }
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// A file; removed when the listener is dropped.
+    Unix(UnixListener, SocketFile),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub enum Socket {
+    /// Of TCP, with Nagle's algorithm off: a proxy that waits for full segments delays every event.
+    Tcp(TcpStream),
+    /// Of a Unix socket.
+    Unix(UnixStream),
+}
+
+/// The file of a Unix socket, removed on drop.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
 
 /// Why an address could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -98,5 +122,74 @@ impl fmt::Display for Address {
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+
+// === impl Listener ===
+
+/// Connections that may wait in the kernel's queue; the kernel has a limit of its own, often 4096.
+const BACKLOG: u32 = 4096;
+
+impl Listener {
+    /// Binds an address. Must be called in the runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the address is taken, or may not be used.
+    pub fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => {
+                let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                Ok(Self::Tcp(socket.listen(BACKLOG)?))
+            }
+            Address::Unix(path) => {
+                remove_dead(path)?;
+                Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
+            }
+        }
+    }
+
+    /// The address that was bound: with the port that the system chose, if 0 was asked for.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+        }
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => {
+                let (tcp, _) = listener.accept().await?;
+                tcp.set_nodelay(true)?;
+                Ok(Socket::Tcp(tcp))
+            }
+            Self::Unix(listener, _) => listener.accept().await.map(|(unix, _)| Socket::Unix(unix)),
+        }
+    }
+}
+
+/// Removes a socket that no process listens on any more, as one that was killed leaves it. Nothing else is ever removed.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::net::UnixStream;
+
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => {}
+        _ => return Ok(()),
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it before us, which is as well.
+        let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,15 +1,96 @@
 //! TLS on the listener.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-/// `[tls]` of `proxy.toml`: both files, or no TLS.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
+/// `[tls]` of `proxy.toml`: both files, or no TLS. The two may come from different sources, the file and the environment;
+/// so `Config::load` sees to it, and not the type, that neither is missing.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// PEM file with the certificate chain, the server's own first.
     pub cert: PathBuf,
     /// PEM file with the private key.
     pub key: PathBuf,
+}
+
+/// Shakes hands with the certificate that is in force. Clones share it, so that one reload reaches every listener.
+#[derive(Clone, Debug)]
+pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read, or is not PEM.
+    #[error("{} could not be read", path.display())]
+    File {
+        /// The file.
+        path: Box<Path>,
+        /// What was wrong with it.
+        source: pem::Error,
+    },
+    /// The file holds no certificate.
+    #[error("{} holds no certificate", .0.display())]
+    Empty(Box<Path>),
+    /// Certificate and key do not fit.
+    #[error("the certificate in {} cannot be used with this key", path.display())]
+    Unfit {
+        /// The certificate's file.
+        path: Box<Path>,
+        /// Why not.
+        source: rustls::Error,
+    },
+}
+
+// === impl Acceptor ===
+
+impl Acceptor {
+    /// Reads certificate and key.
+    pub fn new(settings: &Settings) -> Result<Self, TlsError> {
+        server_config(settings).map(|config| Self(Arc::new(ArcSwap::from_pointee(config))))
+    }
+
+    /// Reads them again. If that fails, the old ones stay in force.
+    pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
+        server_config(settings).map(|config| self.0.store(Arc::new(config)))
+    }
+
+    /// Makes TLS of a connection.
+    pub async fn accept(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        TlsAcceptor::from(self.0.load_full()).accept(tcp).await
+    }
+}
+
+fn server_config(settings: &Settings) -> Result<ServerConfig, TlsError> {
+    let unreadable = |path: &Path| {
+        let path = path.into();
+        move |source| TlsError::File { path, source }
+    };
+    let chain: Vec<_> = CertificateDer::pem_file_iter(&settings.cert)
+        .and_then(Iterator::collect)
+        .map_err(unreadable(&settings.cert))?;
+    if chain.is_empty() {
+        return Err(TlsError::Empty(settings.cert.as_path().into()));
+    }
+    let key = PrivateKeyDer::from_pem_file(&settings.key).map_err(unreadable(&settings.key))?;
+    let unfit = |source| TlsError::Unfit { path: settings.cert.as_path().into(), source };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(unfit)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(unfit)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }

@@ -1,9 +1,12 @@
 //! The upstream's base URL, and how a client's path is joined to it.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use http::Uri;
+use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An `http` or `https` URL with a host and perhaps a path; no query, no user.
@@ -18,14 +21,66 @@ pub struct BaseUrl(Uri);
 pub struct BaseUrlError;
 
 /// A header's name, as `proxy.toml` gives it.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct HeaderName(String);
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HeaderName(http::HeaderName);
 
 /// A header's value, which may be a secret: it is never printed.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HeaderValue(http::HeaderValue);
 
+/// A client's target has no path that could be joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the request target has no path")]
+pub struct NoPath;
+
 // === impl BaseUrl ===
+
+impl BaseUrl {
+    /// The URL as it was given.
+    pub fn uri(&self) -> &Uri {
+        &self.0
+    }
+
+    /// Where a client's request goes. The query is kept to the byte.
+    ///
+    /// - A base with a path stands for the `/v1` of the client, whether the client writes it or not.
+    /// - A base without a path gets the client's path as it is.
+    /// - A client's path that begins with the base's path is taken as it is, so nothing stands there twice.
+    /// - Azure clients write `/openai/deployments/…`: it is joined in front of the base's own `/openai`, if that has one.
+    ///
+    /// # Errors
+    ///
+    /// When the target is `*` or an authority.
+    pub fn join(&self, target: &Uri) -> Result<Uri, NoPath> {
+        let path = target.path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
+        if !path.starts_with('/') {
+            return Err(NoPath);
+        }
+        let base = self.0.path().trim_end_matches('/');
+        let joined = match base {
+            "" => path.to_owned(),
+            _ if is_below(path, base) => path.to_owned(),
+            _ if is_below(path, "/openai/deployments") && is_segment(base, "openai") => {
+                let front = base.find("/openai").and_then(|at| base.get(..at)).unwrap_or_default();
+                format!("{front}{path}")
+            }
+            _ if is_below(path, "/v1") => format!("{base}{}", path.strip_prefix("/v1").unwrap_or_default()),
+            _ => format!("{base}{path}"),
+        };
+        let mut parts = self.0.clone().into_parts();
+        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| NoPath)?);
+        Uri::from_parts(parts).map_err(|_| NoPath)
+    }
+}
+
+/// Whether the path, which may have a query behind it, is `folder` or lies in it.
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+}
+
+fn is_segment(path: &str, segment: &str) -> bool {
+    path.split('/').any(|part| part == segment)
+}
 
 impl Default for BaseUrl {
     fn default() -> Self {
@@ -55,7 +110,11 @@ impl fmt::Display for BaseUrl {
 impl<'de> Deserialize<'de> for BaseUrl {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|error: BaseUrlError| de::Error::custom(format_args!("{text:?} is {error}")))
+        text.parse().map_err(|error: BaseUrlError| {
+            // A user stands before a password, which is not shown.
+            let shown = if text.contains('@') { "the URL".to_owned() } else { format!("{text:?}") };
+            de::Error::custom(format_args!("{shown} is {error}"))
+        })
     }
 }
 
@@ -70,22 +129,38 @@ impl Serialize for BaseUrl {
 impl HeaderName {
     /// The name as HTTP writes it, in lower case.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+
+    /// The name as the HTTP library wants it.
+    pub fn to_http(&self) -> http::HeaderName {
+        self.0.clone()
+    }
+}
+
+impl Ord for HeaderName {
+    /// By the alphabet, for settings are printed in order.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl PartialOrd for HeaderName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 impl<'de> Deserialize<'de> for HeaderName {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let name: http::HeaderName =
-            text.parse().map_err(|_| de::Error::custom(format_args!("{text:?} is not a header name")))?;
-        Ok(Self(name.as_str().to_owned()))
+        text.parse().map(Self).map_err(|_| de::Error::custom(format_args!("{text:?} is not a header name")))
     }
 }
 
 impl Serialize for HeaderName {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.0)
+        to.serialize_str(self.as_str())
     }
 }
 
@@ -118,5 +193,66 @@ impl<'de> Deserialize<'de> for HeaderValue {
 impl Serialize for HeaderValue {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(base: &str, target: &str) -> String {
+        base.parse::<BaseUrl>().unwrap().join(&target.parse().unwrap()).unwrap().to_string()
+    }
+
+    #[test]
+    fn joins_with_and_without_v1_on_either_side() {
+        for target in ["/v1/chat/completions", "/chat/completions"] {
+            assert_eq!(joined("https://api.openai.com/v1", target), "https://api.openai.com/v1/chat/completions");
+            assert_eq!(joined("https://api.openai.com/v1/", target), "https://api.openai.com/v1/chat/completions");
+            assert_eq!(joined("https://openrouter.ai/api/v1", target), "https://openrouter.ai/api/v1/chat/completions");
+            assert_eq!(joined("http://h/v1beta/openai", target), "http://h/v1beta/openai/chat/completions");
+            assert_eq!(joined("http://127.0.0.1:8000", target), format!("http://127.0.0.1:8000{target}"));
+        }
+    }
+
+    #[test]
+    fn keeps_the_query_to_the_byte() {
+        let query = "?api-version=2024-10-21&q=a%20b+c&&x=%zz;y";
+        assert_eq!(joined("http://h/v1", &format!("/v1/models{query}")), format!("http://h/v1/models{query}"));
+        assert_eq!(joined("http://h/v1", &format!("/v1{query}")), format!("http://h/v1{query}"));
+        assert_eq!(joined("http://h", &format!("/{query}")), format!("http://h/{query}"));
+    }
+
+    #[test]
+    fn joins_azure_paths_once() {
+        let target = "/openai/deployments/gpt/chat/completions?api-version=1";
+        for base in
+            ["https://x.openai.azure.com", "https://x.openai.azure.com/openai", "https://x.openai.azure.com/openai/v1"]
+        {
+            assert_eq!(joined(base, target), format!("https://x.openai.azure.com{target}"), "{base}");
+        }
+        assert_eq!(joined("https://gate/azure/openai", target), format!("https://gate/azure{target}"));
+    }
+
+    #[test]
+    fn does_not_repeat_a_base_that_the_client_wrote_itself() {
+        assert_eq!(joined("https://openrouter.ai/api/v1", "/api/v1/models"), "https://openrouter.ai/api/v1/models");
+        assert_eq!(joined("http://h/v1", "/v1"), "http://h/v1");
+        assert_eq!(joined("http://h/api", "/apiary"), "http://h/api/apiary");
+        assert_eq!(joined("http://h/api", "/v10/x"), "http://h/api/v10/x");
+    }
+
+    #[test]
+    fn refuses_what_has_no_path() {
+        let base = BaseUrl::default();
+        assert_eq!(base.join(&"*".parse().unwrap()), Err(NoPath));
+        assert_eq!(base.join(&"example.com:443".parse().unwrap()), Err(NoPath));
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_base() {
+        for text in ["", "localhost:8000", "ftp://h", "http://", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"] {
+            assert_eq!(text.parse::<BaseUrl>(), Err(BaseUrlError), "{text:?}");
+        }
     }
 }

@@ -1,0 +1,216 @@
+//! Wiring: the settings become a running proxy; signals reload and stop it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+
+use crate::body::{Budget, Limits};
+use crate::config::{Config, Environment, Sources};
+use crate::planner::Policy;
+use crate::proxy::{Live, Proxy};
+use crate::recording::Recorder;
+use crate::server::listen::{Address, Listener};
+use crate::server::tls::Acceptor;
+use crate::server::{Drained, Server};
+use crate::tasks::Tasks;
+use crate::telemetry::LevelHandle;
+use crate::upstream::Upstream;
+use crate::upstream::connect::Proxies;
+
+/// What a proxy is started with.
+#[derive(Debug)]
+pub struct Launch {
+    /// Where the settings came from, to be read again at SIGHUP.
+    pub sources: Sources,
+    /// The settings.
+    pub config: Config,
+    /// What the environment says besides.
+    pub environment: Environment,
+    /// The folder that edited exchanges are recorded in.
+    pub record: Option<PathBuf>,
+    /// Sets the log level anew at SIGHUP.
+    pub level: LevelHandle,
+}
+
+/// How long tunnels and unwritten recordings may take behind the last answer of a drain.
+const LAST_TASKS: Duration = Duration::from_secs(5);
+
+/// Serves until a signal ends it.
+pub fn serve(launch: Launch) -> anyhow::Result<()> {
+    let runtime = runtime(launch.config.server.workers)?;
+    let ended = runtime.block_on(run(launch));
+    // What still runs was told to end and had its time.
+    runtime.shutdown_background();
+    ended
+}
+
+fn runtime(workers: usize) -> anyhow::Result<Runtime> {
+    let mut builder =
+        if workers == 1 { runtime::Builder::new_current_thread() } else { runtime::Builder::new_multi_thread() };
+    builder.worker_threads(workers).max_blocking_threads(BLOCKING_THREADS).enable_all();
+    builder.build().context("no threads to serve with")
+}
+
+/// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
+const BLOCKING_THREADS: usize = 32;
+
+async fn run(launch: Launch) -> anyhow::Result<()> {
+    let Launch { sources, config, environment, record, level } = launch;
+    let tasks = Tasks::default();
+    let recorder = record
+        .map(|dir| Recorder::new(&dir).with_context(|| format!("{} cannot be recorded into", dir.display())))
+        .transpose()?;
+    let limits = Limits {
+        max_body: config.server.max_body.as_usize(),
+        pause: config.server.body_timeout.0,
+        budget: Budget::new(config.server.max_buffered.as_usize()),
+    };
+    let live = live(&config, &environment)?;
+    let proxy = Arc::new(Proxy::new(live, limits, config.server.max_in_flight, recorder, tasks.clone()));
+    let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
+    let mut signals = Signals::new()?;
+
+    let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
+    for address in &config.server.listen.0 {
+        let listener = Listener::bind(address).with_context(|| cannot_listen(address))?;
+        announce(&listener.address()?, acceptor.is_some());
+        server.listen(listener);
+    }
+    tracing::info!(upstream = %config.upstream.url, edits = ?config.policy.edits, dry_run = config.dry_run, "serving");
+
+    let grace = config.server.grace.0;
+    let mut running = Running { sources, config, level, proxy, acceptor };
+    while let Event::Reload = signals.next().await {
+        running.reload();
+    }
+    running.proxy.drain();
+    tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
+    let draining = async {
+        let drained = server.drain(grace).await;
+        // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
+        let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+        drained
+    };
+    tokio::select! {
+        drained = draining => match drained {
+            Drained::Whole => tracing::info!("stopped: every answer was finished"),
+            Drained::Cut(n) => tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished"),
+        },
+        () = signals.stop() => tracing::warn!("stopped at once by a second signal"),
+    }
+    Ok(())
+}
+
+/// The settings that a reload replaces.
+fn live(config: &Config, environment: &Environment) -> anyhow::Result<Live> {
+    let authorization = environment.api_key.as_ref().map(|key| {
+        let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
+        value.set_sensitive(true);
+        anyhow::Ok(value)
+    });
+    let named = environment.proxies.clone();
+    let proxies = Proxies { all: named.all, http: named.http, https: named.https, no: named.no };
+    Ok(Live {
+        policy: Arc::new(Policy::new(&config.policy, config.language, &config.patch_tool_calls)),
+        upstream: Upstream::new(&config.upstream, &proxies, authorization.transpose()?).context("[upstream]")?,
+        dry_run: config.dry_run,
+        report_headers: config.report_headers,
+    })
+}
+
+/// The line that tells a person, or a script that waits for it, where to go. It is no log line, so no level hides it.
+fn announce(address: &Address, tls: bool) {
+    let line = match address {
+        Address::Tcp(address) if tls => format!("abridge: listening on https://{address}\n"),
+        Address::Tcp(address) => format!("abridge: listening on http://{address}\n"),
+        Address::Unix(_) => format!("abridge: listening on {address}\n"),
+    };
+    // If nobody reads standard error, there is nobody to tell.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+fn cannot_listen(address: &Address) -> String {
+    format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
+}
+
+// === reload ===
+
+/// What a reload needs.
+struct Running {
+    sources: Sources,
+    config: Config,
+    level: LevelHandle,
+    proxy: Arc<Proxy>,
+    acceptor: Option<Acceptor>,
+}
+
+impl Running {
+    /// Reads the settings again. All of them come into force, or none.
+    fn reload(&mut self) {
+        if let Err(error) = self.try_reload() {
+            tracing::error!(error = format!("{error:#}"), "settings not reloaded; the old ones stay in force");
+        } else {
+            tracing::info!("settings reloaded");
+        }
+    }
+
+    fn try_reload(&mut self) -> anyhow::Result<()> {
+        let config = Config::load(&self.sources)?;
+        let environment = Environment::read(&self.sources.variables, &config)?;
+        let live = live(&config, &environment)?;
+        if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
+            acceptor.reload(settings).context("[tls]")?;
+        }
+        if config.server != self.config.server || config.tls.is_some() != self.config.tls.is_some() {
+            tracing::warn!("changes of [server], or TLS on or off, come into force only with a restart");
+        }
+        self.level.set(config.log.level);
+        self.proxy.reload(live);
+        self.config = config;
+        Ok(())
+    }
+}
+
+// === signals ===
+
+/// The signals that mean something to us.
+struct Signals {
+    hangup: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+enum Event {
+    Reload,
+    Stop,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("signals cannot be received");
+        Ok(Self {
+            hangup: listen(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> Event {
+        tokio::select! {
+            _ = self.hangup.recv() => Event::Reload,
+            _ = self.interrupt.recv() => Event::Stop,
+            _ = self.terminate.recv() => Event::Stop,
+        }
+    }
+
+    /// The next signal to stop.
+    async fn stop(&mut self) {
+        while let Event::Reload = self.next().await {}
+    }
+}

@@ -1,0 +1,197 @@
+//! The command line: what it may say, and what its commands do. `serve` itself is [`crate::app`]'s.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::config::{Flags, Problem, Sources};
+
+pub mod check_config;
+pub mod health;
+pub mod rewrite;
+
+/// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
+#[derive(Debug, Parser)]
+#[command(name = "abridge", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    settings: SettingsArgs,
+    #[command(flatten)]
+    serve: ServeArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the proxy (also without a command).
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Print a request body as it would be sent on; no upstream is needed.
+    #[command(after_help = REWRITE_EXAMPLES)]
+    Rewrite(rewrite::Args),
+    /// Check the settings, and print them as they are in effect, secrets masked.
+    CheckConfig,
+    /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(health::Args),
+}
+
+/// Settings that have a flag; they win over the environment and the file.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Settings")]
+struct SettingsArgs {
+    /// The file of settings [default: proxy.toml, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen: host:port or `unix:/path`; may be given more than once [default: 127.0.0.1:8787]
+    #[arg(long, global = true, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// Where requests go [default: <https://api.openai.com/v1>]
+    #[arg(long, global = true, value_name = "URL")]
+    upstream: Option<String>,
+    /// The form of the log lines [default: text]
+    #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
+    log_format: Option<String>,
+    /// Forward every request as it came, and only report what would be edited
+    #[arg(long, global = true)]
+    dry_run: bool,
+}
+
+/// What only a running proxy needs.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Write each edited exchange as a folder into DIR: bodies, never keys
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  abridge --upstream https://api.openai.com/v1     then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1
+  abridge check-config                             is the file right, and what is in effect?
+  abridge rewrite request.json --report            what would be edited in this request?
+
+Settings also come from proxy.toml and from variables such as ABRIDGE__SERVER__MAX_BODY=64MiB; flags win over
+variables, variables over the file. Exit codes: 64 usage, 66 no input, 69 unavailable, 70 a bug, 78 settings.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  abridge serve --upstream http://127.0.0.1:8000/v1 --listen 0.0.0.0:8787
+  abridge serve --listen unix:/run/abridge.sock --log-format json
+  abridge serve --dry-run --record ./exchanges";
+
+const REWRITE_EXAMPLES: &str = "\
+Examples:
+  abridge rewrite request.json > rewritten.json
+  curl … | abridge rewrite - --report";
+
+const HEALTH_EXAMPLES: &str = "\
+Without --url, the first address of server.listen is asked, so give the same --config, --listen and variables as the
+proxy has. Where the proxy speaks TLS, only the connection is tried.
+
+Examples:
+  abridge health
+  abridge health --url http://127.0.0.1:8787";
+
+/// Exit codes, as sysexits.h has them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Exit {
+    /// All is well.
+    Ok = 0,
+    /// The answer is no: replays differ, the proxy is not healthy.
+    No = 1,
+    /// The command line is wrong.
+    Usage = 64,
+    /// A file to work on cannot be read.
+    NoInput = 66,
+    /// A port, a folder or another thing of the machine is not to be had.
+    Unavailable = 69,
+    /// abridge itself is broken.
+    Bug = 70,
+    /// The settings are wrong.
+    Config = 78,
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// Reads the command line; `Err` is the exit code after help, a version or an error has been printed.
+    pub fn read() -> Result<Self, Exit> {
+        Self::try_parse().and_then(Self::checked).map_err(|error| {
+            // Nobody is left to tell that nobody reads.
+            let _ = error.print();
+            if error.use_stderr() { Exit::Usage } else { Exit::Ok }
+        })
+    }
+
+    /// Where the settings come from.
+    pub fn sources(&self) -> Sources {
+        let SettingsArgs { config, listen, upstream, log_format, dry_run } = self.settings.clone();
+        Sources::of_process(config, Flags { listen, upstream, log_format, dry_run })
+    }
+
+    /// What to do: to serve, if nothing else is said.
+    pub fn command(self) -> Command {
+        match self.command {
+            None => Command::Serve(self.serve),
+            Some(Command::Serve(args)) => Command::Serve(ServeArgs { record: args.record.or(self.serve.record) }),
+            Some(other) => other,
+        }
+    }
+
+    fn checked(self) -> Result<Self, clap::Error> {
+        match self.command {
+            Some(Command::Serve(_)) | None => Ok(self),
+            Some(_) if self.serve.record.is_none() => Ok(self),
+            Some(_) => Err(Self::command_for_errors("--record is for serve alone")),
+        }
+    }
+
+    fn command_for_errors(message: &str) -> clap::Error {
+        <Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, message)
+    }
+}
+
+// === impl Exit ===
+
+impl Exit {
+    /// The code that says what kind of error ended the process.
+    pub fn of(error: &anyhow::Error) -> Self {
+        if let Some(problem) = error.downcast_ref::<Problem>() {
+            return if problem.is_of_a_flag() { Self::Usage } else { Self::Config };
+        }
+        if error.is::<rewrite::NoInput>() {
+            return Self::NoInput;
+        }
+        if error.chain().any(<dyn std::error::Error>::is::<io::Error>) { Self::Unavailable } else { Self::Bug }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Tells a person at the terminal why the process ends, in one line.
+pub fn complain(error: &anyhow::Error) {
+    // The place comes first in a line about settings, where editors look for it.
+    let line = if error.is::<Problem>() { format!("{error:#}") } else { format!("abridge: {error:#}") };
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes to standard output. A reader that has gone away has read enough: that is no error.
+fn print(bytes: impl IntoIterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = bytes.into_iter().try_for_each(|piece| out.write_all(piece.as_ref())).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}

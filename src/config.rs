@@ -1,0 +1,105 @@
+//! The settings as a whole, and where they come from: default < `proxy.toml` < environment < flags.
+//!
+//! Each part of abridge keeps its own `Settings` beside what they configure; this module lays them together, reads them and
+//! checks them against each other. It is the only one that reads the environment.
+//!
+//! | from | how | shown in errors as |
+//! |---|---|---|
+//! | file | `--config FILE`, else `proxy.toml` of the working directory if there is one | `proxy.toml:7:1` |
+//! | environment | `ABRIDGE__SERVER__MAX_BODY=64MiB`, `ABRIDGE__DRY_RUN=true`, `ABRIDGE__UPSTREAM__HEADERS='{ x-key = "v" }'` | the variable |
+//! | flags | `--listen`, `--upstream`, `--log-format`, `--dry-run` | the flag |
+//!
+//! Each of the three is checked by itself before it is laid on the ones below, so that a mistake is found even where a
+//! stronger source covers it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::edit::{Language, patch_tool_calls};
+use crate::server::tls;
+use crate::{planner, server, telemetry, upstream};
+
+mod check;
+pub mod environment;
+mod problem;
+mod sources;
+mod tree;
+
+pub use environment::{Environment, Proxies, Secret, Variables};
+pub use problem::Problem;
+pub use sources::{Flags, Sources};
+
+use tree::Node;
+
+/// Everything that `proxy.toml` may say.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The language of the texts that abridge writes into a conversation.
+    pub language: Language,
+    /// Whether every request is forwarded as it came, and only reported on.
+    pub dry_run: bool,
+    /// Whether the responses to edited requests carry `x-abridge-…` headers.
+    pub report_headers: bool,
+    /// Log lines.
+    pub log: telemetry::Settings,
+    /// The listening side.
+    pub server: server::Settings,
+    /// TLS on the listener, if it speaks it.
+    pub tls: Option<tls::Settings>,
+    /// Where requests go.
+    pub upstream: upstream::Settings,
+    /// Which edits run.
+    pub policy: planner::Settings,
+    /// The edit that gives every tool call its result.
+    pub patch_tool_calls: patch_tool_calls::Settings,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            language: Language::default(),
+            dry_run: false,
+            report_headers: true,
+            log: telemetry::Settings::default(),
+            server: server::Settings::default(),
+            tls: None,
+            upstream: upstream::Settings::default(),
+            policy: planner::Settings::default(),
+            patch_tool_calls: patch_tool_calls::Settings::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks the settings. The same sources can be loaded again, and give what the file says by then.
+    ///
+    /// An error is a [`Problem`]: one line that says where, what, and what is allowed.
+    pub fn load(sources: &Sources) -> anyhow::Result<Self> {
+        let written = sources.read()?;
+        let config = Self::of(&written)?;
+        check::check(&config, &written)?;
+        Ok(config)
+    }
+
+    /// The settings as TOML that can be read again, with `***` for what may be secret.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        Ok(toml::to_string_pretty(self)?)
+    }
+
+    /// The settings that a tree says, not yet checked against each other.
+    fn of(written: &Node) -> Result<Self, Problem> {
+        Self::deserialize(written).map_err(|problem| problem.hint(table_with))
+    }
+}
+
+/// The table that has a key of this name.
+fn table_with(key: &str) -> Option<String> {
+    let known = toml::Table::try_from(Config::default()).ok()?;
+    known
+        .iter()
+        .find(|(_, value)| value.as_table().is_some_and(|table| table.contains_key(key)))
+        .map(|(name, _)| name.clone())
+}
+
+#[cfg(test)]
+mod tests;

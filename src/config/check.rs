@@ -1,0 +1,188 @@
+//! What settings must not say together, or at all, though each is well-formed.
+
+use std::time::Duration;
+
+use super::Config;
+use super::problem::{Problem, Wrong};
+use super::tree::Node;
+use crate::server::listen::Address;
+use crate::units::{ByteSize, Period};
+
+/// No setting of time is longer; clocks need not be asked about more.
+const LONGEST: Period = Period(Duration::from_secs(365 * 24 * 60 * 60));
+
+/// Headers that belong to one connection or to the body that is sent, and are made by whoever sends it.
+const HEADERS_OF_THE_SENDER: [&str; 13] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The first thing that is wrong, at the place where it was written.
+pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
+    let settings = Settings { config, written };
+    settings.limits()?;
+    settings.times()?;
+    settings.addresses()?;
+    settings.tls()?;
+    settings.upstream()?;
+    settings.headers()?;
+    settings.policy()
+}
+
+struct Settings<'a> {
+    config: &'a Config,
+    written: &'a Node,
+}
+
+impl Settings<'_> {
+    fn limits(&self) -> Result<(), Problem> {
+        let server = &self.config.server;
+        for (key, n, most) in [
+            ("workers", server.workers, 1024),
+            ("max_connections", server.max_connections, 10_000_000),
+            ("max_in_flight", server.max_in_flight, 10_000_000),
+        ] {
+            if !(1..=most).contains(&n) {
+                return Err(self.wrong(&["server", key], format!("{n} is out of range; allowed: 1 to {most}")));
+            }
+        }
+        let (least, most) = (ByteSize(1), ByteSize::mib(2048));
+        if !(least..=most).contains(&server.max_body) {
+            let message = format!("{} is out of range; allowed: {least} to {most}", server.max_body);
+            return Err(self.wrong(&["server", "max_body"], message));
+        }
+        let most = ByteSize::mib(1 << 20);
+        if server.max_buffered > most {
+            let message = format!("{} is out of range; allowed: at most {most}", server.max_buffered);
+            return Err(self.wrong(&["server", "max_buffered"], message));
+        }
+        if server.max_body > server.max_buffered {
+            let message = format!(
+                "a body of {} (server.max_body) would never fit; allowed: at least that, and it is {}",
+                server.max_body, server.max_buffered
+            );
+            return Err(self.wrong_in(&[&["server", "max_buffered"], &["server", "max_body"]], message));
+        }
+        Ok(())
+    }
+
+    fn times(&self) -> Result<(), Problem> {
+        let Config { server, upstream, .. } = self.config;
+        let least = Period(Duration::from_millis(1));
+        let none = Period(Duration::ZERO);
+        for (path, period, least) in [
+            (["server", "header_timeout"], server.header_timeout, least),
+            (["server", "body_timeout"], server.body_timeout, least),
+            (["server", "grace"], server.grace, none),
+            (["upstream", "connect_timeout"], upstream.connect_timeout, least),
+            (["upstream", "first_byte_timeout"], upstream.first_byte_timeout, least),
+            (["upstream", "idle_timeout"], upstream.idle_timeout, least),
+            (["upstream", "pool_idle_timeout"], upstream.pool_idle_timeout, none),
+        ] {
+            if !(least..=LONGEST).contains(&period) {
+                return Err(self.wrong(&path, format!("{period} is out of range; allowed: {least} to {LONGEST}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn addresses(&self) -> Result<(), Problem> {
+        let listen = &self.config.server.listen.0;
+        for (n, address) in listen.iter().enumerate() {
+            let free_port = matches!(address, Address::Tcp(address) if address.port() == 0);
+            if !free_port && listen.iter().take(n).any(|earlier| earlier == address) {
+                return Err(self.wrong(&["server", "listen"], format!("{address} is there twice; allowed: once")));
+            }
+        }
+        Ok(())
+    }
+
+    fn tls(&self) -> Result<(), Problem> {
+        let Some(tls) = &self.config.tls else { return Ok(()) };
+        let missing = match (tls.cert.as_os_str().is_empty(), tls.key.as_os_str().is_empty()) {
+            (true, _) => "cert",
+            (false, true) => "key",
+            (false, false) => return Ok(()),
+        };
+        let message = format!("{missing:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
+        Err(self.wrong_in(&[&["tls", missing], &["tls"]], message))
+    }
+
+    fn upstream(&self) -> Result<(), Problem> {
+        let upstream = &self.config.upstream;
+        let target: http::Uri = upstream.url.to_string().parse().unwrap_or_default();
+        let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
+        let host = match target.host().unwrap_or_default() {
+            "localhost" => "127.0.0.1",
+            host => host.trim_start_matches('[').trim_end_matches(']'),
+        };
+        let ours = |address: &Address| {
+            matches!(address, Address::Tcp(own) if own.port() == port
+                && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
+        };
+        if self.config.server.listen.0.iter().any(ours) {
+            let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
+            return Err(self.wrong(&["upstream", "url"], message));
+        }
+        let is_name = |name: &str| {
+            !name.starts_with(|c: char| c.is_ascii_digit())
+                && !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if upstream.api_key_env.as_deref().is_some_and(|name| !is_name(name)) {
+            // Not shown: somebody may have written the key itself.
+            let message = "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
+            return Err(self.wrong(&["upstream", "api_key_env"], message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn headers(&self) -> Result<(), Problem> {
+        let upstream = &self.config.upstream;
+        for name in upstream.headers.keys().map(crate::upstream::HeaderName::as_str) {
+            let message = match name {
+                _ if HEADERS_OF_THE_SENDER.contains(&name) => {
+                    "abridge sets this header itself; allowed: headers that no connection and no body depends on"
+                }
+                "authorization" if upstream.api_key_env.is_some() => {
+                    "upstream.api_key_env sets this header; allowed: one of the two"
+                }
+                _ => continue,
+            };
+            return Err(self.wrong(&["upstream", "headers", name], message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> Result<(), Problem> {
+        let edits = &self.config.policy.edits;
+        let again = edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|earlier| earlier == *edit));
+        let Some((_, edit)) = again else { return Ok(()) };
+        let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
+        Err(self.wrong(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
+    }
+
+    /// A problem with the value under this path.
+    fn wrong(&self, path: &[&str], message: String) -> Problem {
+        self.wrong_in(&[path], message)
+    }
+
+    /// A problem with the values under these paths, placed at the first that somebody wrote.
+    fn wrong_in(&self, paths: &[&[&str]], message: String) -> Problem {
+        let written = paths.iter().find_map(|path| Some((path, self.written.find(path)?)));
+        let Some((path, node)) = written else { return Problem::elsewhere(message) };
+        let problem = Problem::new(node.place.clone(), Wrong::Other(message));
+        path.iter().rev().fold(problem, |problem, key| problem.within(key))
+    }
+}

@@ -1,0 +1,214 @@
+//! What abridge takes from the environment besides its settings: proxies, the upstream's key, and whether colour is wanted.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+
+use super::problem::Wrong;
+use super::tree::Place;
+use super::{Config, Problem};
+
+/// The variables of a process, read once.
+#[derive(Clone, Default)]
+pub struct Variables(BTreeMap<String, OsString>);
+
+/// What the environment says that no setting does.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The proxies between abridge and the upstream.
+    pub proxies: Proxies,
+    /// The value of the variable that `upstream.api_key_env` names.
+    pub api_key: Option<Secret>,
+    /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
+    pub plain_terminal: bool,
+}
+
+/// The proxies between abridge and the upstream, as the usual variables give them; lower case wins over upper case.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Proxies {
+    /// `all_proxy`: for every scheme that has none of its own.
+    pub all: Option<String>,
+    /// `http_proxy`. Its upper case is not read where `REQUEST_METHOD` is set: there a client's `Proxy` header could be in it.
+    pub http: Option<String>,
+    /// `https_proxy`.
+    pub https: Option<String>,
+    /// `no_proxy`: hosts that are reached directly.
+    pub no: Option<String>,
+}
+
+/// A text that is never printed.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(String);
+
+// === impl Variables ===
+
+impl Variables {
+    /// The variables of this process. Names that are not UTF-8 are none of ours, and left out.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    pub fn of_process() -> Self {
+        Self(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
+        self.0
+            .get(name)
+            .map(|value| value.to_str().ok_or_else(|| of_variable(name, "its value is not UTF-8")))
+            .transpose()
+    }
+
+    /// The first of the variables that is set and not empty.
+    fn first_of(&self, names: &[&str]) -> Result<Option<String>, Problem> {
+        for name in names {
+            if let Some(text) = self.text(name)?.map(str::trim).filter(|text| !text.is_empty()) {
+                return Ok(Some(text.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<N: Into<String>, V: Into<OsString>> FromIterator<(N, V)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Variables({} of them)", self.0.len())
+    }
+}
+
+// === impl Environment ===
+
+impl Environment {
+    /// What the variables say to these settings.
+    pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
+        let api_key = config.upstream.api_key_env.as_deref().map(|name| Secret::read(variables, name)).transpose()?;
+        let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
+        let dumb = variables.first_of(&["TERM"])?.is_some_and(|term| term == "dumb");
+        Ok(Self { proxies: Proxies::read(variables)?, api_key, plain_terminal: no_colour || dumb })
+    }
+}
+
+impl Proxies {
+    fn read(variables: &Variables) -> Result<Self, Problem> {
+        let of_a_request = variables.text("REQUEST_METHOD")?.is_some();
+        let http: &[&str] = if of_a_request { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] };
+        Ok(Self {
+            all: variables.first_of(&["all_proxy", "ALL_PROXY"])?,
+            http: variables.first_of(http)?,
+            https: variables.first_of(&["https_proxy", "HTTPS_PROXY"])?,
+            no: variables.first_of(&["no_proxy", "NO_PROXY"])?,
+        })
+    }
+}
+
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URLs may hold a user and a password.
+        let given = |url: &Option<String>| url.as_ref().map(|_| "***");
+        f.debug_struct("Proxies")
+            .field("all", &given(&self.all))
+            .field("http", &given(&self.http))
+            .field("https", &given(&self.https))
+            .field("no", &self.no)
+            .finish()
+    }
+}
+
+// === impl Secret ===
+
+impl Secret {
+    /// The text itself, for the one header that it goes into.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    fn read(variables: &Variables, name: &str) -> Result<Self, Problem> {
+        let wrong = |what| of_variable(name, &format!("{what}; upstream.api_key_env names it for the upstream's key"));
+        let text = variables.text(name)?.ok_or_else(|| wrong("not set"))?;
+        match text {
+            "" => Err(wrong("empty")),
+            _ if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self(text.to_owned())),
+            _ => Err(wrong("holds a blank, a line break or another character that is in no key")),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+fn of_variable(name: &str, message: &str) -> Problem {
+    Problem::new(Place::Variable(name.into()), Wrong::Other(message.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)], api_key_env: Option<&str>) -> Result<Environment, String> {
+        let mut config = Config::default();
+        config.upstream.api_key_env = api_key_env.map(str::to_owned);
+        let variables = variables.iter().copied().collect();
+        Environment::read(&variables, &config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lower_case_proxies_win_and_empty_ones_do_not_count() {
+        let proxies = read(
+            &[
+                ("http_proxy", ""),
+                ("HTTP_PROXY", "http://upper"),
+                ("https_proxy", "http://lower"),
+                ("HTTPS_PROXY", "http://upper"),
+                ("ALL_PROXY", "socks5h://all"),
+                ("no_proxy", "localhost,.internal"),
+            ],
+            None,
+        );
+        let expected = Proxies {
+            all: Some("socks5h://all".into()),
+            http: Some("http://upper".into()),
+            https: Some("http://lower".into()),
+            no: Some("localhost,.internal".into()),
+        };
+        assert_eq!(proxies.unwrap().proxies, expected);
+    }
+
+    #[test]
+    fn a_request_cannot_name_our_proxy() {
+        let both = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://evil"), ("HTTPS_PROXY", "http://ours")];
+        let proxies = read(&both, None).unwrap().proxies;
+        assert_eq!((proxies.http, proxies.https.as_deref()), (None, Some("http://ours")));
+    }
+
+    #[test]
+    fn the_key_must_be_there_and_fit_into_a_header() {
+        let tail = "; upstream.api_key_env names it for the upstream's key";
+        assert_eq!(read(&[], Some("KEY")).unwrap_err(), format!("KEY: not set{tail}"));
+        assert_eq!(read(&[("KEY", "")], Some("KEY")).unwrap_err(), format!("KEY: empty{tail}"));
+        for bad in ["a\nb", "a b", "ключ"] {
+            let error = read(&[("KEY", bad)], Some("KEY")).unwrap_err();
+            assert_eq!(error, format!("KEY: holds a blank, a line break or another character that is in no key{tail}"));
+        }
+        assert_eq!(read(&[("KEY", "sk-1")], Some("KEY")).unwrap().api_key.unwrap().expose(), "sk-1");
+        assert!(read(&[("KEY", "sk-1")], None).unwrap().api_key.is_none());
+    }
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        let variables = [("KEY", "sk-1"), ("HTTPS_PROXY", "http://me:sk-1@proxy")];
+        let environment = read(&variables, Some("KEY")).unwrap();
+        let variables: Variables = variables.into_iter().collect();
+        let printed = format!("{environment:?} {variables:?}");
+        assert!(!printed.contains("sk-1"), "{printed}");
+    }
+}

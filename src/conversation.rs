@@ -1,0 +1,113 @@
+//! The neutral, read-only view of one request's messages. It borrows from the body and knows no field names.
+
+use std::{borrow::Cow, ops::Range};
+
+use crate::span::Span;
+
+/// More messages, or more blocks, than this are not looked at: what the view takes in memory stays a small multiple of
+/// what honest bodies need, also when a body is 64 MiB of `{},{},…`.
+pub const MAX_ELEMENTS: usize = 250_000;
+
+/// One request, read where it lies.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Conversation<'a> {
+    /// The model that is asked, if the request names one.
+    pub model: Option<Cow<'a, str>>,
+    /// The elements of the message array, in order.
+    pub messages: Vec<Message>,
+    /// The tool calls and tool results of all messages, in order.
+    pub blocks: Vec<Block<'a>>,
+}
+
+/// One element of the message array.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Message {
+    /// Its JSON value, without the white space and the comma around it.
+    pub span: Span,
+    /// Who speaks.
+    pub role: Role,
+    /// The JSON value of its content, unless that is absent or null.
+    pub content: Option<Span>,
+    /// Where its blocks are in [`Conversation::blocks`].
+    pub blocks: Range<usize>,
+}
+
+/// Who speaks in a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// Instructions, by their newer name.
+    Developer,
+    /// The person, or the program in their place.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool: the message is a tool result.
+    Tool,
+    /// Anything else. Such a message stays where it is.
+    Other,
+}
+
+/// The smallest thing that an edit may touch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Block<'a> {
+    /// The index of the message it is in.
+    pub message: usize,
+    /// Its JSON value: the entry of a call; for a result, the message.
+    pub span: Span,
+    /// What it is.
+    pub kind: BlockKind<'a>,
+}
+
+/// The kinds of blocks that edits ask for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum BlockKind<'a> {
+    /// The model calls a tool.
+    ToolCall {
+        /// The id that the result is to name.
+        id: CallId<'a>,
+        /// The tool.
+        name: Option<Cow<'a, str>>,
+    },
+    /// The answer of a tool.
+    ToolResult {
+        /// The id of the call it answers.
+        call_id: CallId<'a>,
+    },
+}
+
+/// The id of a call as a call or a result gives it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CallId<'a> {
+    /// Its JSON string; none where it is absent or null.
+    pub raw: Option<Span>,
+    /// The decoded text; empty where there is none.
+    pub text: Cow<'a, str>,
+}
+
+impl<'a> Conversation<'a> {
+    /// The blocks of one message.
+    pub fn blocks_of(&self, message: &Message) -> &[Block<'a>] {
+        self.blocks.get(message.blocks.clone()).unwrap_or_default()
+    }
+
+    /// How many `system` and `developer` messages the conversation begins with.
+    pub fn n_leading_instructions(&self) -> usize {
+        self.messages.iter().take_while(|message| matches!(message.role, Role::System | Role::Developer)).count()
+    }
+}
+
+impl Role {
+    /// The role that the three wire formats call `name`.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "system" => Self::System,
+            "developer" => Self::Developer,
+            "user" => Self::User,
+            "assistant" => Self::Assistant,
+            "tool" => Self::Tool,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Wire formats: how the bytes of a request are read and how new bytes are written. Only dialects know field names.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+
+use crate::conversation::{CallId, Conversation};
+
+mod chat_completions;
+
+/// One wire format.
+pub trait Dialect: Debug + Send + Sync {
+    /// Its name, for reports.
+    fn name(&self) -> &'static str;
+
+    /// The conversation in a request body. Its structure is checked to the last byte; what stands inside strings that no
+    /// edit asks for is not, see [`Dialect::verify`].
+    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
+
+    /// Checks what [`Dialect::parse`] left out, so that a body that it accepted is known to be valid JSON throughout.
+    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds.
+    fn verify(&self, body: &[u8]) -> Result<(), ParseError>;
+
+    /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
+}
+
+/// Why a request was not understood. It is forwarded as it came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{dialect} request not understood at byte {offset}: {kind}")]
+pub struct ParseError {
+    /// The dialect that read it.
+    pub dialect: &'static str,
+    /// Near which byte of the body.
+    pub offset: usize,
+    /// What is wrong.
+    pub kind: ParseErrorKind,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ParseErrorKind {
+    /// Not JSON, not UTF-8, or something behind the end.
+    #[error("not valid JSON")]
+    NotJson,
+    /// A key that matters stands twice in one object: which one counts, differs from server to server.
+    #[error("a key occurs twice")]
+    DuplicateKey,
+    /// The body, a message or a call is not an object.
+    #[error("not an object")]
+    NotAnObject,
+    /// There is no message array.
+    #[error("no messages")]
+    NoMessages,
+    /// The messages, or the calls of a message, are no array.
+    #[error("not an array")]
+    NotAnArray,
+    /// A call id is neither a string nor null.
+    #[error("a call id that is no string")]
+    IdNotAString,
+    /// More than [`crate::conversation::MAX_ELEMENTS`].
+    #[error("too many messages or calls")]
+    TooMany,
+}
+
+impl ParseErrorKind {
+    /// A short fixed name, for logs and counters.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NotJson => "not_json",
+            Self::DuplicateKey => "duplicate_key",
+            Self::NotAnObject => "not_an_object",
+            Self::NoMessages => "no_messages",
+            Self::NotAnArray => "not_an_array",
+            Self::IdNotAString => "id_not_a_string",
+            Self::TooMany => "too_many",
+        }
+    }
+}
+
+/// The dialect spoken at `path` (without the query), if it is one that edits know. Any prefix is fine: deployments, versions.
+pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
+    path.ends_with("/chat/completions").then_some(&chat_completions::ChatCompletions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chat_completions_under_any_prefix() {
+        for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
+        }
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/responses", "/v1/chat/completions/x", "", "/"] {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The thorough reader: `serde_json` over raw values, for bodies that the quick one gave up on.
+//!
+//! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the rest.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{error::Category, value::RawValue};
+
+use super::{ParseError, ParseErrorKind, error, scan::decode};
+use crate::{
+    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Message, Role},
+    span::Span,
+};
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WireMessage<'a> {
+    #[serde(borrow)]
+    role: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_call_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_calls: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WireCall<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    function: Option<&'a RawValue>,
+    #[serde(borrow)]
+    custom: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+}
+
+/// The conversation in `body`.
+pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
+    let text = std::str::from_utf8(body).map_err(|invalid| error(invalid.valid_up_to(), ParseErrorKind::NotJson))?;
+    let mut reader = Reader { body: text, conversation: Conversation::default() };
+    reader.request()?;
+    Ok(reader.conversation)
+}
+
+struct Reader<'a> {
+    body: &'a str,
+    conversation: Conversation<'a>,
+}
+
+impl<'a> Reader<'a> {
+    fn request(&mut self) -> Result<(), ParseError> {
+        let body = self.body;
+        let request: Request<'a> = self.object(body.trim_matches([' ', '\n', '\r', '\t']))?;
+        let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
+        self.conversation.model = self.text(request.model)?;
+        for message in self.array(messages)? {
+            if self.conversation.messages.len() == MAX_ELEMENTS {
+                return Err(self.refuse(message.get(), ParseErrorKind::TooMany));
+            }
+            self.message(message)?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, raw: &'a RawValue) -> Result<(), ParseError> {
+        let wire: WireMessage<'a> = self.object(raw.get())?;
+        let index = self.conversation.messages.len();
+        let first_block = self.conversation.blocks.len();
+        let span = self.span(raw);
+        let role = self.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
+        match (role, wire.tool_calls) {
+            (Role::Assistant, Some(calls)) => {
+                for call in self.array(calls)? {
+                    self.tool_call(index, call)?;
+                }
+            }
+            (Role::Tool, _) => {
+                let call_id = self.call_id(wire.tool_call_id)?;
+                self.block(Block { message: index, span, kind: BlockKind::ToolResult { call_id } })?;
+            }
+            _ => {}
+        }
+        let blocks = first_block..self.conversation.blocks.len();
+        let content = wire.content.map(|content| self.span(content));
+        self.conversation.messages.push(Message { span, role, content, blocks });
+        Ok(())
+    }
+
+    fn tool_call(&mut self, message: usize, raw: &'a RawValue) -> Result<(), ParseError> {
+        let wire: WireCall<'a> = self.object(raw.get())?;
+        let function = self.name(wire.function)?;
+        let custom = self.name(wire.custom)?;
+        let kind = BlockKind::ToolCall { id: self.call_id(wire.id)?, name: function.or(custom) };
+        self.block(Block { message, span: self.span(raw), kind })
+    }
+
+    fn name(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
+        match value.filter(|raw| raw.get().starts_with('{')) {
+            Some(raw) => self.text(self.object::<Named<'a>>(raw.get())?.name),
+            None => Ok(None),
+        }
+    }
+
+    fn block(&mut self, block: Block<'a>) -> Result<(), ParseError> {
+        if self.conversation.blocks.len() == MAX_ELEMENTS {
+            return Err(error(block.span.start, ParseErrorKind::TooMany));
+        }
+        self.conversation.blocks.push(block);
+        Ok(())
+    }
+
+    fn call_id(&self, value: Option<&'a RawValue>) -> Result<CallId<'a>, ParseError> {
+        let Some(raw) = value else { return Ok(CallId::default()) };
+        match self.text(value)? {
+            Some(text) => Ok(CallId { raw: Some(self.span(raw)), text }),
+            None => Err(self.refuse(raw.get(), ParseErrorKind::IdNotAString)),
+        }
+    }
+
+    /// The text of a value that may be a string.
+    fn text(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
+        match value.map(RawValue::get).filter(|raw| raw.starts_with('"')) {
+            Some(raw) => match decode(raw.as_bytes()) {
+                Some(text) => Ok(Some(text)),
+                None => Err(self.refuse(raw, ParseErrorKind::NotJson)),
+            },
+            None => Ok(None),
+        }
+    }
+
+    fn array(&self, raw: &'a RawValue) -> Result<Vec<&'a RawValue>, ParseError> {
+        serde_json::from_str(raw.get()).map_err(|_| self.refuse(raw.get(), ParseErrorKind::NotAnArray))
+    }
+
+    /// An object of ours. An array is sorted out first, because `serde` would take it for a struct as well.
+    fn object<T: Deserialize<'a>>(&self, raw: &'a str) -> Result<T, ParseError> {
+        if raw.starts_with('[') {
+            return Err(self.refuse(raw, ParseErrorKind::NotAnObject));
+        }
+        serde_json::from_str(raw).map_err(|invalid| match invalid.classify() {
+            Category::Data if raw.starts_with('{') => self.refuse(raw, ParseErrorKind::DuplicateKey),
+            Category::Data => self.refuse(raw, ParseErrorKind::NotAnObject),
+            _ => {
+                let lines: usize = raw.split_inclusive('\n').take(invalid.line().saturating_sub(1)).map(str::len).sum();
+                error(self.offset(raw) + lines + invalid.column().saturating_sub(1), ParseErrorKind::NotJson)
+            }
+        })
+    }
+
+    fn refuse(&self, part: &str, kind: ParseErrorKind) -> ParseError {
+        error(self.offset(part), kind)
+    }
+
+    fn span(&self, raw: &RawValue) -> Span {
+        let start = self.offset(raw.get());
+        Span { start, end: start + raw.get().len() }
+    }
+
+    /// Where in the body `part` lies: `serde_json` borrows raw values from it.
+    fn offset(&self, part: &str) -> usize {
+        part.as_ptr().addr().saturating_sub(self.body.as_ptr().addr())
+    }
+}

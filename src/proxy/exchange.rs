@@ -1,0 +1,279 @@
+//! What abridge knows of one request and its answer while both pass: for headers, the log line and the recording.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::headers;
+use super::tunnel::Tunnel;
+use crate::engine::Edited;
+use crate::plan::Report;
+use crate::recording::{Ended, Recorder, Recording, Sent};
+use crate::relay::tap::{Seen, Tap};
+use crate::relay::{End, Observe};
+use crate::tasks::{Tasks, blocking};
+
+/// The id of an edited request, so that a client's log and ours can be laid side by side.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
+/// What was edited: `patch=1`.
+pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
+/// The edits were reported and not made.
+pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
+
+/// One request and its answer.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The client's wish to change the protocol.
+    pub(super) tunnel: Option<Tunnel>,
+    id: RequestId,
+    sent: Instant,
+    answer: Option<Answered>,
+    edit: Option<Edit>,
+    recording: Option<Recording>,
+    tasks: Tasks,
+    // Given back when the answer has ended.
+    _in_flight: OwnedSemaphorePermit,
+}
+
+/// What became of a conversation.
+#[derive(Debug)]
+struct Edit {
+    tap: Tap,
+    report: Option<Box<Report>>,
+    dry_run: bool,
+    report_headers: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    status: StatusCode,
+    after: Duration,
+    bytes: u64,
+}
+
+/// Names one request of this process. Not to be guessed from another one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct RequestId(u64);
+
+/// Makes request ids.
+#[derive(Debug, Default)]
+pub(super) struct RequestIds {
+    key: RandomState,
+    next: AtomicU64,
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// A request that is about to be sent.
+    pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
+        Self {
+            tunnel: None,
+            id,
+            sent: Instant::now(),
+            answer: None,
+            edit: None,
+            recording: None,
+            tasks,
+            _in_flight: in_flight,
+        }
+    }
+
+    /// Notes what the edits did, for the answer's headers and the log.
+    pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
+        let report = edited.report.map(Box::new);
+        self.edit = Some(Edit { tap: Tap::default(), report, dry_run, report_headers });
+    }
+
+    /// Begins to record, if that is asked for and there is room.
+    pub(super) fn record(
+        &mut self,
+        recorder: Option<&Recorder>,
+        parts: &Parts,
+        request: Bytes,
+        edited: &Edited,
+        dry_run: bool,
+    ) {
+        let Some(recorder) = recorder else { return };
+        let request_encoding = headers::content_encoding(&parts.headers);
+        let rewritten = edited.changed().then(|| edited.body.clone());
+        let sent = Sent { target: &parts.uri, request, rewritten, request_encoding, dry_run };
+        self.recording = recorder.begin(&self.id.to_string(), sent);
+        if self.recording.is_none() {
+            tracing::warn!(request_id = %self.id, "not recorded: the unfinished recordings hold all the memory they may");
+        }
+    }
+
+    /// The head of the answer is here.
+    pub(super) fn answered(&mut self, response: &mut Response<Incoming>) {
+        let status = response.status();
+        self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
+        if let Some(recording) = &mut self.recording {
+            recording.head(status, response.headers());
+        }
+        if let Some(edit) = &mut self.edit {
+            edit.tap = Tap::new(response.headers());
+            edit.put_headers(self.id, response);
+        }
+    }
+
+    /// The connection changes to another protocol: the answer is its head, and bytes flow both ways behind it.
+    pub(super) fn switch(mut self, mut response: Response<Incoming>) -> Response<Full<Bytes>> {
+        let upstream = hyper::upgrade::on(&mut response);
+        let protocol = headers::upgrade(response.headers());
+        headers::to_client(response.headers_mut());
+        if let Some(protocol) = protocol {
+            headers::set_upgrade(response.headers_mut(), protocol);
+        }
+        if let Some(tunnel) = self.tunnel.take() {
+            let tasks = self.tasks.clone();
+            tasks.spawn(async move {
+                tunnel.join(upstream).await;
+                // Till here the tunnel was a request in flight.
+                drop(self);
+            });
+        }
+        response.map(|_| Full::default())
+    }
+
+    /// One line a request: for edited ones at info, for the others at debug. Never content, never a key.
+    fn log(&self, end: End) {
+        let Some(Answered { status, after, bytes }) = self.answer else {
+            return tracing::debug!(request_id = %self.id, ?end, "no answer");
+        };
+        let (status, first_byte_ms) = (status.as_u16(), millis(after));
+        let Some(edit) = &self.edit else {
+            return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
+        };
+        let Seen { finish_reason, usage, overflowed } = edit.tap.seen();
+        let report = edit.report.as_deref();
+        let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
+        macro_rules! line {
+            ($level:ident, $message:literal, $edits:expr) => {
+                tracing::$level!(
+                    request_id = %self.id,
+                    edits = $edits,
+                    model = report.and_then(|report| report.model.as_deref()),
+                    bytes_in,
+                    bytes_out,
+                    status,
+                    first_byte_ms,
+                    bytes_answered = bytes,
+                    ?end,
+                    finish_reason = finish_reason.as_deref(),
+                    prompt_tokens = usage.map(|usage| usage.prompt),
+                    cached_tokens = usage.map(|usage| usage.cached),
+                    completion_tokens = usage.map(|usage| usage.completion),
+                    tap_overflowed = overflowed.then_some(true),
+                    $message
+                )
+            };
+        }
+        match edit.counts() {
+            None => line!(debug, "unedited", None::<&str>),
+            Some(edits) if edit.dry_run => line!(info, "would be edited", Some(edits.as_str())),
+            Some(edits) => line!(info, "edited", Some(edits.as_str())),
+        }
+    }
+
+    /// Writes the recording, beside the request: nobody waits for a disk.
+    fn finish_recording(&mut self, end: End) {
+        let Some(recording) = self.recording.take() else { return };
+        let ended = match end {
+            End::Complete => Ended::Complete,
+            End::Cut => Ended::UpstreamCut,
+            End::ClientGone => Ended::ClientGone,
+        };
+        let id = self.id;
+        self.tasks.spawn(async move {
+            match blocking(move || recording.finish(ended)).await {
+                Ok(Ok(path)) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
+                Ok(Err(error)) => tracing::warn!(request_id = %id, %error, "not recorded"),
+                Err(error) => tracing::warn!(request_id = %id, %error, "not recorded"),
+            }
+        });
+    }
+}
+
+impl Observe for Exchange {
+    fn on_data(&mut self, chunk: &Bytes) {
+        if let Some(answer) = &mut self.answer {
+            answer.bytes += chunk.len() as u64;
+        }
+        if let Some(edit) = &mut self.edit {
+            edit.tap.on_data(chunk);
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.chunk(self.sent.elapsed(), chunk);
+        }
+    }
+
+    fn on_end(&mut self, end: End) {
+        if let Some(edit) = &mut self.edit {
+            edit.tap.on_end(end);
+        }
+        self.log(end);
+        self.finish_recording(end);
+    }
+}
+
+impl Drop for Exchange {
+    /// A request that got no answer is recorded too: it is the one somebody will ask about.
+    fn drop(&mut self) {
+        if self.answer.is_none() {
+            self.finish_recording(End::Cut);
+        }
+    }
+}
+
+// === impl Edit ===
+
+impl Edit {
+    /// What was edited, as the header and the log write it; `None` if nothing was.
+    fn counts(&self) -> Option<String> {
+        let counts = self.report.as_ref()?.counts();
+        let each: Vec<String> = counts.into_iter().map(|(label, n)| format!("{label}={n}")).collect();
+        (!each.is_empty()).then(|| each.join(";"))
+    }
+
+    /// The headers of an edited request. An answer to one that was not edited stays as the upstream made it.
+    fn put_headers(&self, id: RequestId, response: &mut Response<Incoming>) {
+        let Some(edits) = self.counts().filter(|_| self.report_headers) else { return };
+        let headers = response.headers_mut();
+        if let (Ok(id), Ok(edits)) = (HeaderValue::try_from(id.to_string()), HeaderValue::try_from(edits)) {
+            headers.insert(REQUEST_ID, id);
+            headers.insert(EDITS, edits);
+        }
+        if self.dry_run {
+            headers.insert(DRY_RUN, HeaderValue::from_static("true"));
+        }
+    }
+}
+
+// === impl RequestIds ===
+
+impl RequestIds {
+    /// An id that this process has not given out before.
+    pub(super) fn next(&self) -> RequestId {
+        RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "req_{:016x}", self.0)
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
+}

@@ -1,0 +1,203 @@
+//! The answers that are ours: every way to fail has its status, its code and a sentence that says what to do.
+
+use std::error::Error;
+use std::fmt;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde::Serialize;
+
+use crate::body::ReadError;
+use crate::units::ByteSize;
+use crate::upstream::target::NoPath;
+use crate::upstream::{UpstreamError, UpstreamErrorKind};
+
+/// Tells a client that an error is ours and not the upstream's: its value is the error's code.
+pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
+
+/// How long a client should wait after an answer that says we are full, in seconds.
+const RETRY_SECONDS: u32 = 1;
+
+/// Why a request got an answer of ours. Nothing else ever does.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProxyError {
+    /// The body is longer than the limit.
+    #[error("the request body is too long")]
+    BodyTooLarge {
+        /// `server.max_body`, in bytes.
+        limit: usize,
+        /// What the client announced, in bytes.
+        announced: Option<u64>,
+    },
+    /// The client paused too long in its body.
+    #[error("the request body did not come in time")]
+    BodyTimeout(#[source] ReadError),
+    /// The body broke off, or its framing is broken.
+    #[error("the request body could not be read")]
+    BodyBroken(#[source] ReadError),
+    /// `server.max_in_flight` requests are under way.
+    #[error("too many requests in flight")]
+    TooManyRequests {
+        /// The limit.
+        limit: usize,
+    },
+    /// `server.max_buffered` bytes of bodies are in memory.
+    #[error("too many bytes of request bodies in memory")]
+    TooManyBytes,
+    /// The target has no path.
+    #[error(transparent)]
+    Target(#[from] NoPath),
+    /// The upstream gave no answer.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: ErrorFields<'a>,
+}
+
+/// The fields that the clients of OpenAI's API read.
+#[derive(Serialize)]
+struct ErrorFields<'a> {
+    message: String,
+    r#type: &'a str,
+    param: Option<&'a str>,
+    code: &'a str,
+}
+
+// === impl ProxyError ===
+
+impl ProxyError {
+    /// The HTTP status.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyBroken(_) | Self::Target(_) => StatusCode::BAD_REQUEST,
+            Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upstream(error) => match error.kind {
+                UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
+                    StatusCode::GATEWAY_TIMEOUT
+                }
+                UpstreamErrorKind::Connect | UpstreamErrorKind::Tls | UpstreamErrorKind::Closed => {
+                    StatusCode::BAD_GATEWAY
+                }
+            },
+        }
+    }
+
+    /// The code, for programs: in the body, in `x-abridge-error`, in the log.
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            Self::BodyTooLarge { .. } => "body_too_large",
+            Self::BodyTimeout(_) => "body_timeout",
+            Self::BodyBroken(_) => "body_broken",
+            Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
+            Self::Target(_) => "bad_target",
+            Self::Upstream(error) => match error.kind {
+                UpstreamErrorKind::Connect => "upstream_connect",
+                UpstreamErrorKind::Tls => "upstream_tls",
+                UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "upstream_timeout",
+                UpstreamErrorKind::Closed => "upstream_closed",
+            },
+        }
+    }
+
+    /// What the client is told: what is wrong, where, and what to do.
+    fn external(&self) -> String {
+        match self {
+            Self::BodyTooLarge { limit, announced } => {
+                let size = announced.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
+                let limit = ByteSize(*limit as u64);
+                format!("abridge: the request body{size} is over the limit server.max_body = \"{limit}\"; raise it in proxy.toml, or send less")
+            }
+            Self::BodyTimeout(error) => {
+                format!("abridge: {error}; server.body_timeout in proxy.toml is how long it may")
+            }
+            Self::BodyBroken(error) => format!("abridge: {error}"),
+            Self::TooManyRequests { limit } => {
+                format!("abridge: server.max_in_flight = {limit} requests are under way; try again, or raise it in proxy.toml")
+            }
+            Self::TooManyBytes => {
+                "abridge: the request bodies in memory have reached server.max_buffered; try again, or raise it in proxy.toml".to_owned()
+            }
+            Self::Target(NoPath) => {
+                "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
+            }
+            Self::Upstream(error) => format!("abridge: {error}; {}", advice(error.kind)),
+        }
+    }
+
+    /// The error and all its causes, for the log.
+    pub(super) fn chain(&self) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            write!(f, "{self}")?;
+            let mut next = self.source();
+            while let Some(cause) = next {
+                write!(f, ": {cause}")?;
+                next = cause.source();
+            }
+            Ok(())
+        })
+    }
+
+    /// The whole answer.
+    pub(super) fn to_response(&self) -> Response<Full<Bytes>> {
+        let status = self.status();
+        let fields = ErrorFields {
+            message: self.external(),
+            r#type: if status.is_client_error() { "invalid_request_error" } else { "server_error" },
+            param: None,
+            code: self.code(),
+        };
+        let body = serde_json::to_vec(&ErrorBody { error: fields }).unwrap_or_default();
+        let mut response = Response::new(Full::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ERROR, HeaderValue::from_static(self.code()));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        }
+        response
+    }
+}
+
+/// What the person who runs abridge can do about it.
+fn advice(kind: UpstreamErrorKind) -> &'static str {
+    match kind {
+        UpstreamErrorKind::Connect => "check that it runs, and upstream.url in proxy.toml",
+        UpstreamErrorKind::Tls => "check its certificate; upstream.ca_file in proxy.toml adds a root of your own",
+        UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is how long it may take",
+        UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is how long it may take",
+        UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_which_limit_and_which_key() {
+        let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000) };
+        assert_eq!(
+            error.external(),
+            "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in proxy.toml, or send less"
+        );
+        let response = error.to_response();
+        assert_eq!(response.status(), 413);
+        assert_eq!(response.headers()[ERROR], "body_too_large");
+        assert!(!response.headers().contains_key(RETRY_AFTER));
+    }
+
+    #[test]
+    fn asks_to_come_back_when_it_is_full() {
+        let response = ProxyError::TooManyBytes.to_response();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+    }
+}

@@ -1,0 +1,173 @@
+//! A recording is read back as it was fed; it is private, bounded and never half there.
+
+use std::os::unix::fs::PermissionsExt;
+
+use http::HeaderValue;
+
+use super::*;
+
+fn sent(target: &Uri) -> Sent<'_> {
+    Sent {
+        target,
+        request: Bytes::from_static(b"{\"messages\":[]}"),
+        rewritten: Some(vec![Bytes::from_static(b"{\"messages\""), Bytes::from_static(b":[1]}")]),
+        request_encoding: Some("gzip".to_owned()),
+        dry_run: false,
+    }
+}
+
+fn target(text: &str) -> Uri {
+    text.parse().unwrap()
+}
+
+fn event_stream() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert("set-cookie", HeaderValue::from_static("session=hunter2"));
+    headers.insert("authorization", HeaderValue::from_static("Bearer hunter2"));
+    headers
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn reads_back_what_it_was_fed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(scratch.path().join("a/b")).unwrap();
+    let target = target("/v1/chat/completions?key=hunter2&api-version=2024-10-21");
+    let mut recording = recorder.begin("req-1", sent(&target)).unwrap();
+    recording.head(StatusCode::OK, &event_stream());
+    recording.chunk(Duration::from_micros(1500), b"data: 1\n\n");
+    recording.chunk(Duration::from_secs(2), b"data: [DONE]\n\n");
+    let dir = recording.finish(Ended::Complete).unwrap();
+
+    assert_eq!(dir, scratch.path().join("a/b/req-1"));
+    assert_eq!(names(&dir), ["meta.json", "request.json", "response.sse", "rewritten.json"]);
+    let exchange = Exchange::read(&dir).unwrap();
+    assert_eq!(exchange.request, "{\"messages\":[]}");
+    assert_eq!(exchange.rewritten.as_deref(), Some(&b"{\"messages\":[1]}"[..]));
+    assert_eq!(exchange.response.as_deref(), Some(&b"data: 1\n\ndata: [DONE]\n\n"[..]));
+    assert_eq!(exchange.meta.path, "/v1/chat/completions?api-version=2024-10-21");
+    assert_eq!(exchange.meta.path_only(), "/v1/chat/completions");
+    assert_eq!(exchange.meta.status, Some(200));
+    assert_eq!(exchange.meta.chunks, [(0.0015, 9), (2.0, 14)]);
+    assert_eq!(exchange.meta.request_encoding.as_deref(), Some("gzip"));
+    assert_eq!(exchange.meta.ended, Ended::Complete);
+
+    let copy = scratch.path().join("copy");
+    exchange.write(&copy).unwrap();
+    assert_eq!(Exchange::read(&copy).unwrap(), exchange);
+}
+
+#[test]
+fn keeps_no_key_and_is_private() {
+    let scratch = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(scratch.path().join("new")).unwrap();
+    let target = target("/v1/chat/completions?api-key=hunter2");
+    let mut recording = recorder.begin("r", sent(&target)).unwrap();
+    recording.head(StatusCode::OK, &event_stream());
+    let dir = recording.finish(Ended::ClientGone).unwrap();
+
+    assert_eq!(mode(&scratch.path().join("new")), 0o700);
+    assert_eq!(mode(&dir), 0o700);
+    for name in names(&dir) {
+        assert_eq!(mode(&dir.join(&name)), 0o600, "{name}");
+        let bytes = fs::read(dir.join(&name)).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains("hunter2"), "{name}");
+    }
+}
+
+#[test]
+fn a_name_is_one_visible_folder_and_is_never_taken_twice() {
+    let scratch = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(scratch.path()).unwrap();
+    let target = target("/v1/chat/completions");
+    for name in ["same", "same", "same", "../../etc/x", "..", "", "ünïcode"] {
+        recorder.begin(name, sent(&target)).unwrap().finish(Ended::UpstreamCut).unwrap();
+    }
+    assert_eq!(names(scratch.path()), ["_.", "_._.._etc_x", "_n_code", "exchange", "same", "same-2", "same-3"]);
+}
+
+#[test]
+fn a_dropped_recording_leaves_nothing_and_gives_its_memory_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(scratch.path()).unwrap();
+    let target = target("/v1/chat/completions");
+    let recording = recorder.begin("r", sent(&target)).unwrap();
+    assert_ne!(recorder.held.load(Ordering::Relaxed), 0);
+    drop(recording);
+    assert_eq!(recorder.held.load(Ordering::Relaxed), 0);
+    assert!(names(scratch.path()).is_empty());
+}
+
+#[test]
+fn an_answer_over_the_limit_is_kept_up_to_a_chunk_and_says_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::new(scratch.path()).unwrap();
+    recorder.limits.response = 10;
+    let target = target("/v1/chat/completions");
+    let mut recording = recorder.begin("r", sent(&target)).unwrap();
+    recording.head(StatusCode::OK, &HeaderMap::new());
+    recording.chunk(Duration::ZERO, b"12345678");
+    recording.chunk(Duration::ZERO, b"9012");
+    recording.chunk(Duration::ZERO, b"3");
+    let exchange = Exchange::read(&recording.finish(Ended::Complete).unwrap()).unwrap();
+    assert_eq!(exchange.response.as_deref(), Some(&b"12345678"[..]));
+    assert!(exchange.meta.response_truncated);
+}
+
+#[test]
+fn all_recordings_share_one_memory_limit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::new(scratch.path()).unwrap();
+    recorder.limits.held = 40;
+    let target = target("/v1/chat/completions");
+    let mut first = recorder.begin("first", sent(&target)).unwrap();
+    let second = recorder.begin("second", sent(&target)).unwrap();
+    assert!(recorder.begin("third", sent(&target)).is_none());
+    first.head(StatusCode::OK, &HeaderMap::new());
+    first.chunk(Duration::ZERO, b"does not fit");
+    assert!(first.meta.response_truncated);
+    drop(second);
+    assert!(recorder.begin("third", sent(&target)).is_some());
+}
+
+#[test]
+fn a_compressed_answer_is_stored_as_bytes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(scratch.path()).unwrap();
+    let target = target("/v1/chat/completions");
+    let mut headers = event_stream();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
+    let mut recording = recorder.begin("r", sent(&target)).unwrap();
+    recording.head(StatusCode::OK, &headers);
+    recording.chunk(Duration::ZERO, &[0, 159, 146, 150]);
+    let dir = recording.finish(Ended::Complete).unwrap();
+    assert_eq!(names(&dir), ["meta.json", "request.json", "response.bin", "rewritten.json"]);
+    let exchange = Exchange::read(&dir).unwrap();
+    assert_eq!(exchange.response.as_deref(), Some(&[0, 159, 146, 150][..]));
+    assert_eq!(exchange.meta.content_encoding.as_deref(), Some("br"));
+}
+
+#[test]
+fn says_which_file_is_wrong() {
+    let scratch = tempfile::tempdir().unwrap();
+    let missing = Exchange::read(scratch.path()).unwrap_err();
+    assert_eq!(missing.to_string(), "request.json");
+    fs::write(scratch.path().join("request.json"), "{}").unwrap();
+    fs::write(scratch.path().join("meta.json"), "{").unwrap();
+    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Meta(_))));
+    fs::write(scratch.path().join("meta.json"), "{\"later\": 1}").unwrap();
+    assert_eq!(Exchange::read(scratch.path()).unwrap().meta, Meta::default());
+    fs::write(scratch.path().join("plan.snap"), [0xff]).unwrap();
+    assert_eq!(Exchange::read(scratch.path()).unwrap_err().to_string(), "plan.snap is not UTF-8");
+}

@@ -1,0 +1,40 @@
+//! Work that outlives the call that started it. The only place that spawns, so that shutdown can wait for all of it.
+
+use std::future::Future;
+
+use tokio_util::task::TaskTracker;
+
+/// The tasks that run beside requests. Clones share one set.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks(TaskTracker);
+
+/// A blocking function ended by a panic, or the runtime is going down.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the blocking task did not finish")]
+pub struct Unfinished;
+
+// === impl Tasks ===
+
+impl Tasks {
+    /// Starts a task that nobody awaits but shutdown.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
+    /// How many are running.
+    pub fn running(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Waits until every task has ended. New ones may still be started; they are waited for too.
+    pub async fn drained(&self) {
+        self.0.close();
+        self.0.wait().await;
+    }
+}
+
+/// Runs a function that computes or blocks for long away from the threads that serve requests.
+pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, Unfinished> {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    tokio::task::spawn_blocking(run).await.map_err(|_| Unfinished)
+}

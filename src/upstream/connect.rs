@@ -1,0 +1,314 @@
+//! New connections to the upstream: direct, through an HTTP proxy, or through a SOCKS proxy; then TLS; all within one time-out.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::HttpVersion;
+
+/// The proxies that the environment names, as curl reads them.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Proxies {
+    /// `ALL_PROXY`.
+    pub all: Option<String>,
+    /// `HTTP_PROXY`.
+    pub http: Option<String>,
+    /// `HTTPS_PROXY`.
+    pub https: Option<String>,
+    /// `NO_PROXY`.
+    pub no: Option<String>,
+}
+
+/// Why no connector could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectorError {
+    /// The proxy speaks something else.
+    #[error("the proxy {0} is not one that can be used; allowed are http:// and socks5://")]
+    Proxy(Uri),
+    /// A file with roots could not be read, or holds none.
+    #[error("no certificate could be read from {}", path.display())]
+    Roots {
+        /// The file.
+        path: Box<Path>,
+        /// What was wrong with it; `None` if it is merely empty.
+        source: Option<rustls::pki_types::pem::Error>,
+    },
+    /// A root is no certificate.
+    #[error("a certificate in {} is not valid", path.display())]
+    Root {
+        /// The file.
+        path: Box<Path>,
+        /// What was wrong with it.
+        source: rustls::Error,
+    },
+    /// The TLS library refuses its own defaults.
+    #[error("TLS could not be set up")]
+    Tls(#[source] rustls::Error),
+}
+
+/// The connection was not ready in time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no connection within {} ms", .0.as_millis())]
+pub struct ConnectTimeout(pub Duration);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
+
+/// Makes connections that are ready for requests.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    secured: HttpsConnector<Dial>,
+    within: Duration,
+}
+
+/// The way to the upstream's socket, or to that of the proxy before it.
+#[derive(Clone, Debug)]
+enum Dial {
+    Direct(HttpConnector),
+    /// CONNECT, for TLS behind an HTTP proxy.
+    Tunnel(Tunnel<HttpConnector>),
+    /// Requests in absolute form, for plain HTTP behind an HTTP proxy.
+    Forward {
+        proxy: Uri,
+        dial: HttpConnector,
+    },
+    Socks(SocksV5<HttpConnector>),
+}
+
+/// A TCP connection that knows whether requests on it must be in absolute form.
+#[derive(Debug)]
+pub struct Stream {
+    tcp: TokioIo<TcpStream>,
+    forwarded: bool,
+}
+
+// === impl Connector ===
+
+impl Connector {
+    /// A connector for one upstream.
+    ///
+    /// # Errors
+    ///
+    /// When the environment names a proxy of an unknown kind, or `ca_file` holds no certificates.
+    pub fn new(
+        base: &Uri,
+        version: HttpVersion,
+        within: Duration,
+        ca_file: Option<&Path>,
+        proxies: &Proxies,
+    ) -> Result<(Self, Option<Intercept>), ConnectorError> {
+        let mut dial = HttpConnector::new();
+        dial.enforce_http(false);
+        dial.set_nodelay(true);
+        dial.set_keepalive(Some(Duration::from_mins(1)));
+        let intercept = proxies.for_uri(base);
+        let dial = match &intercept {
+            None => Dial::Direct(dial),
+            Some(proxy) => Dial::through(proxy, base, dial)?,
+        };
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls_config(base, ca_file)?).https_or_http();
+        let secured = match version {
+            HttpVersion::Http11 => https.enable_http1().wrap_connector(dial),
+            HttpVersion::Http2 => https.enable_http2().wrap_connector(dial),
+        };
+        Ok((Self { secured, within }, intercept))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<Stream>;
+    type Error = BoxError;
+    type Future = BoxFuture<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.secured.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.secured.call(uri);
+        let within = self.within;
+        Box::pin(async move {
+            tokio::time::timeout(within, connecting).await.unwrap_or_else(|_| Err(ConnectTimeout(within).into()))
+        })
+    }
+}
+
+// === impl Dial ===
+
+impl Dial {
+    fn through(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, ConnectorError> {
+        let uri = proxy.uri();
+        match (uri.scheme_str(), base.scheme_str()) {
+            (Some("socks5" | "socks5h"), _) => {
+                let socks = SocksV5::new(uri.clone(), dial).local_dns(uri.scheme_str() == Some("socks5"));
+                Ok(Self::Socks(match proxy.raw_auth() {
+                    Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+                    None => socks,
+                }))
+            }
+            (Some("http"), Some("https")) => {
+                let tunnel = Tunnel::new(uri.clone(), dial);
+                Ok(Self::Tunnel(match proxy.basic_auth() {
+                    Some(auth) => tunnel.with_auth(auth.clone()),
+                    None => tunnel,
+                }))
+            }
+            (Some("http"), _) => Ok(Self::Forward { proxy: uri.clone(), dial }),
+            _ => Err(ConnectorError::Proxy(uri.clone())),
+        }
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = BoxFuture<Stream>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self {
+            Self::Direct(dial) | Self::Forward { dial, .. } => dial.poll_ready(cx).map_err(Into::into),
+            Self::Tunnel(dial) => dial.poll_ready(cx).map_err(Into::into),
+            Self::Socks(dial) => dial.poll_ready(cx).map_err(Into::into),
+        }
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        fn stream<E: Into<BoxError>>(
+            dialling: impl Future<Output = Result<TokioIo<TcpStream>, E>> + Send + 'static,
+            forwarded: bool,
+        ) -> BoxFuture<Stream> {
+            Box::pin(async move { dialling.await.map(|tcp| Stream { tcp, forwarded }).map_err(Into::into) })
+        }
+        match self {
+            Self::Direct(dial) => stream(dial.call(uri), false),
+            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), true),
+            Self::Tunnel(dial) => stream(dial.call(uri), false),
+            Self::Socks(dial) => stream(dial.call(uri), false),
+        }
+    }
+}
+
+// === impl Stream ===
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        self.tcp.connected().proxy(self.forwarded)
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().tcp).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().tcp).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().tcp).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().tcp).poll_write_vectored(cx, slices)
+    }
+}
+
+// === impl Proxies ===
+
+impl Proxies {
+    fn for_uri(&self, uri: &Uri) -> Option<Intercept> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let matcher = Matcher::builder()
+            .all(text(&self.all))
+            .http(text(&self.http))
+            .https(text(&self.https))
+            .no(text(&self.no))
+            .build();
+        matcher.intercept(uri)
+    }
+}
+
+impl std::fmt::Debug for Proxies {
+    /// Which are set, but not to what: their URLs may hold passwords.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxies")
+            .field("all", &self.all.is_some())
+            .field("http", &self.http.is_some())
+            .field("https", &self.https.is_some())
+            .field("no", &self.no)
+            .finish()
+    }
+}
+
+// === TLS ===
+
+fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, ConnectorError> {
+    // The system's roots are only read for an upstream that needs them: reading them takes longer than all else at start.
+    let mut roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
+    if let Some(path) = ca_file {
+        add_file(&mut roots, path)?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(ConnectorError::Tls)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+/// The roots of the system; those of Mozilla where the system has none, as in a bare container.
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), ConnectorError> {
+    let unreadable = |source| ConnectorError::Roots { path: path.into(), source };
+    let certificates: Vec<_> =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|source| unreadable(Some(source)))?;
+    if certificates.is_empty() {
+        return Err(unreadable(None));
+    }
+    for certificate in certificates {
+        roots.add(certificate).map_err(|source| ConnectorError::Root { path: path.into(), source })?;
+    }
+    Ok(())
+}
