@@ -53,14 +53,14 @@ pub enum ReadError {
         limit: usize,
         /// The length that the client announced, in bytes.
         announced: Option<u64>,
-        /// The rest of the body, still to be read.
-        rest: Incoming,
+        /// The rest of the body.
+        rest: Unread,
     },
     /// All bodies together are longer than the budget.
     #[error("the request bodies in memory have reached their limit")]
     NoBudget {
-        /// The rest of the body, still to be read.
-        rest: Incoming,
+        /// The rest of the body.
+        rest: Unread,
     },
     /// The client paused too long.
     #[error("the client paused for {} s in the middle of the request body", .0.as_secs())]
@@ -68,6 +68,15 @@ pub enum ReadError {
     /// The client went away or broke the protocol.
     #[error("the request body broke off")]
     Broken(#[source] hyper::Error),
+}
+
+/// What was not read of a body that is refused.
+#[derive(Debug)]
+pub enum Unread {
+    /// All of it. A client that waits for `100 Continue` has sent nothing yet, and must not be asked to.
+    All(Incoming),
+    /// What comes behind the first chunks.
+    Rest(Incoming),
 }
 
 /// The body that goes to the upstream.
@@ -124,10 +133,10 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;
     if announced.is_some_and(|length| length > limit) {
-        return Err(ReadError::TooLong { limit, announced: exact, rest: body });
+        return Err(ReadError::TooLong { limit, announced: exact, rest: Unread::All(body) });
     }
     let Some(mut lease) = limits.budget.lease(announced.unwrap_or(0)) else {
-        return Err(ReadError::NoBudget { rest: body });
+        return Err(ReadError::NoBudget { rest: Unread::All(body) });
     };
     let mut whole = Gathered::default();
     loop {
@@ -135,10 +144,10 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
         let Some(frame) = next else { break };
         let Ok(chunk) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
         if whole.len() + chunk.len() > limit {
-            return Err(ReadError::TooLong { limit, announced: exact, rest: body });
+            return Err(ReadError::TooLong { limit, announced: exact, rest: Unread::Rest(body) });
         }
         if announced.is_none() && !limits.budget.extend(&mut lease, chunk.len()) {
-            return Err(ReadError::NoBudget { rest: body });
+            return Err(ReadError::NoBudget { rest: Unread::Rest(body) });
         }
         whole.push(chunk, announced);
     }

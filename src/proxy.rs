@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admin;
 use crate::body::encoding::{Coding, DecodeError};
-use crate::body::{self, Held, Limits, Outgoing, ReadError};
+use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::{self, Edited};
 use crate::planner::Policy;
@@ -124,12 +124,12 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Result<Response<Answer>, ProxyError> {
         let (mut parts, body) = request.into_parts();
-        let (permit, body) = self.admit(body)?;
+        let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
         let dry_run = live.dry_run || Wish::of(&parts.headers) == Wish::DryRun;
 
-        let mut held = self.read(body).await?;
+        let mut held = self.read(&parts.headers, body).await?;
         let text = self.decode(&parts.headers, &mut held).await?;
         let edited = self.plan(&live, dialect, text.clone()).await;
 
@@ -144,7 +144,7 @@ impl Proxy {
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Answer>, ProxyError> {
         let tunnel = Tunnel::asked_for(&mut request);
         let (parts, body) = request.into_parts();
-        let (permit, body) = self.admit(body)?;
+        let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
 
@@ -181,7 +181,7 @@ async fn send(
     if let Some(tunnel) = &exchange.tunnel {
         tunnel.ask(request.headers_mut());
     }
-    let mut response = upstream.send(request).await?;
+    let mut response = upstream.send(request).await.inspect_err(|_| exchange.failed())?;
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Ok(exchange.switch(response).map(Either::Right));
@@ -207,23 +207,23 @@ fn outgoing(headers: &mut HeaderMap, held: Held, edited: &Edited, dry_run: bool)
 
 impl Proxy {
     /// A place among the requests in flight, which the exchange keeps until its answer ends.
-    fn admit(&self, body: Incoming) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
+    fn admit(&self, headers: &HeaderMap, body: Incoming) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
         if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
             return Ok((permit, body));
         }
-        self.linger(body);
+        self.linger(headers, Unread::All(body));
         Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
     }
 
     /// The body as it came, whole.
-    async fn read(&self, body: Incoming) -> Result<Held, ProxyError> {
+    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Held, ProxyError> {
         body::read_up_to(body, &self.limits).await.map_err(|error| match error {
             ReadError::TooLong { limit, announced, rest } => {
-                self.linger(rest);
+                self.linger(headers, rest);
                 ProxyError::BodyTooLarge { limit, announced }
             }
             ReadError::NoBudget { rest } => {
-                self.linger(rest);
+                self.linger(headers, rest);
                 ProxyError::TooManyBytes
             }
             ReadError::Paused(_) => ProxyError::BodyTimeout(error),
@@ -278,8 +278,11 @@ impl Proxy {
     }
 
     /// Reads on behind an answer that does not wait for the body.
-    fn linger(&self, rest: Incoming) {
-        self.tasks.spawn(body::discard(rest, LINGER));
+    fn linger(&self, headers: &HeaderMap, unread: Unread) {
+        match unread {
+            Unread::All(_) if headers.contains_key(EXPECT) => {}
+            Unread::All(rest) | Unread::Rest(rest) => self.tasks.spawn(body::discard(rest, LINGER)),
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl FromStr for Period {
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let (number, unit) = unscaled(ms, &TIMES[1..]).unwrap_or((ms, "ms"));
+        let (number, unit) = unscaled(ms, &TIMES).unwrap_or((ms, "ms"));
         write!(f, "{number}{unit}")
     }
 }

@@ -126,6 +126,11 @@ impl Exchange {
         }
     }
 
+    /// The upstream gave no answer.
+    pub(super) fn failed(&mut self) {
+        self.finish_recording(End::Cut);
+    }
+
     /// The connection changes to another protocol: the answer is its head, and bytes flow both ways behind it.
     pub(super) fn switch(mut self, mut response: Response<Incoming>) -> Response<Full<Bytes>> {
         let upstream = hyper::upgrade::on(&mut response);
@@ -147,9 +152,7 @@ impl Exchange {
 
     /// One line a request: for edited ones at info, for the others at debug. Never content, never a key.
     fn log(&self, end: End) {
-        let Some(Answered { status, after, bytes }) = self.answer else {
-            return tracing::debug!(request_id = %self.id, ?end, "no answer");
-        };
+        let Some(Answered { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
         let Some(edit) = &self.edit else {
             return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
@@ -227,10 +230,10 @@ impl Observe for Exchange {
 }
 
 impl Drop for Exchange {
-    /// A request that got no answer is recorded too: it is the one somebody will ask about.
+    /// A request whose client did not wait for an answer is recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.finish_recording(End::Cut);
+            self.finish_recording(End::ClientGone);
         }
     }
 }
