@@ -9,6 +9,7 @@
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,9 @@ struct Options {
     /// Whom to measure; a direct connection always is
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
     targets: Vec<Route>,
+    /// The abridge to measure, in place of the one that was built with this bench
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_abridge"))]
+    abridge: PathBuf,
     /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
     #[arg(long, hide = true)]
     bench: bool,
@@ -78,6 +82,7 @@ enum Part {
 #[derive(Debug)]
 struct Bench {
     upstream: Upstream,
+    abridge: PathBuf,
     routes: Vec<Route>,
     /// How long each measurement goes on; at least one round is always made.
     budget: Duration,
@@ -92,14 +97,15 @@ fn main() -> Result<()> {
 
     let bench = Bench {
         upstream: Upstream::start(Instant::now())?,
+        abridge: options.abridge,
         routes: routes(&options.targets)?,
         budget: if once { Duration::ZERO } else { Duration::from_secs(options.seconds) },
         streams,
     };
     let wanted = |part| options.parts.contains(&part);
-    let mut results = Results { machine: machine::Facts::read(), ..Results::default() };
+    let mut results = Results { machine: machine::Facts::read(&bench.abridge), ..Results::default() };
     if bench.routes.iter().any(|route| route.is_abridge()) {
-        results.footprint = Some(machine::Footprint::measure(&bench.upstream)?);
+        results.footprint = Some(machine::Footprint::measure(&bench)?);
     }
     if wanted(Part::Latency) {
         for size in latency::SIZES {

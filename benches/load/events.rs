@@ -39,7 +39,7 @@ impl Flow {
 pub(crate) struct Row {
     pub(crate) route: Route,
     pub(crate) events: usize,
-    /// From the sending of an event to its arrival.
+    /// From the sending of an event to its arrival. Of events back to back, that is how long the queue was.
     pub(crate) delay_p50: f64,
     pub(crate) delay_p99: f64,
     pub(crate) added_delay: f64,
@@ -82,7 +82,7 @@ pub(crate) fn measure(bench: &Bench, flow: &Flow) -> Result<Vec<Row>> {
     }
     lanes.sort_by_key(|lane| bench.routes.iter().position(|&route| route == lane.target.route));
     let mut rows: Vec<Row> = lanes.iter().map(|lane| lane.row(&lanes)).collect::<Result<_>>()?;
-    let nginx = rows.iter().find(|row| row.route == Route::Nginx).map(|row| row.cpu);
+    let nginx = rows.iter().find(|row| row.route == Route::Nginx).map(|row| row.cpu).filter(|&cpu| cpu > 0.0);
     for row in rows.iter_mut().filter(|row| row.route.is_abridge()) {
         row.cpu_to_nginx = nginx.map(|nginx| row.cpu / nginx);
     }
@@ -91,7 +91,7 @@ pub(crate) fn measure(bench: &Bench, flow: &Flow) -> Result<Vec<Row>> {
 
 impl Lane {
     fn open(bench: &Bench, route: Route, flow: &Flow) -> Result<Self> {
-        let target = Target::start(route, bench.upstream.address)?;
+        let target = Target::start(bench, route)?;
         let mut connection = Connection::open(target.address)?;
         let sample = sample(BODY_BYTES, route.calls())?;
         check(&mut connection, &target, &sample.body, sample.gap)?;

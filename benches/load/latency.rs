@@ -93,7 +93,7 @@ pub(crate) fn measure(bench: &Bench, size: Size) -> Result<Table> {
 
 impl Lane {
     fn open(bench: &Bench, route: Route, size: Size) -> Result<Self> {
-        let target = Target::start(route, bench.upstream.address)?;
+        let target = Target::start(bench, route)?;
         let mut connection = Connection::open(target.address)?;
         let sample = sample(size.bytes, route.calls())?;
         let expected = check(&mut connection, &target, &sample.body, sample.gap)?;

@@ -1,14 +1,16 @@
 //! What Linux says about this machine and about a process; elsewhere the figures are missing.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::target::{ABRIDGE, Route, Target};
-use super::upstream::Upstream;
+use crate::Bench;
+
+use super::target::{Route, Target};
 
 pub(crate) const NGINX: &str = "nginx";
 
@@ -30,7 +32,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn read() -> Self {
+    pub(crate) fn read(abridge: &Path) -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -44,7 +46,7 @@ impl Facts {
             memory_gib: kib(&file("/proc/meminfo"), "MemTotal").unwrap_or_default().div_ceil(1 << 30),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: file("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
-            abridge: version(ABRIDGE, "--version").unwrap_or_default(),
+            abridge: version(abridge, "--version").unwrap_or_default(),
             nginx: nginx_version(),
             command: format!("cargo bench --bench load{separator}{}", arguments.join(" ")),
         }
@@ -60,13 +62,13 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    pub(crate) fn measure(upstream: &Upstream) -> Result<Self> {
+    pub(crate) fn measure(bench: &Bench) -> Result<Self> {
         let start = Instant::now();
-        let target = Target::start(Route::Edit, upstream.address)?;
+        let target = Target::start(bench, Route::Edit)?;
         let start_micros = micros(start.elapsed());
         std::thread::sleep(Duration::from_millis(500));
         let idle_bytes = target.memory()?.map_or(0, |memory| memory.now);
-        Ok(Self { binary_bytes: fs::metadata(ABRIDGE)?.len(), idle_bytes, start_micros })
+        Ok(Self { binary_bytes: fs::metadata(&bench.abridge)?.len(), idle_bytes, start_micros })
     }
 }
 
@@ -97,7 +99,7 @@ pub(crate) fn micros(time: Duration) -> f64 {
 }
 
 pub(crate) fn nginx_version() -> Option<String> {
-    version(NGINX, "-v")
+    version(Path::new(NGINX), "-v")
 }
 
 /// How many files this process may have open.
@@ -108,7 +110,7 @@ pub(crate) fn file_limit() -> Option<usize> {
 }
 
 /// The first line that a program says about itself, on whichever output.
-fn version(program: &str, flag: &str) -> Option<String> {
+fn version(program: &Path, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     Some(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned())

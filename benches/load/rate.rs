@@ -72,7 +72,7 @@ async fn measure_all(bench: &Bench) -> Result<Vec<Row>> {
 
 impl Lane {
     async fn open(bench: &Bench, route: Route) -> Result<Self> {
-        let target = Target::start(route, bench.upstream.address)?;
+        let target = Target::start(bench, route)?;
         let sample = sample(BODY_BYTES, route.calls())?;
         let expected = check(&mut Connection::open(target.address)?, &target, &sample.body, sample.gap)?;
         let mut connections = Vec::new();

@@ -113,8 +113,8 @@ impl Display for Results {
             write_latency(f, table)?;
         }
         write_rate(f, &self.rate)?;
-        write_events(f, "Events, one each millisecond", &self.spaced)?;
-        write_events(f, "Events, back to back", &self.packed)?;
+        write_spaced(f, &self.spaced)?;
+        write_packed(f, &self.packed)?;
         write_streams(f, &self.streams)?;
         write_goals(f, &self.goals())
     }
@@ -163,21 +163,12 @@ fn write_rate(f: &mut Formatter<'_>, rows: &[rate::Row]) -> fmt::Result {
     Ok(())
 }
 
-fn write_events(f: &mut Formatter<'_>, title: &str, rows: &[events::Row]) -> fmt::Result {
+fn write_spaced(f: &mut Formatter<'_>, rows: &[events::Row]) -> fmt::Result {
     if rows.is_empty() {
         return Ok(());
     }
-    let columns = [
-        "",
-        "delay p50",
-        "delay p99",
-        "added p50",
-        "added p50 to nginx's",
-        "time an event",
-        "CPU an event",
-        "to nginx's",
-    ];
-    write_head(f, title, &columns)?;
+    let columns = ["", "delay p50", "delay p99", "added p50", "added p50 to nginx's", "CPU an event", "CPU to nginx's"];
+    write_head(f, "Events, one each millisecond", &columns)?;
     for row in rows {
         let proxy = row.route != Route::Direct;
         write_row(
@@ -188,8 +179,26 @@ fn write_events(f: &mut Formatter<'_>, title: &str, rows: &[events::Row]) -> fmt
                 time(row.delay_p99),
                 if proxy { time(row.added_delay) } else { String::new() },
                 times(row.delay_to_nginx),
-                time(row.pace),
                 if proxy { time(row.cpu) } else { String::new() },
+                row.cpu_to_nginx.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+fn write_packed(f: &mut Formatter<'_>, rows: &[events::Row]) -> fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    write_head(f, "Events, back to back", &["", "time an event", "CPU an event", "CPU to nginx's"])?;
+    for row in rows {
+        write_row(
+            f,
+            row.route,
+            &[
+                time(row.pace),
+                if row.route == Route::Direct { String::new() } else { time(row.cpu) },
                 row.cpu_to_nginx.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
             ],
         )?;

@@ -70,7 +70,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 
 async fn measure_one(bench: &Bench, route: Route) -> Result<Row> {
     let shape = bench.streams;
-    let target = Target::start(route, bench.upstream.address)?;
+    let target = Target::start(bench, route)?;
     let sample = sample(BODY_BYTES, route.calls())?;
     // The first request takes what is only taken once; a stream's share is what comes on top.
     check(&mut Connection::open(target.address)?, &target, &sample.body, sample.gap)?;

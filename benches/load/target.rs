@@ -13,11 +13,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::Bench;
+
 use super::conversation::Calls;
 use super::machine;
-
-/// The binary that cargo built beside this bench.
-pub(crate) const ABRIDGE: &str = env!("CARGO_BIN_EXE_abridge");
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
@@ -92,12 +91,13 @@ pub(crate) struct Process {
 }
 
 impl Target {
-    pub(crate) fn start(route: Route, upstream: SocketAddr) -> Result<Self> {
+    pub(crate) fn start(bench: &Bench, route: Route) -> Result<Self> {
+        let upstream = bench.upstream.address;
         match route {
             Route::Direct => Ok(Self { route, address: upstream, process: None }),
             Route::Nginx => start_nginx(route, upstream, "16k"),
             Route::Tuned => start_nginx(route, upstream, "1m"),
-            Route::Pass | Route::Edit | Route::Patch => start_abridge(route, upstream),
+            Route::Pass | Route::Edit | Route::Patch => start_abridge(route, upstream, &bench.abridge),
         }
     }
 
@@ -120,14 +120,14 @@ impl Drop for Process {
     }
 }
 
-fn start_abridge(route: Route, upstream: SocketAddr) -> Result<Target> {
+fn start_abridge(route: Route, upstream: SocketAddr, binary: &Path) -> Result<Target> {
     let folder = TempDir::new()?;
     let config = folder.path().join("proxy.toml");
     fs::write(&config, format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n"))?;
     let log = folder.path().join("stderr");
     // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
     // environment keeps proxies and settings of this shell out of it.
-    let mut child = Command::new(ABRIDGE)
+    let mut child = Command::new(binary)
         .args(["serve", "--config"])
         .arg(&config)
         .env_clear()
