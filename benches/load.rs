@@ -39,6 +39,7 @@ mod load {
 /// Measures abridge beside nginx and beside a direct connection.
 #[derive(Debug, Parser)]
 #[command(name = "load")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own, and no two exclude each other")]
 struct Options {
     /// Go through everything once, in seconds, and fail if any answer is wrong
     #[arg(long)]
@@ -61,6 +62,9 @@ struct Options {
     /// The abridge to measure, in place of the one that was built with this bench
     #[arg(long, default_value = env!("CARGO_BIN_EXE_abridge"))]
     abridge: PathBuf,
+    /// Leave it to the scheduler which core runs what
+    #[arg(long)]
+    float: bool,
     /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
     #[arg(long, hide = true)]
     bench: bool,
@@ -83,6 +87,8 @@ enum Part {
 struct Bench {
     upstream: Upstream,
     abridge: PathBuf,
+    /// The cores of the proxies; all, if there is no list.
+    proxy_cores: Option<String>,
     routes: Vec<Route>,
     /// How long each measurement goes on; at least one round is always made.
     budget: Duration,
@@ -95,15 +101,20 @@ fn main() -> Result<()> {
     let streams = if once { streams::Shape::brief() } else { streams::Shape::of(options.streams) };
     raise_file_limit(streams.files())?;
 
+    let mut machine = machine::Facts::read(&options.abridge);
+    if !options.float {
+        machine.cores = machine::Cores::claim();
+    }
     let bench = Bench {
         upstream: Upstream::start(Instant::now())?,
         abridge: options.abridge,
+        proxy_cores: machine.cores.as_ref().map(|cores| cores.proxies.clone()),
         routes: routes(&options.targets)?,
         budget: if once { Duration::ZERO } else { Duration::from_secs(options.seconds) },
         streams,
     };
     let wanted = |part| options.parts.contains(&part);
-    let mut results = Results { machine: machine::Facts::read(&bench.abridge), ..Results::default() };
+    let mut results = Results { machine, ..Results::default() };
     if bench.routes.iter().any(|route| route.is_abridge()) {
         results.footprint = Some(machine::Footprint::measure(&bench)?);
     }

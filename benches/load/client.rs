@@ -13,7 +13,7 @@ use super::target::Target;
 use super::upstream::checksum;
 
 /// No answer takes this long, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const SUM_MARK: &[u8] = b"\"fp_";
 

@@ -13,6 +13,7 @@ use crate::Bench;
 use super::target::{Route, Target};
 
 pub(crate) const NGINX: &str = "nginx";
+pub(crate) const TASKSET: &str = "taskset";
 
 /// `/proc/PID/stat` counts in hundredths of a second, whatever the kernel's own clock does.
 const TICK: Duration = Duration::from_millis(10);
@@ -21,7 +22,9 @@ const TICK: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Facts {
     pub(crate) cpu: String,
-    pub(crate) cores: usize,
+    pub(crate) n_cores: usize,
+    /// None if the scheduler decides.
+    pub(crate) cores: Option<Cores>,
     pub(crate) memory_gib: usize,
     pub(crate) kernel: String,
     /// Processes that wanted the processor in the minute before the run.
@@ -42,7 +45,8 @@ impl Facts {
         let separator = if arguments.is_empty() { "" } else { " -- " };
         Self {
             cpu: field(&file("/proc/cpuinfo"), "model name"),
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            n_cores: std::thread::available_parallelism().map_or(0, usize::from),
+            cores: None,
             memory_gib: kib(&file("/proc/meminfo"), "MemTotal").unwrap_or_default().div_ceil(1 << 30),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: file("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
@@ -51,6 +55,40 @@ impl Facts {
             command: format!("cargo bench --bench load{separator}{}", arguments.join(" ")),
         }
     }
+}
+
+/// Which cores client and upstream run on, and which the proxies.
+///
+/// Left to the scheduler, a proxy runs beside its client on one core or across from it on another, and stays there; a
+/// request takes three times as long in one case as in the other. Kept apart, all targets are in the same case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cores {
+    pub(crate) ours: String,
+    pub(crate) proxies: String,
+}
+
+impl Cores {
+    /// Takes cores for this process; none if there is only one, or no `taskset` to take it with.
+    pub(crate) fn claim() -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let allowed = expand(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?);
+        let (ours, rest) = allowed.split_at_checked((allowed.len() / 2).min(2))?;
+        let (proxies, _) = rest.split_at_checked(ours.len())?;
+        let list = |cores: &[usize]| cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let cores = Self { ours: list(ours), proxies: list(proxies) };
+        let pid = std::process::id().to_string();
+        let taskset = Command::new(TASKSET).args(["-a", "-c", "-p", &cores.ours, &pid]).output().ok()?;
+        taskset.status.success().then_some(cores)
+    }
+}
+
+/// The numbers in a list like `0-3,8`.
+fn expand(list: &str) -> Vec<usize> {
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        Some(low.parse().ok()?..=high.parse().ok()?)
+    });
+    ranges.flatten().collect()
 }
 
 /// What abridge takes before it has anything to do.

@@ -90,9 +90,13 @@ impl Display for Results {
         let machine = &self.machine;
         writeln!(
             f,
-            "{} ({} cores), {} GiB, Linux {}, load {} before the run; {}; {}; `{}`",
+            "{} ({} cores; {}), {} GiB, Linux {}, load {} before the run; {}; {}; `{}`",
             machine.cpu,
-            machine.cores,
+            machine.n_cores,
+            machine.cores.as_ref().map_or_else(
+                || "the scheduler's choice".to_owned(),
+                |cores| format!("client and upstream on {}, proxies on {}", cores.ours, cores.proxies)
+            ),
             machine.memory_gib,
             machine.kernel,
             machine.load,

@@ -92,12 +92,11 @@ pub(crate) struct Process {
 
 impl Target {
     pub(crate) fn start(bench: &Bench, route: Route) -> Result<Self> {
-        let upstream = bench.upstream.address;
         match route {
-            Route::Direct => Ok(Self { route, address: upstream, process: None }),
-            Route::Nginx => start_nginx(route, upstream, "16k"),
-            Route::Tuned => start_nginx(route, upstream, "1m"),
-            Route::Pass | Route::Edit | Route::Patch => start_abridge(route, upstream, &bench.abridge),
+            Route::Direct => Ok(Self { route, address: bench.upstream.address, process: None }),
+            Route::Nginx => start_nginx(bench, route, "16k"),
+            Route::Tuned => start_nginx(bench, route, "1m"),
+            Route::Pass | Route::Edit | Route::Patch => start_abridge(bench, route),
         }
     }
 
@@ -120,14 +119,15 @@ impl Drop for Process {
     }
 }
 
-fn start_abridge(route: Route, upstream: SocketAddr, binary: &Path) -> Result<Target> {
+fn start_abridge(bench: &Bench, route: Route) -> Result<Target> {
     let folder = TempDir::new()?;
     let config = folder.path().join("proxy.toml");
+    let upstream = bench.upstream.address;
     fs::write(&config, format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n"))?;
     let log = folder.path().join("stderr");
     // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
     // environment keeps proxies and settings of this shell out of it.
-    let mut child = Command::new(binary)
+    let mut child = command(bench, &bench.abridge)
         .args(["serve", "--config"])
         .arg(&config)
         .env_clear()
@@ -141,6 +141,16 @@ fn start_abridge(route: Route, upstream: SocketAddr, binary: &Path) -> Result<Ta
     Ok(Target { route, address: address?, process: Some(process) })
 }
 
+/// A command on the cores that proxies have. `taskset` becomes the program, so the process is the same.
+fn command(bench: &Bench, program: &Path) -> Command {
+    let Some(cores) = &bench.proxy_cores else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(machine::TASKSET);
+    command.args(["-c", cores]).arg(program);
+    command
+}
+
 /// The address that abridge's log names, once it is there.
 fn listening(log: &Path) -> Option<SocketAddr> {
     let text = fs::read_to_string(log).ok()?;
@@ -148,13 +158,13 @@ fn listening(log: &Path) -> Option<SocketAddr> {
     rest.split_once(char::is_whitespace)?.0.parse().ok()
 }
 
-fn start_nginx(route: Route, upstream: SocketAddr, buffer: &str) -> Result<Target> {
+fn start_nginx(bench: &Bench, route: Route, buffer: &str) -> Result<Target> {
     let folder = TempDir::new()?;
     let address = free_address()?;
     let config = folder.path().join("nginx.conf");
-    fs::write(&config, nginx_config(folder.path(), address, upstream, buffer))?;
+    fs::write(&config, nginx_config(folder.path(), address, bench.upstream.address, buffer))?;
     let log = folder.path().join("stderr");
-    let mut child = Command::new(machine::NGINX)
+    let mut child = command(bench, Path::new(machine::NGINX))
         .arg("-c")
         .arg(&config)
         .arg("-p")
