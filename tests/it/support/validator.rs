@@ -8,7 +8,7 @@ use serde_json::Value;
 ///
 /// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever
 /// stands around it, so such a call or result may stand for any, but not so that ids contradict each other.
-pub(crate) fn validate(body: &[u8]) -> Result<(), String> {
+pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
     let messages = body.get("messages").and_then(Value::as_array).ok_or("no messages")?;
     let mut rest = messages.as_slice();
@@ -62,7 +62,7 @@ fn check_batch(calls: &[Value], results: &[Value]) -> Result<(), String> {
 
 #[test]
 fn knows_right_from_wrong() {
-    let judge = |messages: &str| validate(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
+    let judge = |messages: &str| check(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
     let call = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
     let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}"}}"#);
     let (a, b, user) = (result("a"), result("b"), r#"{"role":"user"}"#);
@@ -79,5 +79,5 @@ fn knows_right_from_wrong() {
     ] {
         assert!(judge(&wrong).is_err(), "{wrong}");
     }
-    assert!(validate(b"{").is_err());
+    assert!(check(b"{").is_err());
 }
