@@ -71,6 +71,7 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         budget: Budget::new(config.server.max_buffered.as_usize()),
     };
     let live = live(&config, &environment)?;
+    let edits = live.policy.names().collect::<Vec<_>>().join(" ");
     let proxy = Arc::new(Proxy::new(live, limits, config.server.max_in_flight, recorder, tasks.clone()));
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
     let mut signals = Signals::new()?;
@@ -81,7 +82,7 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
-    tracing::info!(upstream = %config.upstream.url, edits = ?config.policy.edits, dry_run = config.dry_run, "serving");
+    tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, config, level, proxy, acceptor };

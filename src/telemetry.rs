@@ -6,7 +6,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -47,7 +47,7 @@ pub enum Level {
     Info,
     /// Also one line for every other request.
     Debug,
-    /// Everything.
+    /// All that abridge itself has to say.
     Trace,
 }
 
@@ -62,7 +62,7 @@ pub enum Colour {
 
 /// Changes the level while abridge runs.
 #[derive(Clone, Debug)]
-pub struct LevelHandle(reload::Handle<LevelFilter, Registry>);
+pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
 /// Sends the log lines of the whole process to standard error, from now on.
 pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitError> {
@@ -75,7 +75,7 @@ impl LevelHandle {
     /// The least level that is logged from now on.
     pub fn set(&self, level: Level) {
         // The handle outlives its subscriber only while the process ends.
-        let _ = self.0.reload(LevelFilter::from(level));
+        let _ = self.0.reload(filter(level));
     }
 }
 
@@ -91,10 +91,16 @@ impl From<Level> for LevelFilter {
     }
 }
 
-type LevelLayer = reload::Layer<LevelFilter, Registry>;
+type LevelLayer = reload::Layer<Targets, Registry>;
 
-fn level(level: Level) -> (LevelLayer, reload::Handle<LevelFilter, Registry>) {
-    reload::Layer::new(LevelFilter::from(level))
+fn level(level: Level) -> (LevelLayer, reload::Handle<Targets, Registry>) {
+    reload::Layer::new(filter(level))
+}
+
+/// Our own events from a level on. Of libraries only warnings: what they trace are the frames and headers that pass, keys among them.
+fn filter(level: Level) -> Targets {
+    let level = LevelFilter::from(level);
+    Targets::new().with_default(level.min(LevelFilter::WARN)).with_target(env!("CARGO_CRATE_NAME"), level)
 }
 
 type Leveled = tracing_subscriber::layer::Layered<LevelLayer, Registry>;
@@ -190,6 +196,17 @@ mod tests {
         let event: toml::Table = serde_json::from_str(&text).unwrap();
         assert_eq!((event["level"].as_str(), event["message"].as_str()), (Some("INFO"), Some("edited")));
         assert_eq!(event["bytes_in"].as_integer(), Some(12));
+    }
+
+    #[test]
+    fn libraries_are_heard_only_when_they_warn() {
+        let text = logged(Format::Text, Colour::Off, |level| {
+            level.set(Level::Trace);
+            tracing::trace!("ours");
+            tracing::info!(target: "h2::codec", "a header");
+            tracing::warn!(target: "rustls", "a warning");
+        });
+        assert!(text.contains("ours") && text.contains("a warning") && !text.contains("a header"), "{text}");
     }
 
     #[test]

@@ -168,6 +168,17 @@ fn files_are_short_and_say_what_they_are_for() {
 #[test]
 fn no_test_is_switched_off() {
     let mut wrong = Wrong::default();
+    let manifest = read("Cargo.toml");
+    for folder in ["tests", "benches"] {
+        let files = Source::of(folder);
+        let is_part = |name: &str| files.iter().any(|file| file.text.contains(&format!("mod {name};")));
+        for file in files.iter().filter(|file| file.path.split('/').count() == 2) {
+            let name = file.family();
+            if !manifest.contains(&format!("name = \"{name}\"")) && !is_part(&name) {
+                wrong.add(file, "is never built; give it its entry in Cargo.toml");
+            }
+        }
+    }
     let switch = concat!("#[", "ignore");
     for file in ["src", "tests"].into_iter().flat_map(Source::of).filter(|file| file.text.contains(switch)) {
         wrong.add(&file, "has an ignored test; make it run, or remove it");
