@@ -27,6 +27,7 @@ mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod streaming; // chunk by chunk, with backpressure
 mod support; // what the tests stand on
+mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
