@@ -48,8 +48,8 @@ async fn judged(body: &[u8]) -> Seen {
                 completion: tokens(&usage["completion_tokens"]),
             });
         }
-        let choices = chunk["choices"].as_array().into_iter().flatten();
-        if let Some(reason) = choices.filter_map(|choice| choice["finish_reason"].as_str()).next() {
+        let mut choices = chunk["choices"].as_array().into_iter().flatten();
+        if let Some(reason) = choices.find_map(|choice| choice["finish_reason"].as_str()) {
             seen.finish_reason = Some(reason.to_owned());
         }
     }
