@@ -22,5 +22,6 @@ pub mod server;
 pub mod span;
 pub mod tasks;
 pub mod telemetry;
+pub mod tokens;
 pub mod units;
 pub mod upstream;
