@@ -6,6 +6,8 @@ pub use crate::language::Language;
 
 use crate::draft::Draft;
 
+mod template;
+
 pub mod patch_tool_calls;
 
 /// One kind of rewrite, with its settings. It cannot fail, waits for nothing, and always does the same to the same

@@ -23,7 +23,7 @@ use crate::planner::{Offload, Policy, Situation};
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
-use crate::tokens::Meter;
+use crate::tokens::{self, Meter};
 use crate::upstream::Upstream;
 
 mod exchange;
@@ -274,7 +274,7 @@ impl Proxy {
         let long = text.len() >= HOP_FROM;
         let plan = move || {
             // There is no store yet, so there are no names to make either.
-            let (meter, keys) = (Meter::default(), Keys::new([0; 32]));
+            let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
             let situation =
                 Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload: Offload::Impossible };
             catch_unwind(AssertUnwindSafe(|| engine::edit_body(&policy, dialect, text, &situation)))

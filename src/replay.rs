@@ -16,7 +16,7 @@ use crate::payload::Keys;
 use crate::planner::{self, Offload, Parts, Policy, Situation};
 use crate::recording::{Exchange, ReadError};
 use crate::tokens::Meter;
-use crate::{dialect, engine, recall};
+use crate::{dialect, engine, recall, tokens};
 
 /// How many bytes either side of a difference are shown.
 const EXCERPT: usize = 40;
@@ -125,7 +125,7 @@ pub struct Scene {
 
 impl Default for Scene {
     fn default() -> Self {
-        Self { meter: Meter::default(), keys: Keys::new([0; 32]) }
+        Self { meter: Meter::new(&tokens::Settings::default(), &[]), keys: Keys::new([0; 32]) }
     }
 }
 
