@@ -115,7 +115,7 @@ fn live(config: &Config, environment: &Environment) -> anyhow::Result<Live> {
         anyhow::Ok(value)
     });
     Ok(Live {
-        policy: Arc::new(Policy::new(&config.policy, config.language, &config.patch_tool_calls)),
+        policy: Arc::new(Policy::new(&config.parts())),
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         dry_run: config.dry_run,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::edit::{Language, patch_tool_calls};
 use crate::server::tls;
-use crate::{planner, server, telemetry, upstream};
+use crate::{planner, recall, server, telemetry, upstream};
 
 mod check;
 pub mod environment;
@@ -50,6 +50,8 @@ pub struct Config {
     pub upstream: upstream::Settings,
     /// Which edits run.
     pub policy: planner::Settings,
+    /// How what was taken out is got back.
+    pub recall: recall::Settings,
     /// The edit that gives every tool call its result.
     pub patch_tool_calls: patch_tool_calls::Settings,
 }
@@ -65,6 +67,7 @@ impl Default for Config {
             tls: None,
             upstream: upstream::Settings::default(),
             policy: planner::Settings::default(),
+            recall: recall::Settings::default(),
             patch_tool_calls: patch_tool_calls::Settings::default(),
         }
     }
@@ -79,6 +82,16 @@ impl Config {
         let config = Self::of(&written)?;
         check::check(&config, &written)?;
         Ok(config)
+    }
+
+    /// The settings that decide on edits.
+    pub fn parts(&self) -> planner::Parts {
+        planner::Parts {
+            language: self.language,
+            policy: self.policy.clone(),
+            recall: self.recall.clone(),
+            patch_tool_calls: self.patch_tool_calls.clone(),
+        }
     }
 
     /// The settings as TOML that can be read again, with `***` for what may be secret.

@@ -4,6 +4,10 @@ use std::{borrow::Cow, ops::Range};
 
 use crate::span::Span;
 
+mod pairing;
+
+pub use pairing::{Answer, Call, Pairing};
+
 /// More messages, or more blocks, than this are not looked at: what the view takes in memory stays a small multiple of
 /// what honest bodies need, also when a body is 64 MiB of `{},{},…`.
 pub const MAX_ELEMENTS: usize = 250_000;
@@ -13,6 +17,8 @@ pub const MAX_ELEMENTS: usize = 250_000;
 pub struct Conversation<'a> {
     /// The model that is asked, if the request names one.
     pub model: Option<Cow<'a, str>>,
+    /// The JSON value of the tools that it offers, unless that is absent or null.
+    pub tools: Option<Span>,
     /// The elements of the message array, in order.
     pub messages: Vec<Message>,
     /// The tool calls and tool results of all messages, in order.
@@ -90,6 +96,19 @@ impl<'a> Conversation<'a> {
     /// The blocks of one message.
     pub fn blocks_of(&self, message: &Message) -> &[Block<'a>] {
         self.blocks.get(message.blocks.clone()).unwrap_or_default()
+    }
+
+    /// The name of the tool that block `call` calls; empty if it names none, or is no call.
+    pub fn tool_name(&self, call: usize) -> &str {
+        match self.blocks.get(call).map(|block| &block.kind) {
+            Some(BlockKind::ToolCall { name, .. }) => name.as_deref().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// The index of the last message of the model. What stands behind it has not been read by the model yet.
+    pub fn last_assistant(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.role == Role::Assistant)
     }
 
     /// How many `system` and `developer` messages the conversation begins with.

@@ -1,10 +1,13 @@
 //! Wire formats: how the bytes of a request are read and how new bytes are written. Only dialects know field names.
 
-use std::fmt::Debug;
+use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
 
-use crate::conversation::{CallId, Conversation};
+use crate::{
+    conversation::{CallId, Conversation},
+    span::Span,
+};
 
 mod chat_completions;
 mod json;
@@ -22,8 +25,36 @@ pub trait Dialect: Debug + Send + Sync {
     /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds.
     fn verify(&self, body: &[u8]) -> Result<(), ParseError>;
 
+    /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are
+    /// no text have none.
+    fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
+
+    /// The text of a JSON string. None if it stands for no text, as half a surrogate pair does.
+    fn text<'a>(&self, body: &'a [u8], string: Span) -> Option<Cow<'a, str>>;
+
+    /// A text as a JSON string.
+    fn render_text(&self, text: &str) -> Bytes;
+
+    /// The arguments of a call.
+    fn input(&self, body: &[u8], call: Span) -> Option<Input>;
+
+    /// What is to be cut out of a message so that it has no key with calls any more; the rest is a valid message.
+    fn calls_key(&self, body: &[u8], message: Span) -> Option<Span>;
+
+    /// The names of the tools that a request offers.
+    fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
+
     /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
+}
+
+/// The arguments of a call, and what stands for none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Input {
+    /// Their JSON value.
+    pub span: Span,
+    /// The JSON value of a call without arguments, in the same form.
+    pub emptied: &'static str,
 }
 
 /// Why a request was not understood. It is forwarded as it came.

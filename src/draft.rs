@@ -11,9 +11,33 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::{
     conversation::{BlockKind, Conversation, Message},
     dialect::Dialect,
-    plan::{Action, Change, Plan, Report},
+    payload::{Caller, Keys},
+    plan::{Action, Change, Plan, Report, Sizes},
     span::{Span, Splice},
+    tokens::Meter,
 };
+
+/// What an edit may know beside the conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// Counts tokens.
+    pub meter: &'a Meter,
+    /// Make the names of payloads.
+    pub keys: &'a Keys,
+    /// Whose conversation it is.
+    pub caller: Caller,
+    /// Whether what is taken out can be stored.
+    pub offload: Offload,
+}
+
+/// Whether what is taken out can be stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Offload {
+    /// There is a store.
+    Possible,
+    /// There is none, or it has failed for this request: no change is made that needs it, and the report says so.
+    Impossible,
+}
 
 /// One request while edits write on it.
 #[derive(Debug)]
@@ -83,6 +107,9 @@ impl<'a> Draft<'a> {
             action: Action::Insert { behind },
             call_id: id.text.clone().into_owned(),
             tool_name: name.clone().map(Cow::into_owned),
+            bytes: Sizes::default(),
+            tokens: None,
+            handles: Vec::new(),
         });
         true
     }
@@ -101,7 +128,7 @@ impl<'a> Draft<'a> {
             Some(BlockKind::ToolResult { call_id }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        self.changes.push(Change { edit, action, call_id, tool_name: None });
+        self.changes.push(Change { edit, action, call_id, tool_name: None, bytes: Sizes::default(), tokens: None, handles: Vec::new() });
         true
     }
 
@@ -121,8 +148,9 @@ impl<'a> Draft<'a> {
             messages_after,
             bytes_before: self.body.len(),
             bytes_after,
+            ..Report::default()
         };
-        Plan { splices, report }
+        Plan { splices, offloads: Vec::new(), report }
     }
 }
 

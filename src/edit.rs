@@ -2,9 +2,11 @@
 
 use std::fmt::Debug;
 
-use serde::{Deserialize, Serialize};
+pub use crate::language::Language;
 
 use crate::draft::Draft;
+
+mod template;
 
 pub mod patch_tool_calls;
 
@@ -19,15 +21,4 @@ pub trait Edit: Debug + Send + Sync {
 
     /// Writes its decisions on the draft.
     fn apply(&self, draft: &mut Draft<'_>);
-}
-
-/// The language of the texts that abridge writes into a conversation.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    /// English.
-    #[default]
-    En,
-    /// Chinese.
-    Zh,
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{
     dialect::{Dialect, ParseError},
     plan::Report,
-    planner::Policy,
+    planner::{Policy, Situation},
     span::splice,
 };
 
@@ -35,8 +35,8 @@ impl Edited {
 }
 
 /// Edits a body by `policy`.
-pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes) -> Edited {
-    match policy.plan(dialect, &body) {
+pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes, situation: &Situation<'_>) -> Edited {
+    match policy.plan(dialect, &body, situation) {
         Ok(plan) => Edited { body: splice(&body, &plan.splices), report: Some(plan.report), skipped: None },
         Err(error) => Edited { body: vec![body], report: None, skipped: Some(error) },
     }

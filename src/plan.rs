@@ -2,17 +2,29 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use serde::Serialize;
 
-use crate::span::Splice;
+use crate::{payload::PayloadKey, span::Splice};
 
 /// What is to be done to one request body.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Plan {
     /// The replacements, sorted and disjoint.
     pub splices: Vec<Splice>,
-    /// What they mean.
+    /// What must be stored for good before the new body goes upstream, because that names it. Each key is there once.
+    pub offloads: Vec<OffloadEffect>,
+    /// What the splices mean.
     pub report: Report,
+}
+
+/// A payload that is to be stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OffloadEffect {
+    /// Its name.
+    pub key: PayloadKey,
+    /// The text that was taken out, as recall gives it back.
+    pub payload: Bytes,
 }
 
 /// What was, or would be, done to one request. It holds names and numbers and nothing of what the messages say.
@@ -22,6 +34,11 @@ pub struct Report {
     pub model: Option<String>,
     /// What each edit decided: in policy order, and within one edit in the order it decided in.
     pub changes: Vec<Change>,
+    /// What an edit would have done and did not.
+    pub left_out: Vec<LeftOut>,
+    /// Whether a setting that is a fraction of the model's context window was not applied, because the window is not
+    /// known.
+    pub unknown_window: bool,
     /// The length of the message array as it came.
     pub messages_before: usize,
     /// The length of the message array as it goes on.
@@ -30,6 +47,10 @@ pub struct Report {
     pub bytes_before: usize,
     /// The length of the body as it goes on.
     pub bytes_after: usize,
+    /// The tokens of the messages and the tool definitions as they came; none where nothing was counted.
+    pub tokens_before: Option<usize>,
+    /// The same as they go on.
+    pub tokens_after: Option<usize>,
 }
 
 /// One decision of one edit.
@@ -43,6 +64,49 @@ pub struct Change {
     pub call_id: String,
     /// The tool, where the change is about a call and the call names one.
     pub tool_name: Option<String>,
+    /// The bytes of what is taken out, and of what stands there instead; of a call that is left out or a message that
+    /// is moved or put in, those of its JSON.
+    pub bytes: Sizes,
+    /// The same in tokens, where they were counted.
+    pub tokens: Option<Sizes>,
+    /// The names of what was taken out and stored: of each text of a result one.
+    pub handles: Vec<PayloadKey>,
+}
+
+/// A size before and after a change.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Sizes {
+    /// Before.
+    pub before: usize,
+    /// After.
+    pub after: usize,
+}
+
+/// A change that was not made.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// The label of the edit.
+    pub edit: &'static str,
+    /// The message that it is about, if it is about one.
+    pub message: Option<usize>,
+    /// The id of the call.
+    pub call_id: String,
+    /// The tool.
+    pub tool_name: Option<String>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// What is taken out could not be stored.
+    NoStore,
+    /// What would stand there is not smaller.
+    NotSmaller,
+    /// The whole pass would free less than `clear_at_least`.
+    TooLittle,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -63,6 +127,26 @@ pub enum Action {
     },
     /// A result is left out.
     Drop {
+        /// The message.
+        message: usize,
+    },
+    /// A call is left out of a message; its result is left out by a change of its own.
+    DropCall {
+        /// The message.
+        message: usize,
+    },
+    /// The middle of a result is cut out.
+    Truncate {
+        /// The message.
+        message: usize,
+    },
+    /// The text of a result is replaced.
+    Clear {
+        /// The message.
+        message: usize,
+    },
+    /// The arguments of a call are replaced.
+    ClearInput {
         /// The message.
         message: usize,
     },
@@ -117,6 +201,10 @@ impl fmt::Display for Change {
             Action::Insert { behind } => write!(f, "insert a result behind message {behind}")?,
             Action::Move { message, behind } => write!(f, "move message {message} behind message {behind}")?,
             Action::Drop { message } => write!(f, "drop message {message}")?,
+            Action::DropCall { message } => write!(f, "drop a call of message {message}")?,
+            Action::Truncate { message } => write!(f, "truncate message {message}")?,
+            Action::Clear { message } => write!(f, "clear message {message}")?,
+            Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
         }
         write!(f, ", call {}", Quoted(&self.call_id))?;
         match &self.tool_name {

@@ -11,7 +11,24 @@ use crate::{
         patch_tool_calls::{self, PatchToolCalls},
     },
     plan::Plan,
+    recall,
 };
+
+pub use crate::draft::{Offload, Situation};
+
+/// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parts {
+    /// The language of the texts that are written.
+    pub language: Language,
+    /// Which edits run.
+    pub policy: Settings,
+    /// How what was taken out is got back.
+    pub recall: recall::Settings,
+    /// The edit that gives every tool call its result.
+    pub patch_tool_calls: patch_tool_calls::Settings,
+}
 
 /// `[policy]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -42,17 +59,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The edits that `settings` lists. One that is listed again is the same one, and runs once.
-    pub fn new(settings: &Settings, language: Language, patch: &patch_tool_calls::Settings) -> Self {
+    /// The edits that `parts.policy` lists. One that is listed again is the same one, and runs once.
+    pub fn new(parts: &Parts) -> Self {
         let mut names: Vec<EditName> = Vec::new();
-        for &name in &settings.edits {
+        for &name in &parts.policy.edits {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
         let edit = |name| -> Box<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(patch, language)),
+                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, parts.language)),
             }
         };
         Self { edits: names.into_iter().map(edit).collect() }
@@ -63,9 +80,19 @@ impl Policy {
         self.edits.iter().map(|edit| edit.name())
     }
 
+    /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
+    pub fn counts_from(&self) -> usize {
+        usize::MAX
+    }
+
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
-    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
+    pub fn plan(
+        &self,
+        dialect: &dyn Dialect,
+        body: &Bytes,
+        _situation: &Situation<'_>,
+    ) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
         let mut draft = Draft::new(dialect, body, &conversation);
         for edit in &self.edits {

@@ -18,10 +18,12 @@ use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::{self, Edited};
-use crate::planner::Policy;
+use crate::payload::Keys;
+use crate::planner::{Offload, Policy, Situation};
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
+use crate::tokens::{self, Meter};
 use crate::upstream::Upstream;
 
 mod exchange;
@@ -270,7 +272,13 @@ impl Proxy {
         let policy = Arc::clone(&live.policy);
         let original = text.clone();
         let long = text.len() >= HOP_FROM;
-        let plan = move || catch_unwind(AssertUnwindSafe(|| engine::edit_body(&policy, dialect, text)));
+        let plan = move || {
+            // There is no store yet, so there are no names to make either.
+            let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
+            let situation =
+                Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload: Offload::Impossible };
+            catch_unwind(AssertUnwindSafe(|| engine::edit_body(&policy, dialect, text, &situation)))
+        };
         let planned = if long { blocking(plan).await.unwrap_or_else(|error| Err(Box::new(error))) } else { plan() };
         let Ok(edited) = planned else {
             self.fail_open.count(Reason::Bug, &"an edit panicked");

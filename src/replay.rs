@@ -12,9 +12,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::edit::{Language, patch_tool_calls};
-use crate::planner::{self, Policy};
+use crate::payload::Keys;
+use crate::planner::{self, Offload, Parts, Policy, Situation};
 use crate::recording::{Exchange, ReadError};
-use crate::{dialect, engine};
+use crate::tokens::Meter;
+use crate::{dialect, engine, recall, tokens};
 
 /// How many bytes either side of a difference are shown.
 const EXCERPT: usize = 40;
@@ -107,7 +109,36 @@ pub enum ReplayError {
 struct Fragment {
     language: Language,
     policy: planner::Settings,
+    recall: recall::Settings,
     patch_tool_calls: patch_tool_calls::Settings,
+}
+
+/// What a plan may know beside the request, where there is no proxy: a store that takes everything, with a secret that
+/// everybody knows, so that handles are the same everywhere.
+#[derive(Debug)]
+pub struct Scene {
+    meter: Meter,
+    keys: Keys,
+}
+
+// === impl Scene ===
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self { meter: Meter::new(&tokens::Settings::default(), &[]), keys: Keys::new([0; 32]) }
+    }
+}
+
+impl Scene {
+    /// The situation of each request.
+    pub fn situation(&self) -> Situation<'_> {
+        Situation {
+            meter: &self.meter,
+            keys: &self.keys,
+            caller: self.keys.caller(&[]),
+            offload: Offload::Possible,
+        }
+    }
 }
 
 // === impl Replay ===
@@ -220,8 +251,8 @@ pub struct Rewritten {
 
 /// The policy that a folder's `policy.toml` asks for.
 pub fn own_policy(text: &str) -> Result<Policy, ReplayError> {
-    let Fragment { language, policy, patch_tool_calls } = toml::from_str(text).map_err(ReplayError::Policy)?;
-    Ok(Policy::new(&policy, language, &patch_tool_calls))
+    let Fragment { language, policy, recall, patch_tool_calls } = toml::from_str(text).map_err(ReplayError::Policy)?;
+    Ok(Policy::new(&Parts { language, policy, recall, patch_tool_calls }))
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. A symbolic link is not followed, and what
@@ -282,7 +313,7 @@ fn rewrite(policy: &Policy, exchange: &Exchange) -> Rewritten {
     let Some(dialect) = dialect::for_path(exchange.meta.path_only()) else {
         return Rewritten { body: exchange.request.clone(), edits: String::new() };
     };
-    let edited = engine::edit_body(policy, dialect, exchange.request.clone());
+    let edited = engine::edit_body(policy, dialect, exchange.request.clone(), &Scene::default().situation());
     let counts = edited.report.map(|report| report.counts()).unwrap_or_default();
     let edits: Vec<_> = counts.iter().map(|(label, n)| format!("{label}={n}")).collect();
     let body = match <[Bytes; 1]>::try_from(edited.body) {

@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Prints what differs. `choose` says whether these settings also hold for folders that have their own.
 pub fn run(args: &Args, config: &Config, choose: fn(Policy) -> Chosen) -> anyhow::Result<Exit> {
-    let policy = Policy::new(&config.policy, config.language, &config.patch_tool_calls);
+    let policy = Policy::new(&config.parts());
     let replay = Replay::run(&args.dirs, &choose(policy));
     let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };
     print([text, "\n".to_owned()])?;

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::dialect;
 use crate::engine::{Edited, edit_body};
 use crate::planner::Policy;
+use crate::replay::Scene;
 
 /// Where clients post the kind of body that is read here.
 const ROUTE: &str = "/chat/completions";
@@ -36,9 +37,9 @@ pub struct NoInput {
 /// Prints the body as the edits leave it. One that is not understood comes out as it went in, as in the proxy.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read(&args.file)?;
-    let policy = Policy::new(&config.policy, config.language, &config.patch_tool_calls);
+    let policy = Policy::new(&config.parts());
     let edited = match dialect::for_path(ROUTE) {
-        Some(dialect) => edit_body(&policy, dialect, body),
+        Some(dialect) => edit_body(&policy, dialect, body, &Scene::default().situation()),
         None => Edited { body: vec![body], report: None, skipped: None },
     };
     print(&edited.body)?;

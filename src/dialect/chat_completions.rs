@@ -3,15 +3,21 @@
 //! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
 //! what is odd but valid, and what is refused.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::{
-    Dialect, ParseError, ParseErrorKind,
-    json::{Odd, check_strings, push_string},
+    Dialect, Input, ParseError, ParseErrorKind,
+    json::{Odd, check_strings, decode, push_string},
 };
-use crate::conversation::{CallId, Conversation};
+use crate::{
+    conversation::{CallId, Conversation},
+    span::Span,
+};
 
 mod fallback;
+mod parts;
 mod scan;
 
 /// `POST …/chat/completions`.
@@ -34,6 +40,32 @@ impl Dialect for ChatCompletions {
 
     fn verify(&self, body: &[u8]) -> Result<(), ParseError> {
         check_strings(body).map_err(|offset| error(offset, ParseErrorKind::NotJson))
+    }
+
+    fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
+        parts::texts(body, content).unwrap_or_default()
+    }
+
+    fn text<'a>(&self, body: &'a [u8], string: Span) -> Option<Cow<'a, str>> {
+        decode(string.of(body))
+    }
+
+    fn render_text(&self, text: &str) -> Bytes {
+        let mut string = Vec::with_capacity(text.len() + text.len() / 8 + 2);
+        push_string(&mut string, text);
+        string.into()
+    }
+
+    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+        parts::input(body, call).ok().flatten()
+    }
+
+    fn calls_key(&self, body: &[u8], message: Span) -> Option<Span> {
+        parts::calls_key(body, message).ok().flatten()
+    }
+
+    fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
+        parts::tool_names(body, tools).unwrap_or_default()
     }
 
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {

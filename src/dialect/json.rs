@@ -60,6 +60,11 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
+    /// At a value somewhere in a body.
+    pub(super) fn starting(body: &'a [u8], at: usize) -> Self {
+        Self { body, at }
+    }
+
     /// The offset of the next byte.
     pub(super) fn at(&self) -> usize {
         self.at

@@ -25,10 +25,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use self::{pairing::Pairing, template::Template};
-use super::{Edit, Language};
+use super::{Edit, Language, template::Template};
 use crate::{
-    conversation::{BlockKind, Conversation},
+    conversation::{BlockKind, Conversation, Pairing},
     draft::Draft,
 };
 

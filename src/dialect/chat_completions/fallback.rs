@@ -23,6 +23,8 @@ struct Request<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
     #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow)]
     messages: Option<&'a RawValue>,
 }
 
@@ -101,6 +103,7 @@ impl<'a> Reader<'a> {
         let request: Request<'a> = self.object(body.trim_matches([' ', '\n', '\r', '\t']))?;
         let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
         self.conversation.model = self.text(request.model)?;
+        self.conversation.tools = request.tools.map(|tools| self.span(tools));
         for message in self.array(messages)? {
             self.message(message)?;
         }

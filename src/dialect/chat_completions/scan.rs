@@ -31,7 +31,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
 
 impl<'a> Scanner<'a> {
     fn request(&mut self) -> Result<(), Odd> {
-        let (mut messages, mut model) = (None, None);
+        let (mut messages, mut model, mut tools) = (None, None, None);
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
             match name {
@@ -40,11 +40,13 @@ impl<'a> Scanner<'a> {
                     self.messages()?;
                 }
                 b"model" => once(&mut model, self.cursor.value()?)?,
+                b"tools" => once(&mut tools, self.cursor.value()?)?,
                 _ => drop(self.cursor.value()?),
             }
             key = self.cursor.next_key()?;
         }
         self.conversation.model = self.text(model)?;
+        self.conversation.tools = tools.filter(|&tools| self.cursor.bytes(tools) != b"null");
         messages.ok_or(Odd)
     }
 

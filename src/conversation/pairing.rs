@@ -3,25 +3,25 @@
 
 use std::collections::HashMap;
 
-use crate::conversation::{Block, BlockKind, Conversation, Message, Role};
+use super::{Block, BlockKind, Conversation, Message, Role};
 
 /// Who answers whom.
 #[derive(Debug, Default)]
-pub(super) struct Pairing {
+pub struct Pairing {
     /// All calls, in order.
-    pub(super) calls: Vec<Call>,
+    pub calls: Vec<Call>,
     /// All results, in order.
-    pub(super) results: Vec<Answer>,
+    pub results: Vec<Answer>,
     batches: Vec<Batch>,
 }
 
 /// A call.
 #[derive(Debug)]
-pub(super) struct Call {
+pub struct Call {
     /// Its index among the blocks of the conversation.
-    pub(super) block: usize,
+    pub block: usize,
     /// Whether a result answers it.
-    pub(super) answered: bool,
+    pub answered: bool,
     /// The index of its batch.
     batch: usize,
     /// Whether it has an id.
@@ -32,11 +32,11 @@ pub(super) struct Call {
 
 /// A result.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     /// The index of the message.
-    pub(super) message: usize,
+    pub message: usize,
     /// The index of the call it answers; none makes it an orphan.
-    pub(super) answers: Option<usize>,
+    pub answers: Option<usize>,
     /// Whether it names the call it answers.
     named: bool,
 }
@@ -52,7 +52,7 @@ struct Batch {
 
 impl Pairing {
     /// Pairs the calls and results of a conversation.
-    pub(super) fn of(conversation: &Conversation<'_>) -> Self {
+    pub fn of(conversation: &Conversation<'_>) -> Self {
         let mut walk = Walk::default();
         for (index, message) in conversation.messages.iter().enumerate() {
             walk.message(index, message, conversation.blocks_of(message));
@@ -61,13 +61,24 @@ impl Pairing {
         walk.pairing
     }
 
+    /// The answer that a message is, if it is a result.
+    pub fn result(&self, message: usize) -> Option<&Answer> {
+        let at = self.results.binary_search_by_key(&message, |result| result.message).ok()?;
+        self.results.get(at)
+    }
+
+    /// The call that a message answers, as its index among the blocks of the conversation.
+    pub fn answered_block(&self, message: usize) -> Option<usize> {
+        self.calls.get(self.result(message)?.answers?).map(|call| call.block)
+    }
+
     /// The last message of the run behind the batch that `call` is in.
-    pub(super) fn run_end(&self, call: usize) -> Option<usize> {
+    pub fn run_end(&self, call: usize) -> Option<usize> {
         self.run_end_of(self.calls.get(call)?)
     }
 
     /// The last message of the run behind the batch that `call` is in.
-    pub(super) fn run_end_of(&self, call: &Call) -> Option<usize> {
+    pub fn run_end_of(&self, call: &Call) -> Option<usize> {
         self.batches.get(call.batch).map(|batch| batch.run_end)
     }
 }

@@ -1,0 +1,14 @@
+//! The language of the texts that abridge writes into a conversation.
+
+use serde::{Deserialize, Serialize};
+
+/// A language that all texts of ours are there in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// English.
+    #[default]
+    En,
+    /// Chinese.
+    Zh,
+}

@@ -1,0 +1,207 @@
+//! How a model gets back what was taken out: which way there is in one request, and the words that say so.
+//!
+//! The words depend on the settings, the tools that the request offers and the handle alone.
+
+use memchr::memmem;
+use serde::{Deserialize, Serialize};
+
+use crate::{language::Language, payload::PayloadKey};
+
+/// `[recall]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The way that notices name.
+    pub via: Via,
+    /// Where the agent's tools reach abridge: scheme, host and port. Default: the first TCP address of `server.listen`.
+    pub public_url: Option<String>,
+    /// The folder that payloads are also written to as files, as the agent's tools name it.
+    pub export_dir: Option<String>,
+    /// The tool that a notice says to read an exported file with.
+    pub reader_tool: String,
+    /// The tools whose results are never truncated: what they read is asked for.
+    pub reader_tools: Vec<String>,
+    /// The tools that can make an HTTP request, for `via = "auto"`; letter case does not matter.
+    pub shell_tools: Vec<String>,
+}
+
+/// How a payload is got back.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// As the tools that a request offers allow: a file, HTTP, or not at all.
+    #[default]
+    Auto,
+    /// With `GET` from abridge.
+    Http,
+    /// From an exported file.
+    File,
+    /// Not at all: notices promise nothing.
+    None,
+}
+
+const SHELL_TOOLS: [&str; 22] = [
+    "bash",
+    "curl",
+    "exec",
+    "exec_command",
+    "execute",
+    "execute_bash",
+    "execute_command",
+    "fetch",
+    "fetch_url",
+    "http_request",
+    "local_shell",
+    "run_bash",
+    "run_command",
+    "run_in_terminal",
+    "run_shell_command",
+    "run_terminal_cmd",
+    "sh",
+    "shell",
+    "terminal",
+    "web_fetch",
+    "webfetch",
+    "container.exec",
+];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            via: Via::Auto,
+            public_url: None,
+            export_dir: None,
+            reader_tool: "read_file".to_owned(),
+            reader_tools: vec!["read_file".to_owned()],
+            shell_tools: SHELL_TOOLS.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+/// The way that is open in one request, with the words for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way<'a> {
+    /// `GET {base}/abridge/recall/{handle}`.
+    Http {
+        /// Where abridge is reached.
+        base: &'a str,
+    },
+    /// `{dir}/{handle}.txt`.
+    File {
+        /// The folder.
+        dir: &'a str,
+        /// The tool that reads it.
+        tool: &'a str,
+    },
+    /// None.
+    Closed,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// The way that is open where the request offers `tools`.
+    pub fn way<T: AsRef<str>>(&self, tools: &[T]) -> Way<'_> {
+        let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
+        let shell = || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
+        let http = self.public_url.as_deref().map(|url| Way::Http { base: url.trim_end_matches('/') });
+        let file = self.export_dir.as_deref().map(|dir| Way::File { dir: dir.trim_end_matches('/'), tool: &self.reader_tool });
+        let way = match self.via {
+            Via::None => None,
+            Via::Http => http,
+            Via::File => file,
+            Via::Auto => file.filter(|_| offered(&self.reader_tool)).or_else(|| http.filter(|_| shell())),
+        };
+        way.unwrap_or(Way::Closed)
+    }
+
+    /// Whether the way depends on the tools that a request offers.
+    pub fn asks_for_tools(&self) -> bool {
+        self.via == Via::Auto
+    }
+
+    /// Whether a text names a payload of ours so that it could be got back, in what is given to a tool or in what one
+    /// says.
+    pub fn is_named_in(&self, text: &str) -> bool {
+        let is_handle = |at: usize| text.get(at..at + 26).is_some_and(|handle| handle.parse::<PayloadKey>().is_ok());
+        let follows = |prefix: &str| {
+            memmem::find_iter(text.as_bytes(), prefix).any(|at| is_handle(at + prefix.len()))
+        };
+        follows(PATH) || self.export_dir.as_deref().is_some_and(|dir| follows(&format!("{}/", dir.trim_end_matches('/'))))
+    }
+}
+
+/// The path below which payloads are served.
+pub const PATH: &str = "/abridge/recall/";
+
+// === impl Way ===
+
+impl Way<'_> {
+    /// The sentence that says how to get back what `handle` names; empty if there is no way.
+    pub fn words(&self, language: Language, handle: PayloadKey) -> String {
+        match (*self, language) {
+            (Self::Closed, _) => String::new(),
+            (Self::Http { base }, Language::En) => {
+                format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).")
+            }
+            (Self::Http { base }, Language::Zh) => {
+                format!("读取方式：GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=20000）。")
+            }
+            (Self::File { dir, tool }, Language::En) => format!("Read it with {tool} from {dir}/{handle}.txt."),
+            (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.txt。"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).unwrap()
+    }
+
+    fn check(text: &str, tools: &[&str], expected: &str) {
+        let key = PayloadKey::from_bytes([0; 16]);
+        assert_eq!(settings(text).way(tools).words(Language::En, key), expected, "{text} {tools:?}");
+    }
+
+    const URL: &str = "public_url = \"http://h:1/\"";
+    const DIR: &str = "export_dir = \"/x/\"";
+    const HTTP: &str =
+        "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
+    const FILE: &str = "Read it with read_file from /x/00000000000000000000000000.txt.";
+
+    #[test]
+    fn auto_follows_the_tools() {
+        let both = format!("{URL}\n{DIR}");
+        check(&both, &["read_file", "bash"], FILE);
+        check(&both, &["bash"], HTTP);
+        check(&both, &["search"], "");
+        check(&both, &[], "");
+        check(URL, &["read_file"], "");
+        check(URL, &["Bash"], HTTP);
+        check("", &["read_file", "bash"], "");
+        check(&format!("{URL}\nshell_tools = [\"search\"]"), &["search"], HTTP);
+        check(&format!("{DIR}\nreader_tool = \"cat\""), &["cat"], &FILE.replace("read_file", "cat"));
+    }
+
+    #[test]
+    fn a_fixed_way_asks_for_no_tools() {
+        check(&format!("via = \"http\"\n{URL}"), &[], HTTP);
+        check(&format!("via = \"file\"\n{DIR}"), &[], FILE);
+        check(&format!("via = \"none\"\n{URL}\n{DIR}"), &["read_file", "bash"], "");
+    }
+
+    #[test]
+    fn knows_a_payload_that_is_named() {
+        let settings = settings(DIR);
+        let handle = "0".repeat(26);
+        assert!(settings.is_named_in(&format!("curl http://h/abridge/recall/{handle}?lines=1-2")));
+        assert!(settings.is_named_in(&format!("/abridge/recall/ cat /x/{handle}.txt")));
+        for text in ["", "/abridge/recall/", "/abridge/recall/é0000000000000000000000000", &handle, "/x/"] {
+            assert!(!settings.is_named_in(text), "{text}");
+        }
+        assert!(!Settings::default().is_named_in(&format!("/{handle}")));
+    }
+}

@@ -1,0 +1,160 @@
+//! How many tokens a text, a message or a list of tools is, and how many a model takes.
+//!
+//! Counting costs some 70 ns a byte, so nothing is counted twice: counts are remembered by the hash of what was counted, and
+//! a conversation that comes again with a new tail costs that tail. The vocabularies are compiled in, and built when the
+//! first text is counted, which takes 0.2 s: count on a thread that may block, or [`Meter::load`] first.
+//!
+//! Every count here is an estimate made of published rules; what an upstream reports as usage is the truth to compare with.
+//! One thing is certain, and planners rely on it: **nothing counts more tokens than it has bytes of raw JSON.** So a body
+//! shorter than a limit in tokens is below the limit, and need not be counted. Where the rules would say more (an image
+//! that is only a link), the bytes are what counts.
+
+use std::{fmt::Debug, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use self::{
+    estimate::Estimate,
+    memo::{Memo, Subject},
+    models::Models,
+    tiktoken::Encoding,
+};
+use crate::units::ByteSize;
+
+mod estimate;
+mod memo;
+mod message;
+pub mod models;
+mod raw;
+pub mod tiktoken;
+mod tools;
+
+/// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
+/// around its messages, so a whole request, too, has fewer tokens than bytes.
+pub const REQUEST_OVERHEAD: usize = 3;
+
+/// Shorter texts are counted again and not remembered: the counting is no dearer than the place that it would take.
+const LEAST_REMEMBERED: usize = 64;
+
+/// `[tokens]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How texts are counted.
+    pub counter: Counter,
+    /// Whether the vocabulary is built at start, and not when the first text is counted.
+    pub preload: bool,
+    /// How much memory remembered counts may take.
+    pub memo: ByteSize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { counter: Counter::default(), preload: false, memo: ByteSize::mib(32) }
+    }
+}
+
+/// How texts are counted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Counter {
+    /// With the encoding of the model.
+    #[default]
+    Exact,
+    /// As a quarter of the bytes.
+    Estimate,
+}
+
+/// Counts the tokens of plain text.
+pub trait TokenCounter: Debug + Send + Sync {
+    /// How many tokens the text is: at most as many as it has bytes.
+    fn count(&self, text: &str) -> usize;
+}
+
+/// What can count for any model, and remembers what it has counted. Clones share all of it.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    counter: Counter,
+    memo: Memo,
+    models: Models,
+}
+
+/// What counts for one request.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    shared: Arc<Shared>,
+    encoding: Encoding,
+    window: Option<usize>,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Nothing is built or allocated yet.
+    pub fn new(tokens: &Settings, models: &[models::Settings]) -> Self {
+        let memo = Memo::new(tokens.memo.as_usize());
+        Self { shared: Arc::new(Shared { counter: tokens.counter, memo, models: Models::new(models) }) }
+    }
+
+    /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
+    pub fn load(&self) {
+        if self.shared.counter == Counter::Exact {
+            self.shared.models.encodings().for_each(Encoding::load);
+        }
+    }
+
+    /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
+    pub fn for_model(&self, model: Option<&str>) -> Gauge {
+        let model = self.shared.models.find(model.unwrap_or_default());
+        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding, window: model.window }
+    }
+
+    /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
+    pub fn learn_window(&self, model: &str, window: usize) {
+        self.shared.models.learn(model, window);
+    }
+}
+
+// === impl Gauge ===
+
+impl Gauge {
+    /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
+    /// The tokens of a plain text.
+    pub fn text(&self, text: &str) -> usize {
+        if text.len() < LEAST_REMEMBERED || self.shared.counter == Counter::Estimate {
+            return self.count(text);
+        }
+        self.remembered(Subject::Text, text.as_bytes(), || self.count(text))
+    }
+
+    /// The tokens of one message of Chat Completions, given as its raw JSON: what belongs to the message itself, its
+    /// texts, calls, images and all else. Never more than it has bytes.
+    pub fn message(&self, raw: &[u8]) -> usize {
+        self.remembered(Subject::Message, raw, || message::count(self, raw).min(raw.len()))
+    }
+
+    /// The tokens of the raw JSON of a request's `tools`. Never more than it has bytes.
+    pub fn tools(&self, raw: &[u8]) -> usize {
+        self.remembered(Subject::Tools, raw, || tools::count(self, raw).min(raw.len()))
+    }
+
+    fn count(&self, text: &str) -> usize {
+        match self.shared.counter {
+            Counter::Exact => self.encoding.count(text),
+            Counter::Estimate => Estimate.count(text),
+        }
+    }
+
+    fn remembered(&self, subject: Subject, raw: &[u8], count: impl FnOnce() -> usize) -> usize {
+        self.shared.memo.get_or_count(subject, self.encoding, raw, count)
+    }
+}

@@ -1,0 +1,104 @@
+//! Counts that are remembered by the hash of what was counted.
+//!
+//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. Nobody
+//! outside sees a hash or the seed, and what a collision does is a wrong count, so it need not be a cryptographic one.
+
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use super::tiktoken::Encoding;
+
+/// What a remembered count takes, in bytes, with its share of the tables around it, room to grow among them.
+const PLACE: usize = 128;
+
+/// What was counted. The same bytes count differently as each of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Subject {
+    Text,
+    Message,
+    Tools,
+}
+
+/// A bounded number of counts. It takes memory as it fills, and none before.
+#[derive(Debug)]
+pub(super) struct Memo {
+    counts: Cache<Key, u32, UnitWeighter, BuildHasherDefault<AsItIs>>,
+    seed: u64,
+}
+
+/// Half a hash each; one number of 128 bits would have to lie aligned, and waste space.
+type Key = [u64; 2];
+
+/// Takes the first half of a key for its hash.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+// === impl Memo ===
+
+impl Memo {
+    /// A memo of at most this many bytes; with none it remembers nothing.
+    pub(super) fn new(bytes: usize) -> Self {
+        let n = bytes / PLACE;
+        // The estimate decides, too, how many of those that had to leave are still known by name. A conversation that
+        // comes again is soon enough for one in eight.
+        let counts = Cache::with(
+            n / 4,
+            u64::try_from(n).unwrap_or(u64::MAX),
+            UnitWeighter,
+            BuildHasherDefault::default(),
+            DefaultLifecycle::default(),
+        );
+        // The keys of std's hash maps are the randomness that needs nobody to be asked.
+        Self { counts, seed: RandomState::new().hash_one(0) }
+    }
+
+    /// The count of these bytes, out of memory or else made now.
+    pub(super) fn get_or_count(
+        &self,
+        subject: Subject,
+        encoding: Encoding,
+        bytes: &[u8],
+        count: impl FnOnce() -> usize,
+    ) -> usize {
+        let key = self.key(subject, encoding, bytes);
+        if let Some(known) = self.counts.get(&key) {
+            return usize::try_from(known).unwrap_or(usize::MAX);
+        }
+        let new = count();
+        if let Ok(new) = u32::try_from(new) {
+            self.counts.insert(key, new);
+        }
+        new
+    }
+
+    fn key(&self, subject: Subject, encoding: Encoding, bytes: &[u8]) -> Key {
+        let kind = (subject as u64) << 8 | encoding as u64;
+        let hash = xxh3_128_with_seed(bytes, self.seed ^ kind);
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
+        let lower = hash as u64;
+        [lower, (hash >> 64) as u64]
+    }
+}
+
+// === impl AsItIs ===
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    /// Slices of numbers come as bytes.
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    /// The length of the key, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+}

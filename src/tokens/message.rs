@@ -1,0 +1,118 @@
+//! The tokens of one message, read where it lies.
+//!
+//! The rule is that of OpenAI's cookbook: [`MESSAGE`] for a message, then the role, then the contents, one more with a
+//! name. The cookbook leaves the rest open; it is counted like this:
+//!
+//! | what | tokens |
+//! |---|---|
+//! | a tool call | [`CALL`], its name, its arguments |
+//! | an image | 85 with `"detail": "low"`, else 765, which is what a square screenshot costs |
+//! | sound | one for each 100 ms, the time taken from the length of the data and the format |
+//! | a file or a film | one for 64 bytes of its data, as a page of text takes some kilobytes of PDF |
+//! | reasoning, refusals, and keys that nobody knows | their text, or their JSON if they are none |
+//! | ids, and marks for the cache | none: the model does not read them |
+//!
+//! What cannot be read as a message is counted as the text that it is. Data in base64 is never counted as text.
+
+use memchr::memmem;
+
+use super::{
+    Gauge,
+    raw::{Fields, elements, string},
+};
+
+/// What begins and ends a message.
+const MESSAGE: usize = 3;
+/// What parts a call from its neighbours.
+const CALL: usize = 3;
+/// An image that is looked at as a whole, once.
+const IMAGE_LOW: usize = 85;
+/// An image of 1024 × 1024 in detail: four tiles of 170, and the whole.
+const IMAGE: usize = 765;
+/// 100 ms of 24 kHz and 16 bits.
+const BYTES_PER_TOKEN_OF_WAVE: usize = 4800;
+/// 100 ms at 128 kbit/s.
+const BYTES_PER_TOKEN_OF_SOUND: usize = 1600;
+const BYTES_PER_TOKEN_OF_FILE: usize = 64;
+
+/// The tokens of a message.
+pub(super) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
+    let json = String::from_utf8_lossy(raw);
+    let fields = Fields::of(&json);
+    MESSAGE
+        + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+}
+
+fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
+    match key {
+        "tool_call_id" | "id" | "cache_control" => 0,
+        "content" | "images" => each(gauge, value, part),
+        "tool_calls" => each(gauge, value, call),
+        "function_call" => call(gauge, value),
+        "name" => match any(gauge, value) {
+            0 => 0,
+            n => n + 1,
+        },
+        _ => any(gauge, value),
+    }
+}
+
+/// All elements of an array; the value itself if it is none.
+fn each(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
+    let elements = json.starts_with('[').then(|| elements(json)).flatten();
+    elements.map_or_else(|| any(gauge, json), |elements| sum(elements, |element| count(gauge, element)))
+}
+
+/// One part of a content that is an array.
+fn part(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = Fields::of(json) else { return any(gauge, json) };
+    let text = |key| fields.get(key).map(|text| any(gauge, text));
+    let counted = match fields.string("type").as_deref() {
+        Some("text" | "input_text" | "output_text") => text("text"),
+        Some("refusal") => text("refusal"),
+        Some("image_url" | "image" | "input_image") => Some(image(&fields)),
+        Some("input_audio" | "audio") => fields.object("input_audio").as_ref().and_then(sound),
+        Some("file" | "input_file" | "document" | "video_url" | "video" | "input_video") => file(json),
+        _ => None,
+    };
+    counted.unwrap_or_else(|| any(gauge, json))
+}
+
+fn image(part: &Fields<'_>) -> usize {
+    let within = part.object("image_url").and_then(|image| image.string("detail"));
+    let detail = within.or_else(|| part.string("detail"));
+    if detail.as_deref() == Some("low") { IMAGE_LOW } else { IMAGE }
+}
+
+fn sound(sound: &Fields<'_>) -> Option<usize> {
+    let bytes = sound.get("data")?.len() / 4 * 3;
+    let wave = matches!(sound.string("format").as_deref(), Some("wav" | "pcm16"));
+    Some(bytes.div_ceil(if wave { BYTES_PER_TOKEN_OF_WAVE } else { BYTES_PER_TOKEN_OF_SOUND }))
+}
+
+/// None if the file is not in the message, but only named there.
+fn file(json: &str) -> Option<usize> {
+    memmem::find(json.as_bytes(), b"base64").map(|_| (json.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE))
+}
+
+/// A call of a function or of a custom tool, also in the form that stands by itself as `function_call`.
+fn call(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = Fields::of(json) else { return any(gauge, json) };
+    let called = fields.object("function").or_else(|| fields.object("custom")).unwrap_or(fields);
+    if called.get("name").is_none() {
+        return any(gauge, json);
+    }
+    CALL + sum(["name", "arguments", "input"], |key| called.get(key).map_or(0, |value| any(gauge, value)))
+}
+
+/// The text of a string, the JSON of anything else, and nothing for what says nothing.
+pub(super) fn any(gauge: &Gauge, json: &str) -> usize {
+    match json {
+        "null" | "[]" | "{}" => 0,
+        _ => gauge.text(string(json).as_deref().unwrap_or(json)),
+    }
+}
+
+fn sum<T>(all: impl IntoIterator<Item = T>, count: impl Fn(T) -> usize) -> usize {
+    all.into_iter().map(count).sum()
+}

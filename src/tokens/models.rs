@@ -1,0 +1,122 @@
+//! What is known of models: how many tokens they take, and how they split text.
+//!
+//! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
+//! says, the table in here. Encodings come from the settings and the table; OpenAI's newest stands for the rest.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use globset::{Glob, GlobMatcher};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::tiktoken::Encoding;
+
+mod known;
+mod listing;
+
+pub use listing::windows_in;
+
+/// The most models whose window is remembered because an upstream named it; no upstream lists as many.
+const MOST_LEARNED: usize = 4096;
+
+/// One of the `[[models]]` of `proxy.toml`. What it does not say is looked for in the next one that fits, and at last in
+/// what is known otherwise.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The models that this is about.
+    #[serde(rename = "match")]
+    pub pattern: Pattern,
+    /// How many tokens they take, prompt and answer together.
+    #[serde(default, deserialize_with = "at_least_one")]
+    pub context_window: Option<usize>,
+    /// How they split text.
+    #[serde(default)]
+    pub encoding: Option<Encoding>,
+}
+
+/// A name, or names, with `*` for any characters, `?` for one, `[ab]` and `{a,b}` for one of these; the case of letters
+/// makes no difference.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pattern(Glob);
+
+/// All that is known.
+#[derive(Debug)]
+pub(super) struct Models {
+    settings: Vec<(GlobMatcher, Settings)>,
+    /// What upstreams said, by the name that they gave it.
+    learned: ArcSwap<HashMap<Arc<str>, usize>>,
+}
+
+/// What is known of one model.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Model {
+    pub(super) window: Option<usize>,
+    pub(super) encoding: Encoding,
+}
+
+// === impl Models ===
+
+impl Models {
+    pub(super) fn new(settings: &[Settings]) -> Self {
+        let settings = settings.iter().map(|model| (model.pattern.0.compile_matcher(), model.clone())).collect();
+        Self { settings, learned: ArcSwap::default() }
+    }
+
+    /// The encodings that a request may need: that of most models, and those of the settings.
+    pub(super) fn encodings(&self) -> impl Iterator<Item = Encoding> {
+        self.settings.iter().filter_map(|(_, model)| model.encoding).chain([Encoding::default()])
+    }
+
+    pub(super) fn find(&self, name: &str) -> Model {
+        let bare = known::bare(name);
+        let fits = |matcher: &GlobMatcher| [name, &*bare].iter().any(|name| matcher.is_match(name));
+        let told = || self.settings.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, model)| model);
+        let known = known::find(&bare);
+        let window = told().find_map(|model| model.context_window);
+        let encoding = told().find_map(|model| model.encoding);
+        Model {
+            window: window.or_else(|| self.learned.load().get(name).copied()).or(known.and_then(|known| known.window)),
+            encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn learn(&self, name: &str, window: usize) {
+        let already = self.learned.load();
+        let full = already.len() >= MOST_LEARNED && !already.contains_key(name);
+        if window == 0 || full || already.get(name) == Some(&window) {
+            return;
+        }
+        let name: Arc<str> = name.into();
+        self.learned.rcu(|learned| {
+            let mut learned = HashMap::clone(learned);
+            learned.insert(Arc::clone(&name), window);
+            learned
+        });
+    }
+}
+
+// === impl Pattern ===
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let glob = globset::GlobBuilder::new(&text).case_insensitive(true).build();
+        glob.map(Self).map_err(|error| {
+            D::Error::custom(format_args!("{text:?} is not a pattern such as \"gpt-4o*\": {}", error.kind()))
+        })
+    }
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0.glob())
+    }
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    match Option::deserialize(from)? {
+        Some(0) => Err(D::Error::custom("0 is out of range; allowed: 1 or more")),
+        window => Ok(window),
+    }
+}

@@ -1,0 +1,99 @@
+//! Raw JSON, read one level at a time: a value stays the text that it is until somebody asks what is in it.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The keys and values of an object, in their order; a key may stand there twice.
+#[derive(Debug)]
+pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+impl<'a> Fields<'a> {
+    /// The fields of a value, if it is an object.
+    pub(super) fn of(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    }
+
+    /// The value of a key; the last one where there are more, as most readers have it.
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.iter().filter(|(found, _)| *found == key).last().map(|(_, value)| value)
+    }
+
+    /// The text of a key's value, if it is a string.
+    pub(super) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(string)
+    }
+
+    /// The fields of a key's value, if it is an object.
+    pub(super) fn object(&self, key: &str) -> Option<Self> {
+        self.get(key).and_then(Self::of)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(Text(key)) = map.next_key()? {
+                    fields.push((key, map.next_value::<&RawValue>()?.get()));
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        from.deserialize_map(Reader)
+    }
+}
+
+/// A string, borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The text of a value, if it is a string that has one; half a surrogate pair has none.
+pub(super) fn string(json: &str) -> Option<Cow<'_, str>> {
+    if !json.starts_with('"') {
+        return None;
+    }
+    serde_json::from_str(json).ok().map(|Text(text)| text)
+}
+
+/// The elements of a value, if it is an array.
+pub(super) fn elements(json: &str) -> Option<Vec<&str>> {
+    let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+    Some(elements.into_iter().map(RawValue::get).collect())
+}
+
+/// The value without white space between its parts.
+pub(super) fn compact(json: &str) -> String {
+    let mut in_string = false;
+    let mut escaped = false;
+    let keep = |c: &char| {
+        let keep = in_string || !c.is_ascii_whitespace();
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = in_string,
+            '"' => in_string = !in_string,
+            _ => {}
+        }
+        keep
+    };
+    json.chars().filter(keep).collect()
+}
