@@ -40,8 +40,8 @@ pub struct Launch {
 /// How long tunnels and unwritten recordings may take behind the last answer of a drain.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-/// Serves until a signal ends it.
-pub fn serve(launch: Launch) -> anyhow::Result<()> {
+/// Serves until a signal ends it, and tells whether every answer was finished.
+pub fn serve(launch: Launch) -> anyhow::Result<Drained> {
     let runtime = runtime(launch.config.server.workers)?;
     let ended = runtime.block_on(run(launch));
     // What still runs was told to end and had its time.
@@ -59,7 +59,7 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
 /// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
 const BLOCKING_THREADS: usize = 32;
 
-async fn run(launch: Launch) -> anyhow::Result<()> {
+async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let Launch { sources, config, environment, record, level } = launch;
     let tasks = Tasks::default();
     let recorder = record
@@ -97,14 +97,18 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         let _ended = timeout(LAST_TASKS, tasks.drained()).await;
         drained
     };
-    tokio::select! {
-        drained = draining => match drained {
-            Drained::Whole => tracing::info!("stopped: every answer was finished"),
-            Drained::Cut(n) => tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished"),
-        },
-        () = signals.stop() => tracing::warn!("stopped at once by a second signal"),
+    let drained = tokio::select! {
+        drained = draining => drained,
+        () = signals.stop() => Drained::Stopped,
+    };
+    match drained {
+        Drained::Whole => tracing::info!("stopped: every answer was finished"),
+        Drained::Cut(n) => {
+            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished")
+        }
+        Drained::Stopped => tracing::warn!("stopped at once by a second signal"),
     }
-    Ok(())
+    Ok(drained)
 }
 
 /// The settings that a reload replaces.

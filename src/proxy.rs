@@ -127,7 +127,11 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
-        let dry_run = live.dry_run || Wish::of(&parts.headers) == Wish::DryRun;
+        let wish = Wish::of(&parts.headers);
+        if wish == Wish::Unknown {
+            tracing::warn!("a request's x-abridge header is neither \"off\" nor \"dry-run\"; the policy holds");
+        }
+        let dry_run = live.dry_run || wish == Wish::DryRun;
 
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
@@ -304,3 +308,6 @@ impl Proxy {
         self.draining.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

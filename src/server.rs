@@ -86,6 +86,8 @@ pub enum Drained {
     Whole,
     /// The grace was over first; so many connections were cut.
     Cut(usize),
+    /// Somebody would not wait for it.
+    Stopped,
 }
 
 /// How long a listener rests after a failed accept: descriptors may be exhausted, and trying at once would only burn the processor.

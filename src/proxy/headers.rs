@@ -21,7 +21,7 @@ pub(super) enum Wish {
     Off,
     /// `dry-run`: the original goes on, and the answer's headers tell what would have been done.
     DryRun,
-    /// Something we do not know: as if nothing were said, and logged.
+    /// Something we do not know: as if nothing were said, with a warning.
     Unknown,
 }
 
