@@ -10,6 +10,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Sources};
 use crate::planner::Policy;
@@ -69,6 +70,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         max_body: config.server.max_body.as_usize(),
         pause: config.server.body_timeout.0,
         budget: Budget::new(config.server.max_buffered.as_usize()),
+        pool: Pool::default(),
     };
     let live = live(&config, &environment)?;
     let edits = live.policy.names().collect::<Vec<_>>().join(" ");
@@ -104,7 +106,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     match drained {
         Drained::Whole => tracing::info!("stopped: every answer was finished"),
         Drained::Cut(n) => {
-            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished")
+            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished");
         }
         Drained::Stopped => tracing::warn!("stopped at once by a second signal"),
     }

@@ -217,7 +217,8 @@ impl Connection {
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
-            async move { Ok::<_, Infallible>(proxy.handle(request).await) }
+            // Boxed, because hyper keeps the place of this future, 5 KB, for as long as the connection lives.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::body::Budget;
+use crate::body::pool::Pool;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::ParseError;
 use crate::edit::{Language, patch_tool_calls};
@@ -34,7 +35,7 @@ fn proxy() -> Proxy {
     let settings = upstream::Settings { url: "http://127.0.0.1:9".parse().unwrap(), ..upstream::Settings::default() };
     let upstream = Upstream::new(&settings, &upstream::connect::Proxies::default(), None).unwrap();
     let live = Live { policy: Arc::new(policy), upstream, dry_run: false, report_headers: true };
-    let limits = Limits { max_body: 1 << 20, pause: LINGER, budget: Budget::new(1 << 20) };
+    let limits = Limits { max_body: 1 << 20, pause: LINGER, budget: Budget::new(1 << 20), pool: Pool::default() };
     Proxy::new(live, limits, 1, None, Tasks::default())
 }
 
