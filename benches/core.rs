@@ -1,6 +1,8 @@
-//! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the same run.
+//! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the
+//! same run.
 //!
 //! `cargo bench --bench core`
+#![expect(clippy::expect_used, reason = "what is benched is made here")]
 #![expect(clippy::print_stdout, reason = "a table is what this is for")]
 
 use std::{
@@ -20,10 +22,9 @@ use bytes::Bytes;
 
 const SIZES: [(&str, usize); 4] = [("10 KB", 10_000), ("200 KB", 200_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
-/// A session of a coding agent: rounds of a call and 8 KB of source text as its result, and a remark now and then.
+/// A session of a coding agent: rounds of a call and some 8 KB of source text as its result.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
-    let line = r#"    let Some(value) = map.get(\"key\") else { return Err(\"no such key\\n\".into()) };\n"#;
-    let source = line.repeat(8_000 / line.len());
+    let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
     let mut body = format!(
         r#"{{"model":"gpt-4o","stream":true,"temperature":0.5,"{messages_key}":[{{"role":"system","content":"You are an agent."}},{{"role":"user","content":"Go on."}}"#
     );
@@ -31,7 +32,7 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
     while round == 0 || body.len() + source.len() + 400 < bytes {
         write!(
             body,
-            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":"{source}"}}"#
+            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":{source}}}"#
         )
         .expect("a String takes it");
         round += 1;

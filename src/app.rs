@@ -21,7 +21,6 @@ use crate::server::{Drained, Server};
 use crate::tasks::Tasks;
 use crate::telemetry::LevelHandle;
 use crate::upstream::Upstream;
-use crate::upstream::connect::Proxies;
 
 /// What a proxy is started with.
 #[derive(Debug)]
@@ -72,6 +71,7 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         budget: Budget::new(config.server.max_buffered.as_usize()),
     };
     let live = live(&config, &environment)?;
+    let edits = live.policy.names().collect::<Vec<_>>().join(" ");
     let proxy = Arc::new(Proxy::new(live, limits, config.server.max_in_flight, recorder, tasks.clone()));
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
     let mut signals = Signals::new()?;
@@ -82,7 +82,7 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
-    tracing::info!(upstream = %config.upstream.url, edits = ?config.policy.edits, dry_run = config.dry_run, "serving");
+    tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, config, level, proxy, acceptor };
@@ -114,11 +114,10 @@ fn live(config: &Config, environment: &Environment) -> anyhow::Result<Live> {
         value.set_sensitive(true);
         anyhow::Ok(value)
     });
-    let named = environment.proxies.clone();
-    let proxies = Proxies { all: named.all, http: named.http, https: named.https, no: named.no };
     Ok(Live {
         policy: Arc::new(Policy::new(&config.policy, config.language, &config.patch_tool_calls)),
-        upstream: Upstream::new(&config.upstream, &proxies, authorization.transpose()?).context("[upstream]")?,
+        upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
+            .context("[upstream]")?,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })

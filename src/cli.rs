@@ -8,9 +8,14 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Flags, Problem, Sources};
+use crate::planner::Policy;
+use crate::replay::Chosen;
+use crate::server::tls::TlsError;
+use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
 pub mod health;
+pub mod replay;
 pub mod rewrite;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
@@ -34,6 +39,9 @@ pub enum Command {
     /// Print a request body as it would be sent on; no upstream is needed.
     #[command(after_help = REWRITE_EXAMPLES)]
     Rewrite(rewrite::Args),
+    /// Run recorded requests through the present settings, and compare: exit code 0 if nothing differs, else 1.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(replay::Args),
     /// Check the settings, and print them as they are in effect, secrets masked.
     CheckConfig,
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
@@ -48,11 +56,12 @@ struct SettingsArgs {
     /// The file of settings [default: proxy.toml, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen: host:port or `unix:/path`; may be given more than once [default: 127.0.0.1:8787]
+    /// Where to listen, as often as given.
     #[arg(long, global = true, value_name = "ADDR")]
+    #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
     listen: Vec<String>,
-    /// Where requests go [default: <https://api.openai.com/v1>]
-    #[arg(long, global = true, value_name = "URL")]
+    /// Where requests go.
+    #[arg(long, global = true, value_name = "URL", help = "Where requests go [default: https://api.openai.com/v1]")]
     upstream: Option<String>,
     /// The form of the log lines [default: text]
     #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
@@ -89,6 +98,13 @@ const REWRITE_EXAMPLES: &str = "\
 Examples:
   abridge rewrite request.json > rewritten.json
   curl … | abridge rewrite - --report";
+
+const REPLAY_EXAMPLES: &str = "\
+A folder that has its own policy.toml is replayed under that, unless --config names another.
+
+Examples:
+  abridge replay ./exchanges
+  abridge replay ./exchanges --config new.toml --json";
 
 const HEALTH_EXAMPLES: &str = "\
 Without --url, the first address of server.listen is asked, so give the same --config, --listen and variables as the
@@ -136,6 +152,11 @@ impl Cli {
         Sources::of_process(config, Flags { listen, upstream, log_format, dry_run })
     }
 
+    /// How a policy is replayed: over those that recordings bring along, if somebody asked for its file.
+    pub fn replayed(&self) -> fn(Policy) -> Chosen {
+        if self.settings.config.is_some() { Chosen::ByUser } else { Chosen::ByDefault }
+    }
+
     /// What to do: to serve, if nothing else is said.
     pub fn command(self) -> Command {
         match self.command {
@@ -168,6 +189,10 @@ impl Exit {
         }
         if error.is::<rewrite::NoInput>() {
             return Self::NoInput;
+        }
+        // Files and proxies that settings name, and that cannot be used.
+        if error.is::<TlsError>() || error.is::<ConnectorError>() {
+            return Self::Config;
         }
         if error.chain().any(<dyn std::error::Error>::is::<io::Error>) { Self::Unavailable } else { Self::Bug }
     }

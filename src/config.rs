@@ -24,7 +24,7 @@ mod problem;
 mod sources;
 mod tree;
 
-pub use environment::{Environment, Proxies, Secret, Variables};
+pub use environment::{Environment, Secret, Variables};
 pub use problem::Problem;
 pub use sources::{Flags, Sources};
 

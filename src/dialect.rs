@@ -14,8 +14,8 @@ pub trait Dialect: Debug + Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
 
-    /// The conversation in a request body. Its structure is checked to the last byte; what stands inside strings that no
-    /// edit asks for is not, see [`Dialect::verify`].
+    /// The conversation in a request body. Its structure is checked to the last byte; what stands inside strings that
+    /// no edit asks for is not, see [`Dialect::verify`].
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
 
     /// Checks what [`Dialect::parse`] left out, so that a body that it accepted is known to be valid JSON throughout.
@@ -79,7 +79,8 @@ impl ParseErrorKind {
     }
 }
 
-/// The dialect spoken at `path` (without the query), if it is one that edits know. Any prefix is fine: deployments, versions.
+/// The dialect spoken at `path` (without the query), if it is one that edits know. Any prefix is fine: versions,
+/// deployments.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
     path.ends_with("/chat/completions").then_some(&chat_completions::ChatCompletions)
 }

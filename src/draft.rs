@@ -1,8 +1,8 @@
 //! The working copy that edits write on.
 //!
-//! A draft holds decisions, not bytes: which messages leave their place, and what stands behind which place. It keeps what
-//! must hold whatever an edit asks for: leading `system` and `developer` messages are not touched, and of two edits
-//! that claim one message the first has it. [`Draft::finish`] turns the decisions into splices.
+//! A draft holds decisions, not bytes: which messages leave their place, and what stands behind which place. It keeps
+//! what must hold whatever an edit asks for: leading `system` and `developer` messages are not touched, and of two
+//! edits that claim one message the first has it. [`Draft::finish`] turns the decisions into splices.
 
 use std::borrow::Cow;
 
@@ -126,8 +126,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Turns decisions about array elements into splices. Commas and white space of the client stay where an element
-/// stays: a dropped element takes along what stands between it and the element before it, the first ones of the array what
+/// Turns decisions about array elements into splices. Commas and white space of the client stay where an element stays:
+/// a dropped element takes along what stands between it and the element before it, the first ones of the array what
 /// stands behind them.
 struct Seams<'a> {
     messages: &'a [Message],
@@ -199,7 +199,7 @@ fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool
     pieces.push(text.freeze());
     let behind = Span::empty(cut.end);
     let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
-    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(|splice| splice.does_something()).collect()
+    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use crate::draft::Draft;
 
 pub mod patch_tool_calls;
 
-/// One kind of rewrite, with its settings. It cannot fail, waits for nothing, and does the same to the same conversation always.
+/// One kind of rewrite, with its settings. It cannot fail, waits for nothing, and always does the same to the same
+/// conversation.
 pub trait Edit: Debug + Send + Sync {
     /// The name that `edits = [...]` takes.
     fn name(&self) -> &'static str;

@@ -29,9 +29,11 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let sources = cli.sources();
     let config = Config::load(&sources)?;
+    let replayed = cli.replayed();
     match cli.command() {
         Command::Serve(args) => serve(args, sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
+        Command::Replay(args) => cli::replay::run(&args, &config, replayed),
         Command::CheckConfig => cli::check_config::run(&sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),
     }

@@ -58,7 +58,13 @@ impl Policy {
         Self { edits: names.into_iter().map(edit).collect() }
     }
 
-    /// What the edits make of one request. An error says that the request was not understood and is to go on as it came.
+    /// The names of the edits that run, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.edits.iter().map(|edit| edit.name())
+    }
+
+    /// What the edits make of one request. An error says that the request was not understood and is to go on as it
+    /// came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
         let mut draft = Draft::new(dialect, body, &conversation);

@@ -50,8 +50,8 @@ impl Splice {
 }
 
 /// The body with `splices` made, as pieces in order. They are sorted and disjoint, and lie in `body`; several may stand
-/// at one place, and then follow each other there. What no splice touches is a slice of the allocation of `body`; without
-/// splices the answer is `body` itself.
+/// at one place, and then follow each other there. What no splice touches is a slice of the allocation of `body`;
+/// without splices the answer is `body` itself.
 pub fn splice(body: &Bytes, splices: &[Splice]) -> Vec<Bytes> {
     if splices.is_empty() {
         return vec![body.clone()];

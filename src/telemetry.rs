@@ -6,7 +6,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -47,7 +47,7 @@ pub enum Level {
     Info,
     /// Also one line for every other request.
     Debug,
-    /// Everything.
+    /// All that abridge itself has to say.
     Trace,
 }
 
@@ -62,7 +62,7 @@ pub enum Colour {
 
 /// Changes the level while abridge runs.
 #[derive(Clone, Debug)]
-pub struct LevelHandle(reload::Handle<LevelFilter, Registry>);
+pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
 /// Sends the log lines of the whole process to standard error, from now on.
 pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitError> {
@@ -75,7 +75,7 @@ impl LevelHandle {
     /// The least level that is logged from now on.
     pub fn set(&self, level: Level) {
         // The handle outlives its subscriber only while the process ends.
-        let _ = self.0.reload(LevelFilter::from(level));
+        let _ = self.0.reload(filter(level));
     }
 }
 
@@ -91,10 +91,16 @@ impl From<Level> for LevelFilter {
     }
 }
 
-type LevelLayer = reload::Layer<LevelFilter, Registry>;
+type LevelLayer = reload::Layer<Targets, Registry>;
 
-fn level(level: Level) -> (LevelLayer, reload::Handle<LevelFilter, Registry>) {
-    reload::Layer::new(LevelFilter::from(level))
+fn level(level: Level) -> (LevelLayer, reload::Handle<Targets, Registry>) {
+    reload::Layer::new(filter(level))
+}
+
+/// Our own events from a level on. Of libraries only warnings: what they trace are the frames and headers that pass, keys among them.
+fn filter(level: Level) -> Targets {
+    let level = LevelFilter::from(level);
+    Targets::new().with_default(level.min(LevelFilter::WARN)).with_target(env!("CARGO_CRATE_NAME"), level)
 }
 
 type Leveled = tracing_subscriber::layer::Layered<LevelLayer, Registry>;
@@ -126,5 +132,93 @@ impl Write for Escaped<'_, '_> {
         text.chars().try_for_each(|c| {
             if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// What is logged while `log` runs, as `format` writes it.
+    fn logged(format: Format, colour: Colour, log: impl FnOnce(&LevelHandle)) -> String {
+        let bytes = Sink::default();
+        let (level, handle) = level(Level::Info);
+        let to = bytes.clone();
+        let subscriber = tracing_subscriber::registry().with(level).with(lines(format, colour, move || to.clone()));
+        tracing::subscriber::with_default(subscriber, || log(&LevelHandle(handle)));
+        let bytes = bytes.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[derive(Clone, Default)]
+    #[expect(clippy::disallowed_types, reason = "no await in these tests")]
+    struct Sink(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fields_neither_end_a_line_nor_speak_to_the_terminal() {
+        let evil = "a\nb\r\x1b[31m\u{9b}c";
+        for format in [Format::Text, Format::Json] {
+            let text = logged(format, Colour::Off, |_| {
+                tracing::info!(model = %evil, raw = evil, debug = ?evil, "asked for {evil}");
+            });
+            assert!(text.ends_with('\n'), "{text:?}");
+            let line = text.trim_end_matches('\n');
+            assert!(!line.contains(['\n', '\r', '\x1b']), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn text_has_fields_as_key_and_value() {
+        let text = logged(Format::Text, Colour::Off, |_| {
+            tracing::info!(model = %"gpt", bytes_in = 12, "edited");
+            tracing::debug!("not asked for");
+        });
+        assert!(text.ends_with(" INFO edited model=gpt bytes_in=12\n"), "{text:?}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn json_has_fields_at_the_top() {
+        let text = logged(Format::Json, Colour::On, |_| tracing::info!(bytes_in = 12, "edited"));
+        let event: toml::Table = serde_json::from_str(&text).unwrap();
+        assert_eq!((event["level"].as_str(), event["message"].as_str()), (Some("INFO"), Some("edited")));
+        assert_eq!(event["bytes_in"].as_integer(), Some(12));
+    }
+
+    #[test]
+    fn libraries_are_heard_only_when_they_warn() {
+        let text = logged(Format::Text, Colour::Off, |level| {
+            level.set(Level::Trace);
+            tracing::trace!("ours");
+            tracing::info!(target: "h2::codec", "a header");
+            tracing::warn!(target: "rustls", "a warning");
+        });
+        assert!(text.contains("ours") && text.contains("a warning") && !text.contains("a header"), "{text}");
+    }
+
+    #[test]
+    fn the_level_can_change_while_abridge_runs() {
+        let text = logged(Format::Text, Colour::Off, |level| {
+            let log = |n| tracing::debug!(n, "seen");
+            log(1);
+            level.set(Level::Debug);
+            log(2);
+            level.set(Level::Error);
+            log(3);
+        });
+        assert!(text.contains("n=2") && text.lines().count() == 1, "{text}");
     }
 }

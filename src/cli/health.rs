@@ -18,8 +18,8 @@ const PATH: &str = "/abridge/healthz";
 /// Whom to ask.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The proxy's address: `http://host:port` or `unix:/path` [default: the first of server.listen]
-    #[arg(long)]
+    /// The proxy's address.
+    #[arg(long, help = "The proxy's address: http://host:port or unix:/path [default: the first of server.listen]")]
     url: Option<String>,
 }
 
@@ -99,10 +99,10 @@ fn ask_socket(path: &Path) -> Result<(), Ill> {
 fn exchange(mut stream: impl Read + Write, name: &str) -> Result<(), Ill> {
     let ill = |error| Ill::NoAnswer(name.to_owned(), error);
     write!(stream, "GET {PATH} HTTP/1.1\r\nhost: abridge\r\nconnection: close\r\n\r\n").map_err(ill)?;
-    let mut answer = [0; "HTTP/1.1 200".len()];
+    let mut answer = [0; "HTTP/1.1 200 ".len()];
     stream.read_exact(&mut answer).map_err(ill)?;
-    if &answer == b"HTTP/1.1 200" {
+    if &answer == b"HTTP/1.1 200 " {
         return Ok(());
     }
-    Err(Ill::WrongAnswer(name.to_owned(), String::from_utf8_lossy(&answer).into_owned()))
+    Err(Ill::WrongAnswer(name.to_owned(), String::from_utf8_lossy(&answer).trim_end().to_owned()))
 }

@@ -1,11 +1,19 @@
 //! `abridge rewrite`: a request body as it would go upstream, without any upstream.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
 
 use crate::cli::{Exit, print};
 use crate::config::Config;
+use crate::dialect;
+use crate::engine::{Edited, edit_body};
+use crate::planner::Policy;
+
+/// Where clients post the kind of body that is read here.
+const ROUTE: &str = "/chat/completions";
 
 /// Which body, and what to say about it.
 #[derive(clap::Args, Debug)]
@@ -19,7 +27,7 @@ pub struct Args {
 
 /// The body cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot be read", file.display())]
+#[error("{} cannot be read", file.display())]
 pub struct NoInput {
     file: PathBuf,
     source: io::Error,
@@ -28,17 +36,27 @@ pub struct NoInput {
 /// Prints the body as the edits leave it. One that is not understood comes out as it went in, as in the proxy.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read(&args.file)?;
-    let _ = (config, args.report);
-    print([body])?;
+    let policy = Policy::new(&config.policy, config.language, &config.patch_tool_calls);
+    let edited = match dialect::for_path(ROUTE) {
+        Some(dialect) => edit_body(&policy, dialect, body),
+        None => Edited { body: vec![body], report: None, skipped: None },
+    };
+    print(&edited.body)?;
+    if let Some(error) = edited.skipped {
+        crate::cli::complain(&anyhow::Error::new(error).context("printed as it came"));
+    }
+    if let Some(report) = edited.report.filter(|_| args.report) {
+        writeln!(io::stderr(), "{}", serde_json::to_string_pretty(&report)?)?;
+    }
     Ok(Exit::Ok)
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, NoInput> {
-    let mut body = Vec::new();
+fn read(file: &Path) -> Result<Bytes, NoInput> {
     let read = if file == Path::new("-") {
-        io::stdin().lock().read_to_end(&mut body).map(drop)
+        let mut body = Vec::new();
+        io::stdin().lock().read_to_end(&mut body).map(|_| body)
     } else {
-        fs::read(file).map(|bytes| body = bytes)
+        fs::read(file)
     };
-    read.map(|()| body).map_err(|source| NoInput { file: file.to_owned(), source })
+    read.map(Bytes::from).map_err(|source| NoInput { file: file.to_owned(), source })
 }

@@ -9,7 +9,7 @@ use crate::server::listen::Address;
 use crate::units::{ByteSize, Period};
 
 /// No setting of time is longer; clocks need not be asked about more.
-const LONGEST: Period = Period(Duration::from_secs(365 * 24 * 60 * 60));
+const LONGEST: Period = Period(Duration::from_hours(365 * 24));
 
 /// Headers that belong to one connection or to the body that is sent, and are made by whoever sends it.
 const HEADERS_OF_THE_SENDER: [&str; 13] = [
@@ -69,10 +69,10 @@ impl Settings<'_> {
         }
         if server.max_body > server.max_buffered {
             let message = format!(
-                "a body of {} (server.max_body) would never fit; allowed: at least that, and it is {}",
+                "a body of {} (server.max_body) does not fit into {} (server.max_buffered); allowed: max_buffered at least as large",
                 server.max_body, server.max_buffered
             );
-            return Err(self.wrong_in(&[&["server", "max_buffered"], &["server", "max_body"]], message));
+            return Err(self.wrong_in(&[&["server", "max_body"], &["server", "max_buffered"]], message));
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Settings<'_> {
 
     fn upstream(&self) -> Result<(), Problem> {
         let upstream = &self.config.upstream;
-        let target: http::Uri = upstream.url.to_string().parse().unwrap_or_default();
+        let target = upstream.url.uri();
         let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
         let host = match target.host().unwrap_or_default() {
             "localhost" => "127.0.0.1",

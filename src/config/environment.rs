@@ -7,6 +7,10 @@ use std::fmt;
 use super::problem::Wrong;
 use super::tree::Place;
 use super::{Config, Problem};
+use crate::upstream::connect::Proxies;
+
+/// The kinds of proxy that can be asked for. `https` and `socks4` are understood, and refused with a reason of their own.
+const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 /// The variables of a process, read once.
 #[derive(Clone, Default)]
@@ -15,25 +19,12 @@ pub struct Variables(BTreeMap<String, OsString>);
 /// What the environment says that no setting does.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The proxies between abridge and the upstream.
+    /// The proxies between abridge and the upstream, of `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`.
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
     /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
     pub plain_terminal: bool,
-}
-
-/// The proxies between abridge and the upstream, as the usual variables give them; lower case wins over upper case.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Proxies {
-    /// `all_proxy`: for every scheme that has none of its own.
-    pub all: Option<String>,
-    /// `http_proxy`. Its upper case is not read where `REQUEST_METHOD` is set: there a client's `Proxy` header could be in it.
-    pub http: Option<String>,
-    /// `https_proxy`.
-    pub https: Option<String>,
-    /// `no_proxy`: hosts that are reached directly.
-    pub no: Option<String>,
 }
 
 /// A text that is never printed.
@@ -61,10 +52,10 @@ impl Variables {
     }
 
     /// The first of the variables that is set and not empty.
-    fn first_of(&self, names: &[&str]) -> Result<Option<String>, Problem> {
+    fn first_of<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, Problem> {
         for name in names {
             if let Some(text) = self.text(name)?.map(str::trim).filter(|text| !text.is_empty()) {
-                return Ok(Some(text.to_owned()));
+                return Ok(Some((name, text)));
             }
         }
         Ok(None)
@@ -90,35 +81,37 @@ impl Environment {
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
         let api_key = config.upstream.api_key_env.as_deref().map(|name| Secret::read(variables, name)).transpose()?;
         let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
-        let dumb = variables.first_of(&["TERM"])?.is_some_and(|term| term == "dumb");
-        Ok(Self { proxies: Proxies::read(variables)?, api_key, plain_terminal: no_colour || dumb })
+        let dumb = variables.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb");
+        Ok(Self { proxies: proxies(variables)?, api_key, plain_terminal: no_colour || dumb })
     }
 }
 
-impl Proxies {
-    fn read(variables: &Variables) -> Result<Self, Problem> {
-        let of_a_request = variables.text("REQUEST_METHOD")?.is_some();
-        let http: &[&str] = if of_a_request { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] };
-        Ok(Self {
-            all: variables.first_of(&["all_proxy", "ALL_PROXY"])?,
-            http: variables.first_of(http)?,
-            https: variables.first_of(&["https_proxy", "HTTPS_PROXY"])?,
-            no: variables.first_of(&["no_proxy", "NO_PROXY"])?,
-        })
-    }
+/// The proxies that the usual variables name. Lower case wins over upper case.
+fn proxies(variables: &Variables) -> Result<Proxies, Problem> {
+    // Where requests are answered by processes, a client's `Proxy` header is in HTTP_PROXY.
+    let of_a_request = variables.text("REQUEST_METHOD")?.is_some();
+    let http: &[&str] = if of_a_request { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] };
+    Ok(Proxies {
+        all: proxy(variables, &["all_proxy", "ALL_PROXY"])?,
+        http: proxy(variables, http)?,
+        https: proxy(variables, &["https_proxy", "HTTPS_PROXY"])?,
+        no: variables.first_of(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts.to_owned()),
+    })
 }
 
-impl fmt::Debug for Proxies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs may hold a user and a password.
-        let given = |url: &Option<String>| url.as_ref().map(|_| "***");
-        f.debug_struct("Proxies")
-            .field("all", &given(&self.all))
-            .field("http", &given(&self.http))
-            .field("https", &given(&self.https))
-            .field("no", &self.no)
-            .finish()
+/// A proxy's URL. One that nobody could use is refused here: further on it would be passed over, and requests that are
+/// meant to go through a proxy would go without.
+fn proxy(variables: &Variables, names: &[&str]) -> Result<Option<String>, Problem> {
+    let Some((name, url)) = variables.first_of(names)? else { return Ok(None) };
+    let (scheme, host) = url.split_once("://").unwrap_or(("http", url));
+    let host = host.trim_end_matches('/');
+    if PROXY_SCHEMES.contains(&scheme) && host.parse::<http::uri::Authority>().is_ok() {
+        return Ok(Some(url.to_owned()));
     }
+    Err(of_variable(
+        name,
+        "not the URL of a proxy; allowed: http://host:port, socks5://host:port, with user:password@ if need be",
+    ))
 }
 
 // === impl Secret ===
@@ -188,6 +181,20 @@ mod tests {
         let both = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://evil"), ("HTTPS_PROXY", "http://ours")];
         let proxies = read(&both, None).unwrap().proxies;
         assert_eq!((proxies.http, proxies.https.as_deref()), (None, Some("http://ours")));
+    }
+
+    #[test]
+    fn a_proxy_that_cannot_be_used_is_not_passed_over() {
+        for good in ["proxy:3128", "http://proxy:3128/", "http://me:pw@proxy", "socks5h://[::1]:1080", "10.0.0.1"] {
+            assert_eq!(read(&[("https_proxy", good)], None).unwrap().proxies.https.as_deref(), Some(good));
+        }
+        for bad in ["ftp://me:secret@proxy", "http://", "http://a b", "http//proxy:3128:1"] {
+            let error = read(&[("ALL_PROXY", bad)], None).unwrap_err();
+            assert!(
+                error.starts_with("ALL_PROXY: not the URL of a proxy; allowed: ") && !error.contains("secret"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn quoted(words: &[&str]) -> String {
 /// The allowed word that somebody who typed `word` most likely meant.
 fn nearest<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
-    let most = (word.chars().count() / 3).clamp(1, 3);
+    let most = (word.chars().count() / 3).min(3);
     let near = allowed.iter().map(|candidate| (distance(&word, candidate), *candidate)).min()?;
     (near.0 <= most).then_some(near.1)
 }

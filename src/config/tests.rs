@@ -1,1 +1,353 @@
-//! One line for each mistake.
+//! The layers, their order, and one line for each mistake.
+
+use std::fs;
+
+use super::*;
+use crate::units::ByteSize;
+use crate::upstream::HttpVersion;
+
+/// Settings out of a file with this text, or the line that is printed.
+fn file(text: &str) -> Result<Config, String> {
+    load(text, &[], Flags::default())
+}
+
+fn load(text: &str, variables: &[(&str, &str)], flags: Flags) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("proxy.toml");
+    fs::write(&path, text).unwrap();
+    let sources = Sources { file: Some(path), variables: variables.iter().copied().collect(), flags };
+    let prefix = format!("{}/", folder.path().display());
+    Config::load(&sources).map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+fn check(cases: &[(&str, &str)]) {
+    for (text, line) in cases {
+        assert_eq!(file(text).map(drop), Err((*line).to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_placed_and_the_known_ones_named() {
+    check(&[
+        (
+            "dry_run = true\n\n[server]\n  lisen = \"x\"\n",
+            "proxy.toml:4:3: unknown key \"lisen\" in [server]; did you mean \"listen\"? allowed: listen, workers, max_connections, max_in_flight, max_body, max_buffered, header_timeout, body_timeout, grace",
+        ),
+        (
+            "[sever]\nlisten = []\n",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls",
+        ),
+        (
+            "orphans = \"keep\"",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls",
+        ),
+        (
+            "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
+            "proxy.toml:1:22: unknown key \"\\u{1b}[31m\\n\" in [patch_tool_calls]; allowed: template, orphans",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_types_say_what_is_wanted_but_not_what_was_written() {
+    check(&[
+        ("dry_run = \"yes\"", "proxy.toml:1:11: dry_run must be true or false, and is a string"),
+        (
+            "[server]\nworkers = \"2\"",
+            "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a string",
+        ),
+        (
+            "[server]\nworkers = -1",
+            "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a negative number",
+        ),
+        (
+            "[server]\nworkers = 1.5",
+            "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a number with a fraction",
+        ),
+        ("[server]\nworkers = 99999999999999999999", "proxy.toml:2:11: the number is too large"),
+        (
+            "[server]\nmax_body = 64",
+            "proxy.toml:2:12: server.max_body must be a size such as \"64MiB\", and is a whole number",
+        ),
+        ("server = 1", "proxy.toml:1:10: server must be a table, and is a whole number"),
+        ("[[server]]", "proxy.toml:1:1: server must be a table, and is a list"),
+        ("[policy]\nedits = \"all\"", "proxy.toml:2:9: policy.edits must be a list, and is a string"),
+        ("[upstream]\nhttp = 1.1", "proxy.toml:2:8: upstream.http must be a string; allowed: \"1.1\", \"2\""),
+        (
+            "[upstream.headers]\nx-key = [\"secret\"]",
+            "proxy.toml:2:9: upstream.headers.x-key must be a string, and is a list",
+        ),
+        (
+            "[server]\nlisten = 8787",
+            "proxy.toml:2:10: server.listen must be an address such as \"127.0.0.1:8787\" or \"unix:/path\", or a list of them, and is a whole number",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_values_say_what_is_allowed() {
+    check(&[
+        ("language = \"de\"", "proxy.toml:1:12: language: \"de\" is not a choice; allowed: \"en\", \"zh\""),
+        (
+            "[log]\nlevel = \"wran\"",
+            "proxy.toml:2:9: log.level: \"wran\" is not a choice; allowed: \"error\", \"warn\", \"info\", \"debug\", \"trace\"",
+        ),
+        (
+            "[policy]\nedits = [\"patch_tool_call\"]",
+            "proxy.toml:2:10: policy.edits: \"patch_tool_call\" is not a choice; did you mean \"patch_tool_calls\"? allowed: \"patch_tool_calls\"",
+        ),
+        (
+            "[server]\nmax_body = \"64MB/s\"",
+            "proxy.toml:2:12: server.max_body: \"64MB/s\" is not a size: write a whole number and a unit, one of B, KiB, MiB, GiB, kB, MB, GB, such as \"64MiB\"",
+        ),
+        (
+            "[server]\ngrace = \"30\"",
+            "proxy.toml:2:9: server.grace: \"30\" is not a time: write a whole number and a unit, one of ms, s, m, h, d, such as \"30s\"",
+        ),
+        (
+            "[server]\nlisten = [\"127.0.0.1:1\", \"nowhere\"]",
+            "proxy.toml:2:26: server.listen: \"nowhere\" is not an address: write \"127.0.0.1:8787\", \"[::1]:8787\", \"localhost:8787\" or \"unix:/path\"",
+        ),
+        ("[server]\nlisten = []", "proxy.toml:2:10: server.listen: the list is empty; allowed: at least one address"),
+        (
+            "[upstream]\nurl = \"api.openai.com\"",
+            "proxy.toml:2:7: upstream.url: \"api.openai.com\" is not an upstream URL: write http:// or https://, a host and perhaps a path, without query or user, such as \"https://api.openai.com/v1\"",
+        ),
+        (
+            "[upstream]\nurl = \"https://me:secret@host\"",
+            "proxy.toml:2:7: upstream.url: the URL is not an upstream URL: write http:// or https://, a host and perhaps a path, without query or user, such as \"https://api.openai.com/v1\"",
+        ),
+        (
+            "[upstream]\nheaders = { \"x key\" = \"v\" }",
+            "proxy.toml:2:13: upstream.headers: \"x key\" is not a header name",
+        ),
+        (
+            "[upstream]\nheaders = { x-key = \"a\\r\\nb\" }",
+            "proxy.toml:2:21: upstream.headers.x-key: a header value holds visible ASCII and blanks alone, no line breaks",
+        ),
+    ]);
+}
+
+#[test]
+fn what_contradicts_itself_is_placed_too() {
+    check(&[
+        ("[server]\nworkers = 0", "proxy.toml:2:11: server.workers: 0 is out of range; allowed: 1 to 1024"),
+        (
+            "[server]\nmax_in_flight = 0",
+            "proxy.toml:2:17: server.max_in_flight: 0 is out of range; allowed: 1 to 10000000",
+        ),
+        ("[server]\nmax_body = \"0B\"", "proxy.toml:2:12: server.max_body: 0B is out of range; allowed: 1B to 2GiB"),
+        (
+            "[server]\nmax_body = \"1GiB\"",
+            "proxy.toml:2:12: server.max_body: a body of 1GiB (server.max_body) does not fit into 512MiB (server.max_buffered); allowed: max_buffered at least as large",
+        ),
+        (
+            "[server]\nmax_buffered = \"0B\"",
+            "proxy.toml:2:16: server.max_buffered: a body of 64MiB (server.max_body) does not fit into 0B (server.max_buffered); allowed: max_buffered at least as large",
+        ),
+        (
+            "[server]\nheader_timeout = \"0s\"",
+            "proxy.toml:2:18: server.header_timeout: 0ms is out of range; allowed: 1ms to 365d",
+        ),
+        (
+            "[upstream]\nidle_timeout = \"400d\"",
+            "proxy.toml:2:16: upstream.idle_timeout: 400d is out of range; allowed: 1ms to 365d",
+        ),
+        (
+            "[server]\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:0\", \"127.0.0.1:0\", \"127.0.0.1:1\"]",
+            "proxy.toml:2:10: server.listen: 127.0.0.1:1 is there twice; allowed: once",
+        ),
+        (
+            "[policy]\nedits = [\"patch_tool_calls\", \"patch_tool_calls\"]",
+            "proxy.toml:2:9: policy.edits: \"patch_tool_calls\" is there twice; allowed: once",
+        ),
+        (
+            "[tls]\ncert = \"c.pem\"",
+            "proxy.toml:1:1: tls: \"key\" is missing or empty; allowed: both cert and key, or no [tls] at all",
+        ),
+        (
+            "[tls]\ncert = \"\"\nkey = \"k.pem\"",
+            "proxy.toml:2:8: tls.cert: \"cert\" is missing or empty; allowed: both cert and key, or no [tls] at all",
+        ),
+        (
+            "[upstream]\nurl = \"http://localhost:8787/v1\"",
+            "proxy.toml:2:7: upstream.url: http://localhost:8787/v1 is where abridge itself listens; allowed: another server",
+        ),
+        (
+            "[upstream]\napi_key_env = \"sk-secret\"",
+            "proxy.toml:2:15: upstream.api_key_env: not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)",
+        ),
+        (
+            "[upstream.headers]\nHost = \"x\"",
+            "proxy.toml:2:8: upstream.headers.host: abridge sets this header itself; allowed: headers that no connection and no body depends on",
+        ),
+        (
+            "[upstream]\napi_key_env = \"KEY\"\nheaders.authorization = \"x\"",
+            "proxy.toml:3:25: upstream.headers.authorization: upstream.api_key_env sets this header; allowed: one of the two",
+        ),
+        (
+            "[upstream.headers]\nx-key = \"1\"\nX-Key = \"2\"",
+            "proxy.toml:2:1: the header \"x-key\" is given twice; the case of its letters makes no difference",
+        ),
+    ]);
+}
+
+#[test]
+fn files_that_are_no_toml_are_placed() {
+    check(&[
+        ("[server\n", "proxy.toml:1:8: not valid TOML: unclosed table, expected `]`"),
+        ("workers 1", "proxy.toml:1:9: not valid TOML: key with no value, expected `=`"),
+        (
+            "a = \"\u{1}\"",
+            "proxy.toml:1:6: not valid TOML: invalid basic string, expected non-double-quote visible characters, `\\`",
+        ),
+        ("dry_run = true\ndry_run = true", "proxy.toml:2:1: not valid TOML: duplicate key"),
+        (
+            "[server]\nlisten = \"ä\" ü",
+            "proxy.toml:2:14: not valid TOML: unexpected key or value, expected newline, `#`",
+        ),
+        ("key = {", "proxy.toml:1:8: not valid TOML: unclosed inline table, expected `}`"),
+    ]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |name: &str| {
+        let sources = Sources { file: Some(folder.path().join(name)), ..Sources::default() };
+        Config::load(&sources).unwrap_err().to_string().replace(&folder.path().display().to_string(), "F")
+    };
+    fs::write(folder.path().join("latin1.toml"), b"# a\n# \xe4\n").unwrap();
+    fs::write(folder.path().join("long.toml"), vec![b'\n'; 1 << 21]).unwrap();
+    assert_eq!(
+        line("none.toml"),
+        "F/none.toml: not found; name a file that is there with --config, or none to read proxy.toml of the working directory"
+    );
+    assert_eq!(line("latin1.toml"), "F/latin1.toml: cannot be read: line 2 is not UTF-8");
+    assert_eq!(line("long.toml"), "F/long.toml: cannot be read: it is longer than 1MiB");
+    assert!(line("").starts_with("F/: cannot be read: "));
+}
+
+#[test]
+fn stronger_sources_cover_weaker_ones() {
+    let text = "language = \"zh\"\n[server]\nlisten = \"127.0.0.1:1\"\nworkers = 2\n[upstream]\nheaders = { X-A = \"file\", x-b = \"file\" }";
+    let variables = [
+        ("ABRIDGE__SERVER__WORKERS", "3"),
+        ("ABRIDGE__SERVER__LISTEN", "127.0.0.1:2"),
+        ("ABRIDGE__UPSTREAM__HEADERS", "{ x-a = \"variable\" }"),
+        ("ABRIDGE__UPSTREAM__HEADERS__X-C", "variable"),
+        ("ABRIDGE__TLS__CERT", "c.pem"),
+        ("ABRIDGE__TLS__KEY", "k.pem"),
+        ("ABRIDGE_CORPUS", "not a setting"),
+    ];
+    let flags = Flags { listen: vec!["127.0.0.1:3".into(), "unix:/s".into()], dry_run: true, ..Flags::default() };
+    let config = load(text, &variables, flags).unwrap();
+
+    assert_eq!(config.language, Language::Zh);
+    assert_eq!(config.server.workers, 3);
+    assert_eq!(config.server.listen.0.len(), 2);
+    assert_eq!(config.server.listen.0[0].to_string(), "127.0.0.1:3");
+    assert_eq!(config.server.max_body, ByteSize::mib(64));
+    assert!(config.dry_run);
+    assert_eq!(config.tls.unwrap().key.to_str(), Some("k.pem"));
+    let headers: Vec<_> =
+        config.upstream.headers.iter().map(|(name, value)| (name.as_str(), value.to_http())).collect();
+    let expected = [("x-a", "variable"), ("x-b", "file"), ("x-c", "variable")];
+    assert_eq!(headers, expected.map(|(name, value)| (name, http::HeaderValue::from_static(value))));
+}
+
+#[test]
+fn variables_are_read_as_toml_or_as_the_text_they_are() {
+    let variables = [
+        ("ABRIDGE__DRY_RUN", "true"),
+        ("ABRIDGE__UPSTREAM__HTTP", "2"),
+        ("ABRIDGE__LANGUAGE", "\"zh\""),
+        ("ABRIDGE__SERVER__LISTEN", "[\"127.0.0.1:1\", \"127.0.0.1:2\"]"),
+        ("ABRIDGE__PATCH_TOOL_CALLS__TEMPLATE", "Ключ = \"x"),
+    ];
+    let config = load("", &variables, Flags::default()).unwrap();
+    assert!(config.dry_run);
+    assert_eq!(config.upstream.http, HttpVersion::Http2);
+    assert_eq!(config.language, Language::Zh);
+    assert_eq!(config.server.listen.0.len(), 2);
+    assert_eq!(config.patch_tool_calls.template.as_deref(), Some("Ключ = \"x"));
+}
+
+#[test]
+fn mistakes_in_variables_and_flags_name_them() {
+    for ((name, value), line) in [
+        (("ABRIDGE__SERVER__WORKERS", "two"), "server.workers must be a whole number, 0 or more, and is a string"),
+        (("ABRIDGE__DRY_RUN", ""), "dry_run must be true or false, and is a string"),
+        (("ABRIDGE__UPSTREAM__HEADERS", "{ x-key = \"secret"), "not valid TOML: unclosed inline table, expected `}`"),
+        (("ABRIDGE__UPSTREAM__HEADERS", "secret"), "upstream.headers must be a table, and is a string"),
+        (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
+        (
+            ("ABRIDGE__", "1"),
+            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls",
+        ),
+        (
+            ("ABRIDGE__SERVER__MAX_BODY", "64"),
+            "\"64\" is not a size: write a whole number and a unit, one of B, KiB, MiB, GiB, kB, MB, GB, such as \"64MiB\"",
+        ),
+        (("ABRIDGE__UPSTREAM__HTTP", "3"), "\"3\" is not a choice; allowed: \"1.1\", \"2\""),
+    ] {
+        assert_eq!(load("", &[(name, value)], Flags::default()).map(drop), Err(format!("{name}: {line}")));
+    }
+    let flags = Flags { upstream: Some("nowhere".into()), ..Flags::default() };
+    let line = load("", &[], flags).unwrap_err();
+    assert!(line.starts_with("--upstream: \"nowhere\" is not an upstream URL: write "), "{line}");
+}
+
+#[test]
+fn a_mistake_is_found_where_a_stronger_source_covers_it() {
+    let line = load("[server]\nworkers = \"x\"", &[("ABRIDGE__SERVER__WORKERS", "1")], Flags::default()).unwrap_err();
+    assert_eq!(line, "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a string");
+    let flags = Flags { upstream: Some("http://up".into()), ..Flags::default() };
+    let line = load("", &[("ABRIDGE__UPSTREAM__URL", "nowhere")], flags).unwrap_err();
+    assert!(line.starts_with("ABRIDGE__UPSTREAM__URL: \"nowhere\" is not an upstream URL"), "{line}");
+}
+
+#[test]
+fn what_is_printed_reads_back_but_for_secrets() {
+    assert_eq!(file(&Config::default().to_toml().unwrap()), Ok(Config::default()));
+    let config = file("[upstream]\nheaders = { x-key = \"sk-secret\" }\n[tls]\ncert = \"c\"\nkey = \"k\"").unwrap();
+    let printed = config.to_toml().unwrap();
+    assert!(printed.contains("x-key = \"***\""), "{printed}");
+    assert!(!format!("{printed}{config:?}").contains("sk-secret"));
+    assert_eq!(file(&printed).unwrap().to_toml().unwrap(), printed);
+}
+
+const EXAMPLE: &str = include_str!("../../proxy.toml.example");
+
+#[test]
+fn the_example_is_the_defaults() {
+    assert_eq!(file(EXAMPLE), Ok(Config::default()));
+}
+
+#[test]
+fn the_example_has_every_key() {
+    let uncommented = |line: &str| {
+        let bare = line.strip_prefix("# ").filter(|bare| {
+            bare.starts_with('[')
+                || bare
+                    .split_once(" = ")
+                    .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+        });
+        bare.unwrap_or(line).to_owned() + "\n"
+    };
+    let complete: toml::Table = toml::from_str(&EXAMPLE.lines().map(uncommented).collect::<String>()).unwrap();
+    // Which keys there are is what the answer to an unknown one says.
+    let tables = complete.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name.as_str());
+    for name in std::iter::once("").chain(tables) {
+        let (unknown, table) = match name {
+            "" => ("unknown_key = 1".to_owned(), &complete),
+            name => (format!("[{name}]\nunknown_key = 1"), complete[name].as_table().unwrap()),
+        };
+        let line = file(&unknown).unwrap_err();
+        let mut keys: Vec<_> = line.split_once("allowed: ").unwrap().1.split(", ").collect();
+        keys.sort_unstable();
+        let mut shown: Vec<_> = table.keys().map(String::as_str).collect();
+        shown.sort_unstable();
+        assert_eq!(shown, keys, "[{name}]");
+    }
+}

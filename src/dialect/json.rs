@@ -1,8 +1,8 @@
 //! JSON as bytes, for the readers and writers of all dialects: a cursor that passes values quickly without looking into
 //! strings, the check that makes up for it, and the text of a string both ways.
 //!
-//! Most of a body is strings, so they are passed at the speed of `memchr`: to the next quote, then back over the backslashes
-//! before it, which tell whether it ends the string. Between strings the grammar is checked to the letter.
+//! Most of a body is strings, so they are passed at the speed of `memchr`: to the next quote, then back over the
+//! backslashes before it, which tell whether it ends the string. Between strings the grammar is checked to the letter.
 
 use std::borrow::Cow;
 
@@ -185,15 +185,16 @@ impl<'a> Cursor<'a> {
     /// A string, from its opening quote; the span has both quotes.
     fn string(&mut self) -> Result<Span, Odd> {
         let start = self.at;
-        let mut from = start + 1;
+        self.at += 1;
         loop {
-            let quote = from + memchr(b'"', self.body.get(from..).ok_or(Odd)?).ok_or(Odd)?;
-            let before = self.bytes(Span { start: start + 1, end: quote });
+            let rest = self.body.get(self.at..).ok_or(Odd)?;
+            let quote = memchr(b'"', rest).ok_or(Odd)?;
+            // What lies before `rest` ends with a quote, so no run of backslashes goes back farther.
+            let before = rest.get(..quote).unwrap_or_default();
             let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
-            from = quote + 1;
+            self.at += quote + 1;
             if backslashes % 2 == 0 {
-                self.at = from;
-                return Ok(Span { start, end: from });
+                return Ok(Span { start, end: self.at });
             }
         }
     }
@@ -245,38 +246,45 @@ impl<'a> Cursor<'a> {
 /// strings. The error is the offset of a fault, or near it.
 pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
     std::str::from_utf8(body).map_err(|error| error.valid_up_to())?;
+    check_escapes(body)?;
+    if control(body).is_none() {
+        return Ok(()); // not even a line end between the values: no need to tell inside from outside
+    }
     let mut cursor = Cursor { body, at: 0 };
     while let Some(quote) = body.get(cursor.at..).and_then(|rest| memchr(b'"', rest)) {
         cursor.at += quote;
         let start = cursor.at;
         let string = cursor.string().map_err(|Odd| start)?;
-        check_string(cursor.bytes(string)).map_err(|at| start + at)?;
+        if let Some(at) = control(cursor.bytes(string)) {
+            return Err(start + at);
+        }
     }
     Ok(())
 }
 
-/// Checks one string, quotes included.
-fn check_string(string: &[u8]) -> Result<(), usize> {
-    const CHUNK: usize = 64;
-    for (n, chunk) in string.chunks(CHUNK).enumerate() {
-        // No branch inside, so that the compiler can make vector code of it.
-        if chunk.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < 0x20 {
-            return Err(n * CHUNK);
-        }
-    }
+/// Checks all escapes of a body. Its structure is valid, so backslashes stand in strings only.
+fn check_escapes(body: &[u8]) -> Result<(), usize> {
     let mut checked = 0;
-    for at in memchr_iter(b'\\', string) {
+    for at in memchr_iter(b'\\', body) {
         if at < checked {
             continue; // the second backslash of a pair
         }
-        let length = match string.get(at + 1) {
+        let length = match body.get(at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u') if string.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => 6,
+            Some(b'u') if body.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => 6,
             _ => return Err(at),
         };
         checked = at + length;
     }
     Ok(())
+}
+
+/// Near where the first control character is, if there is one.
+fn control(bytes: &[u8]) -> Option<usize> {
+    const CHUNK: usize = 64;
+    // No branch inside a chunk, so that the compiler can make vector code of it.
+    let least = |chunk: &[u8]| chunk.iter().fold(u8::MAX, |least, &byte| least.min(byte));
+    bytes.chunks(CHUNK).position(|chunk| least(chunk) < 0x20).map(|n| n * CHUNK)
 }
 
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.

@@ -31,18 +31,17 @@ fn ask(body: &Bytes, asked: &[Ask]) -> (Vec<bool>, Plan) {
     (done, draft.finish())
 }
 
-/// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted one.
+/// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted
+/// one.
 fn check(template: &str, asked: &[Ask], expected: &str) {
     let write = |template: &str| {
         let mut body = r#"{"messages":"#.to_owned();
-        for c in template.chars() {
-            match c {
-                'C' => body.push_str(CALLER),
-                '+' => body.push_str(PLACED),
-                '0'..='9' => body.push_str(&format!(r#"{{"role":"tool","content":{c}}}"#)),
-                _ => body.push(c),
-            }
-        }
+        body.extend(template.chars().map(|c| match c {
+            'C' => CALLER.to_owned(),
+            '+' => PLACED.to_owned(),
+            '0'..='9' => format!(r#"{{"role":"tool","content":{c}}}"#),
+            _ => c.to_string(),
+        }));
         Bytes::from(body + "}")
     };
     let body = write(template);
@@ -107,6 +106,12 @@ fn a_large_moved_message_is_not_copied() {
     assert!(plan.splices.iter().any(|splice| splice.with.len() > 9000 && range.contains(&splice.with.as_ptr())));
 }
 
+#[derive(serde::Deserialize)]
+struct Parsed<'a> {
+    #[serde(borrow)]
+    messages: Vec<&'a serde_json::value::RawValue>,
+}
+
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let one = prop_oneof![
         (0..7usize).prop_map(Ask::Drop),
@@ -156,11 +161,6 @@ proptest! {
         let (_, plan) = ask(&body, &asked);
         let output = String::from_utf8(splice(&body, &plan.splices).concat()).unwrap();
 
-        #[derive(serde::Deserialize)]
-        struct Parsed<'a> {
-            #[serde(borrow)]
-            messages: Vec<&'a serde_json::value::RawValue>,
-        }
         let parsed: Parsed<'_> = serde_json::from_str(&output).unwrap();
         let got: Vec<String> = parsed.messages.iter().map(|raw| raw.get().to_owned()).collect();
         let expected = reference(&elements, &asked);

@@ -5,23 +5,23 @@
 //! - A call without a result gets one that says so, behind the real ones, in call order.
 //! - A result without a call, or a second one for the same call, is dropped, or kept if the settings say so.
 //!
-//! A result answers the nearest earlier batch that has an unanswered call of its id, so ids that repeat from turn to turn or
-//! within one batch pair off one by one. A call or a result without an id is paired by position, within the results
-//! directly behind the batch.
+//! A result answers the nearest earlier batch that has an unanswered call of its id, so ids that repeat from turn to
+//! turn or within one batch pair off one by one. A call or a result without an id is paired by position, within the
+//! results directly behind the batch.
 //!
 //! # When it acts
 //! On every request that has such a call or result, wherever it stands; the last message is no exception.
 //!
 //! # What the model sees
-//! For a missing result, the `template` with the name of the tool and the id of the call. It claims no reason, because none
-//! is known. For a moved result, the result.
+//! For a missing result, the `template` with the name of the tool and the id of the call. It blames nobody, because
+//! the reason is not known. For a moved result, the result.
 //!
 //! # What it never touches
-//! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the role
-//! `function`. What is paired already stays as it is, byte for byte.
+//! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the
+//! role `function`. What is paired already stays as it is, byte for byte.
 //!
-//! The texts depend on the call alone, so a conversation that grows by whole steps keeps the bytes of its beginning. One thing
-//! changes what was sent before: a real result that comes late takes the place of the text that stood for it.
+//! The texts depend on the call alone, so a conversation that grows by whole steps keeps the bytes of its beginning.
+//! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,8 @@ mod template;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The text that stands for a missing result; `{tool_name}` and `{tool_call_id}` are filled in. Default: by language.
+    /// The text that stands for a missing result; `{tool_name}` and `{tool_call_id}` are filled in. Default: by
+    /// language.
     pub template: Option<String>,
     /// What becomes of a result that answers no call, or one that is answered already.
     pub orphans: Orphans,

@@ -70,23 +70,19 @@ impl<'de> Deserialize<'de> for Addresses {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Addresses, E> {
-                address(text).map(|address| Addresses(vec![address]))
+                Ok(Addresses(vec![text.parse().map_err(|error| not_one(text, error))?]))
             }
 
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
                 let mut addresses = Vec::new();
-                while let Some(text) = list.next_element::<String>()? {
-                    addresses.push(address(&text)?);
+                while let Some(address) = list.next_element()? {
+                    addresses.push(address);
                 }
                 if addresses.is_empty() {
                     return Err(de::Error::invalid_length(0, &"at least one address"));
                 }
                 Ok(Addresses(addresses))
             }
-        }
-
-        fn address<E: de::Error>(text: &str) -> Result<Address, E> {
-            text.parse().map_err(|error: AddressError| E::custom(format_args!("{text:?} is {error}")))
         }
 
         from.deserialize_any(OneOrMore)
@@ -116,6 +112,13 @@ impl fmt::Display for Address {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|error| not_one(&text, error))
     }
 }
 
@@ -192,4 +195,8 @@ impl Drop for SocketFile {
         // Somebody may have removed it before us, which is as well.
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+fn not_one<E: de::Error>(text: &str, error: AddressError) -> E {
+    E::custom(format_args!("{text:?} is {error}"))
 }

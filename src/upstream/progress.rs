@@ -46,7 +46,7 @@ impl Progress {
             if quiet >= within {
                 return;
             }
-            sleep(within - quiet).await;
+            sleep(within.saturating_sub(quiet)).await;
         }
     }
 

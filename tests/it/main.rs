@@ -13,6 +13,7 @@
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
 mod cancellation; // the client goes away: the upstream learns it at once
+mod config; // settings, and the commands that need no upstream
 mod edits; // what an edited exchange looks like on both sides
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
 mod hostile; // bodies that nobody should send
@@ -20,11 +21,13 @@ mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
+mod recording; // `serve --record`, and replaying what it wrote
 mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod streaming; // chunk by chunk, with backpressure
 mod support; // what the tests stand on
+mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY

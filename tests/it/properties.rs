@@ -152,15 +152,24 @@ proptest! {
 
     /// There is one exception, below.
     #[test]
-    fn growth_by_whole_steps_leaves_the_beginning_alone(layout in layout(), messages in damaged(), more in steps(1..4)) {
-        let before = elements(&output(Orphans::Drop, &body(&layout, &messages)));
+    fn growth_by_whole_steps_leaves_the_beginning_alone(
+        layout in layout(),
+        messages in damaged(),
+        more in steps(1..4),
+        keep in any::<bool>(),
+    ) {
+        let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
+        let before = elements(&output(orphans, &body(&layout, &messages)));
         let grown = [messages, more].concat();
-        let after = elements(&output(Orphans::Drop, &body(&layout, &grown)));
+        let after = elements(&output(orphans, &body(&layout, &grown)));
         prop_assert!(after.starts_with(&before), "{:?}\n{:?}", before, after);
     }
 
     #[test]
-    fn nothing_panics_and_nothing_is_lost_on_other_bytes(bytes in vec(any::<u8>(), 0..60), text in "[\\[\\]{}:,\"a0]{0,20}") {
+    fn nothing_panics_and_nothing_is_lost_on_other_bytes(
+        bytes in vec(any::<u8>(), 0..60),
+        text in "[\\[\\]{}:,\"a0]{0,20}",
+    ) {
         for bytes in [bytes, format!("{{\"messages\":[{text}]}}").into_bytes()] {
             let body = Bytes::from(bytes);
             let edited = edit(Orphans::Drop, &body);
@@ -186,8 +195,8 @@ proptest! {
     }
 }
 
-/// A real result that comes late takes the place of the text that stood for it: the model is to see it, at the price of the
-/// cached prefix from there on.
+/// A real result that comes late takes the place of the text that stood for it: the model is to see it, at the price of
+/// the cached prefix from there on.
 #[test]
 fn a_late_result_replaces_its_placeholder() {
     let layout = Layout { head: r#"{"messages":["#.to_owned(), comma: ",".to_owned(), tail: "]}".to_owned() };

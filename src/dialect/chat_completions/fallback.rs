@@ -1,10 +1,14 @@
 //! The thorough reader: `serde_json` over raw values, for bodies that the quick one gave up on.
 //!
-//! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the rest.
+//! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
+//! rest.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, SeqAccess, Visitor},
+};
 use serde_json::{error::Category, value::RawValue};
 
 use super::{ParseError, ParseErrorKind, error};
@@ -50,6 +54,34 @@ struct Named<'a> {
     name: Option<&'a RawValue>,
 }
 
+/// The elements of an array, which are not gathered without end.
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Gather;
+        impl<'de> Visitor<'de> for Gather {
+            type Value = Elements<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an array of at most {MAX_ELEMENTS} elements")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = array.next_element()? {
+                    if elements.len() == MAX_ELEMENTS {
+                        return Err(A::Error::invalid_length(MAX_ELEMENTS + 1, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(Gather)
+    }
+}
+
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let text = std::str::from_utf8(body).map_err(|invalid| error(invalid.valid_up_to(), ParseErrorKind::NotJson))?;
@@ -70,9 +102,6 @@ impl<'a> Reader<'a> {
         let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
         self.conversation.model = self.text(request.model)?;
         for message in self.array(messages)? {
-            if self.conversation.messages.len() == MAX_ELEMENTS {
-                return Err(self.refuse(message.get(), ParseErrorKind::TooMany));
-            }
             self.message(message)?;
         }
         Ok(())
@@ -145,7 +174,9 @@ impl<'a> Reader<'a> {
     }
 
     fn array(&self, raw: &'a RawValue) -> Result<Vec<&'a RawValue>, ParseError> {
-        serde_json::from_str(raw.get()).map_err(|_| self.refuse(raw.get(), ParseErrorKind::NotAnArray))
+        let kind = if raw.get().starts_with('[') { ParseErrorKind::TooMany } else { ParseErrorKind::NotAnArray };
+        let elements: Result<Elements<'a>, _> = serde_json::from_str(raw.get());
+        elements.map(|Elements(elements)| elements).map_err(|_| self.refuse(raw.get(), kind))
     }
 
     /// An object of ours. An array is sorted out first, because `serde` would take it for a struct as well.

@@ -1,6 +1,7 @@
 //! The quick reader: one pass over the body with a [`Cursor`].
 //!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks `serde_json`.
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! `serde_json`.
 
 use std::borrow::Cow;
 

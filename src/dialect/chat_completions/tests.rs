@@ -7,7 +7,7 @@ use crate::conversation::{BlockKind, MAX_ELEMENTS};
 
 /// One line for each message and block, with the bytes they cover.
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
-    let text = |span: crate::span::Span| &body[span.start..span.end];
+    let text = |span: crate::span::Span| std::str::from_utf8(span.of(body.as_bytes())).unwrap();
     let mut lines = vec![format!("model {:?}", conversation.model.as_deref())];
     for message in &conversation.messages {
         lines.push(format!("{:?} {} {}", message.role, text(message.span), message.content.map_or("-", text)));
@@ -122,7 +122,7 @@ fn says_why_it_refuses() {
     check_refused("", 0, NotJson);
     check_refused("[1]", 0, NotAnObject);
     check_refused("7", 0, NotAnObject);
-    check_refused(r#"[null,[]]"#, 0, NotAnObject);
+    check_refused(r"[null,[]]", 0, NotAnObject);
     check_refused("{}", 0, NoMessages);
     check_refused(r#"{"messages":null}"#, 0, NoMessages);
     check_refused(r#"{"messages":{}}"#, 12, NotAnArray);
@@ -166,8 +166,8 @@ fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"","content":""}"#.as_slice());
 }
 
-/// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader takes,
-/// and reads the same; one that passes the reader but not the check is not valid.
+/// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader
+/// takes, and reads the same; one that passes the reader but not the check is not valid.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(scanned) = scan::scan(body) {
         let verified = ChatCompletions.verify(body);

@@ -51,7 +51,7 @@ fn literals_and_containers() {
     ] {
         check(text, false);
     }
-    for text in [r#"{1:2}"#, "{a:1}", "[1]]", "\u{feff}1", "\u{a0}1", "1\u{b}", "// x\n1", "'a'"] {
+    for text in [r"{1:2}", "{a:1}", "[1]]", "\u{feff}1", "\u{a0}1", "1\u{b}", "// x\n1", "'a'"] {
         check(text, false);
     }
 }

@@ -1,4 +1,5 @@
-//! Which result answers which call. One walk over the conversation, each call and each result looked at a fixed number of times.
+//! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
+//! number of times, however often ids repeat.
 
 use std::collections::HashMap;
 
@@ -96,8 +97,8 @@ impl<'a> Walk<'a> {
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
         batches.push(Batch { first_call, first_result: results.len(), run_end: index });
-        // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all of
-        // this batch in front of those of earlier batches.
+        // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all
+        // of this batch in front of those of earlier batches.
         for (n, block) in blocks.iter().enumerate().rev() {
             let BlockKind::ToolCall { id, .. } = &block.kind else { continue };
             let named = !id.text.is_empty();

@@ -143,6 +143,15 @@ fn ids_may_repeat_in_one_batch() {
 }
 
 #[test]
+fn of_calls_with_one_id_the_first_is_answered_first() {
+    let body = Bytes::from_static(
+        br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"g"}},{"id":"1","custom":{"name":"h"}}]},{"role":"tool","tool_call_id":"1"}]}"#,
+    );
+    let (_, output) = run(&body, &settings(Orphans::Drop));
+    assert!(output.ends_with(r#","content":"none for h/1"}]}"#), "{output}");
+}
+
+#[test]
 fn orphans_are_dropped_or_kept() {
     check("u t:1 u", "u u");
     check("t:1", "");

@@ -1,5 +1,6 @@
 //! The real binary, as a child process with a configuration file of its own.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ pub(crate) struct Setup {
     listen: Vec<String>,
     lines: String,
     environment: Vec<(String, String)>,
+    arguments: Vec<OsString>,
 }
 
 /// A running process. It is killed when dropped; if the test failed, what it wrote is shown.
@@ -55,7 +57,13 @@ impl Setup {
 
     /// In front of this URL, on a free port, everything else at its default.
     pub(crate) fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), listen: vec!["127.0.0.1:0".to_owned()], lines: String::new(), environment: Vec::new() }
+        Self {
+            url: url.into(),
+            listen: vec!["127.0.0.1:0".to_owned()],
+            lines: String::new(),
+            environment: Vec::new(),
+            arguments: Vec::new(),
+        }
     }
 
     /// Adds one line to the configuration, its key with the table in front: `server.max_body = "1KiB"`.
@@ -67,6 +75,12 @@ impl Setup {
     /// Listens there, and not on a free port.
     pub(crate) fn listen(mut self, addresses: &[&str]) -> Self {
         self.listen = addresses.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Adds an argument to the command line.
+    pub(crate) fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
         self
     }
 
@@ -101,7 +115,13 @@ impl Setup {
         std::fs::write(&config, &written).unwrap();
 
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
-        command.arg("serve").arg("--config").arg(&config).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         for name in FOREIGN {
             command.env_remove(name);
         }

@@ -1,5 +1,5 @@
-//! Generated conversations: whole steps of an agent, and the damage that real clients do to them. Messages are JSON texts, with the
-//! spellings, the white space and the unknown fields that a proxy has to leave alone.
+//! Generated conversations: whole steps of an agent, and the damage that real clients do to them. Messages are JSON
+//! texts, with the spellings, the white space and the unknown fields that a proxy has to leave alone.
 
 use bytes::Bytes;
 use proptest::{prelude::*, sample::Index};

@@ -1,26 +1,25 @@
-//! The rules that strict upstreams hold a message array to, written down without a look at abridge's own reading of them.
+//! The rules that strict upstreams hold a message array to, written down without a look at abridge's own reading of
+//! them.
 #![expect(clippy::disallowed_types, reason = "a judge that shares no code with what it judges")]
 
 use serde_json::Value;
 
 /// Checks that the body is JSON and that each call has exactly one result, directly behind the message that calls.
 ///
-/// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever stands around
-/// it, so of such calls and results only the number can be right or wrong.
+/// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever
+/// stands around it, so such a call or result may stand for any, but not so that ids contradict each other.
 pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
-    let messages = body["messages"].as_array().ok_or("no messages")?;
+    let messages = body.get("messages").and_then(Value::as_array).ok_or("no messages")?;
     let mut rest = messages.as_slice();
     while let Some((message, behind)) = rest.split_first() {
         rest = behind;
-        if message["role"] == "tool" {
+        if text(message, "role") == "tool" {
             return Err(format!("a result without a call: {message}"));
         }
-        let Some(calls) = message["tool_calls"].as_array().filter(|calls| !calls.is_empty()) else { continue };
-        if message["role"] != "assistant" {
-            continue;
-        }
-        let n = behind.iter().take_while(|message| message["role"] == "tool").count();
+        let calls = message.get("tool_calls").and_then(Value::as_array).filter(|calls| !calls.is_empty());
+        let Some(calls) = calls.filter(|_| text(message, "role") == "assistant") else { continue };
+        let n = behind.iter().take_while(|message| text(message, "role") == "tool").count();
         let (results, behind) = behind.split_at(n);
         rest = behind;
         check_batch(calls, results).map_err(|wrong| format!("{wrong} behind {message}"))?;
@@ -28,12 +27,16 @@ pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
 fn check_batch(calls: &[Value], results: &[Value]) -> Result<(), String> {
     if calls.len() != results.len() {
         return Err(format!("{} calls, {} results", calls.len(), results.len()));
     }
     let ids = |entries: &[Value], key: &str| -> Vec<String> {
-        entries.iter().filter_map(|entry| entry[key].as_str()).filter(|id| !id.is_empty()).map(str::to_owned).collect()
+        entries.iter().map(|entry| text(entry, key)).filter(|id| !id.is_empty()).map(str::to_owned).collect()
     };
     let mut called = ids(calls, "id");
     let mut unasked = Vec::new();
@@ -45,6 +48,9 @@ fn check_batch(calls: &[Value], results: &[Value]) -> Result<(), String> {
     }
     let unnamed_calls = calls.len() - ids(calls, "id").len();
     let unnamed_results = results.len() - ids(results, "tool_call_id").len();
+    if !called.is_empty() && !unasked.is_empty() {
+        return Err(format!("asked for {called:?}, answered {unasked:?}"));
+    }
     if called.len() > unnamed_results {
         return Err(format!("no result for {called:?}"));
     }

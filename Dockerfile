@@ -1,0 +1,21 @@
+# abridge in a container: docker build -t abridge . && docker run -p 8787:8787 abridge
+
+FROM rust:1.95-slim-bookworm AS build
+# The image has a C compiler, which zstd and the cryptography of ring need.
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin abridge
+
+FROM debian:bookworm-slim
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=build /src/target/release/abridge /usr/local/bin/abridge
+# A number and no name, so that Kubernetes can see that it is not root. A proxy.toml is read from the working directory.
+USER 65532:65532
+WORKDIR /etc/abridge
+EXPOSE 8787
+# In a container, the loopback address reaches nobody: whoever publishes the port decides who may come.
+ENV ABRIDGE__SERVER__LISTEN=0.0.0.0:8787
+HEALTHCHECK --interval=10s --timeout=4s --start-period=2s CMD ["abridge", "health"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["abridge"]
+CMD ["serve"]

@@ -1,0 +1,175 @@
+//! What abridge adds to a request, measured beside nginx and beside no proxy at all, in one run.
+//!
+//! Every target is measured in turn, a few requests at a time, round after round, so that whatever else the machine
+//! does falls on all of them alike; every answer is checked while it is timed. BENCHMARKS.md says how to read the
+//! tables that this prints.
+//!
+//! `cargo bench --bench load -- --help` lists the options; `--once` goes through everything one time, to see that it
+//! works, not how quick it is.
+
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, ValueEnum};
+
+use load::report::Results;
+use load::target::Route;
+use load::upstream::Upstream;
+use load::{events, latency, machine, rate, streams};
+
+/// The parts of the bench, in `benches/load/`.
+mod load {
+    pub(crate) mod client;
+    pub(crate) mod conversation;
+    pub(crate) mod events;
+    pub(crate) mod latency;
+    pub(crate) mod machine;
+    pub(crate) mod rate;
+    pub(crate) mod report;
+    pub(crate) mod stats;
+    pub(crate) mod streams;
+    pub(crate) mod target;
+    pub(crate) mod upstream;
+}
+
+/// Measures abridge beside nginx and beside a direct connection.
+#[derive(Debug, Parser)]
+#[command(name = "load")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own, and no two exclude each other")]
+struct Options {
+    /// Go through everything once, in seconds, and fail if any answer is wrong
+    #[arg(long)]
+    once: bool,
+    /// Print JSON instead of Markdown
+    #[arg(long)]
+    json: bool,
+    /// Seconds for each body size and each other measurement
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Slow streams open at a time
+    #[arg(long, default_value_t = 2000)]
+    streams: usize,
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "rate", "events", "streams"])]
+    parts: Vec<Part>,
+    /// Whom to measure; a direct connection always is
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
+    targets: Vec<Route>,
+    /// The abridge to measure, in place of the one that was built with this bench
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_abridge"))]
+    abridge: PathBuf,
+    /// Leave it to the scheduler which core runs what
+    #[arg(long)]
+    float: bool,
+    /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Part {
+    /// Time of one request after the other, by body size
+    Latency,
+    /// Requests a second over 32 connections
+    Rate,
+    /// Delay and cost of a streamed event
+    Events,
+    /// Many slow streams at a time
+    Streams,
+}
+
+/// What every measurement needs.
+#[derive(Debug)]
+struct Bench {
+    upstream: Upstream,
+    abridge: PathBuf,
+    /// The cores of the proxies; all, if there is no list.
+    proxy_cores: Option<String>,
+    routes: Vec<Route>,
+    /// How long each measurement goes on; at least one round is always made.
+    budget: Duration,
+    streams: streams::Shape,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let once = options.once || !options.bench;
+    let streams = if once { streams::Shape::brief() } else { streams::Shape::of(options.streams) };
+    raise_file_limit(streams.files())?;
+
+    let mut machine = machine::Facts::read(&options.abridge);
+    if !options.float {
+        machine.cores = machine::Cores::claim();
+    }
+    let bench = Bench {
+        upstream: Upstream::start(Instant::now())?,
+        abridge: options.abridge,
+        proxy_cores: machine.cores.as_ref().map(|cores| cores.proxies.clone()),
+        routes: routes(&options.targets)?,
+        budget: if once { Duration::ZERO } else { Duration::from_secs(options.seconds) },
+        streams,
+    };
+    let wanted = |part| options.parts.contains(&part);
+    let mut results = Results { machine, ..Results::default() };
+    if bench.routes.iter().any(|route| route.is_abridge()) {
+        results.footprint = Some(machine::Footprint::measure(&bench)?);
+    }
+    if wanted(Part::Latency) {
+        for size in latency::SIZES {
+            note(&format!("latency, {} bytes", size.bytes));
+            results.latency.push(latency::measure(&bench, size)?);
+        }
+    }
+    if wanted(Part::Rate) {
+        note("requests a second");
+        results.rate = rate::measure(&bench)?;
+    }
+    if wanted(Part::Events) {
+        note("events, spaced");
+        results.spaced = events::measure(&bench, &events::Flow::spaced(once))?;
+        note("events, back to back");
+        results.packed = events::measure(&bench, &events::Flow::packed(once))?;
+    }
+    if wanted(Part::Streams) {
+        note("slow streams");
+        results.streams = streams::measure(&bench)?;
+    }
+    results.print(options.json)
+}
+
+/// The routes asked for that this machine can measure, the direct one first.
+fn routes(asked: &[Route]) -> Result<Vec<Route>> {
+    let mut routes = vec![Route::Direct];
+    for &route in asked.iter().filter(|&&route| route != Route::Direct) {
+        if route.is_nginx() && machine::nginx_version().is_none() {
+            note(&format!("nginx is not installed: {} is left out", route.label()));
+        } else {
+            routes.push(route);
+        }
+    }
+    ensure!(routes.len() > 1, "nothing to compare with the direct connection");
+    Ok(routes)
+}
+
+/// Starts this program anew under a higher limit of open files, if the present one is too low.
+fn raise_file_limit(needed: usize) -> Result<()> {
+    if machine::file_limit().is_none_or(|limit| limit >= needed) {
+        return Ok(());
+    }
+    let program = std::env::current_exe()?;
+    let failure = Command::new("sh")
+        .args(["-c", &format!("ulimit -n {needed} && exec \"$0\" \"$@\"")])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(failure).context("cannot raise the limit of open files; ask for fewer --streams")
+}
+
+/// Says on stderr what is going on; what it costs to lose this is nothing.
+fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "load: {text}");
+}

@@ -1,0 +1,59 @@
+# Everything that a person or a machine runs here. `just` alone lists it.
+
+# List the recipes
+list:
+    @just --list --unsorted
+
+# All that must hold before a merge: format, lints, tests, docs, one round of each bench
+ci:
+    scripts/ci.sh
+
+# Format the code
+fmt:
+    cargo fmt
+
+# Lint the code, its tests and its benches
+clippy:
+    cargo clippy --all-targets -- -D warnings
+
+# Run the tests; `just test NAME` runs those with NAME in theirs
+test *args:
+    cargo test {{args}}
+
+# Build the documentation of the code; links that lead nowhere are errors
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+
+# Run the proxy; `just run --upstream http://127.0.0.1:8000/v1`
+run *args:
+    cargo run --release -- serve {{args}}
+
+# Replay what was recorded; `just replay recordings`
+replay *dirs:
+    cargo run --release -- replay {{dirs}}
+
+# Write each plan.snap of the fixtures anew, to be read before it is committed
+fixtures:
+    UPDATE_FIXTURES=1 cargo test --test replay
+    git diff --stat -- fixtures
+
+# Run the tests over a corpus of recorded traffic
+corpus dir:
+    ABRIDGE_CORPUS="{{dir}}" cargo test --test corpus -- --nocapture
+
+# Run the tests with the openai packages of PyPI and npm, which are installed into a folder first
+clients dir="target/clients":
+    tests/clients/install.sh "{{dir}}"
+    ABRIDGE_CLIENTS="{{dir}}" cargo test --test clients
+
+# Measure the core alone
+bench:
+    cargo bench --bench core
+
+# Measure the whole proxy beside nginx; BENCHMARKS.md says how to read it
+bench-load *args:
+    cargo bench --bench load -- {{args}}
+
+# Check licences, duplicates and advisories (needs cargo-deny)
+deny:
+    cargo deny check

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# All that must hold before a merge, in the order in which it is quickest to fail. `just ci` runs it, and .ci/run does.
+#
+# ABRIDGE_CORPUS and ABRIDGE_CLIENTS, where they are set, make `cargo test` run over a corpus and with real clients too.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+step() {
+    printf '\n== %s (after %d s)\n' "$*" "$SECONDS"
+    "$@"
+}
+
+step cargo fmt --check
+step cargo clippy --locked --all-targets -- -D warnings
+step cargo test --locked
+RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items
+# One round, which says that the benches work, not how quick anything is.
+step cargo bench --locked --bench core -- --once
+step cargo bench --locked --bench load -- --once
+printf '\n== all of it holds (after %d s)\n' "$SECONDS"
