@@ -345,6 +345,34 @@ async fn a_refused_upgrade_is_an_answer_like_any_other() {
 }
 
 #[tokio::test]
+async fn an_offer_of_http2_by_upgrade_stays_on_its_hop() {
+    let offer = ["connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA"];
+    for request in [request("GET", "/v1/models", &offer), post("/v1/chat/completions", &offer, PLAIN)] {
+        let mut scene = Scene::new().await;
+        scene.client.send(request).await;
+        let mut call = scene.upstream.request().await;
+        assert!(!call.head.names().iter().any(|name| ["connection", "upgrade", "http2-settings"].contains(name)));
+        call.bytes().await;
+        call.json("{}").await;
+        assert_eq!(scene.client.reply().await.body, "{}");
+    }
+}
+
+#[tokio::test]
+async fn what_stands_right_behind_an_upgrade_is_not_lost() {
+    let mut scene = Scene::new().await;
+    scene.client.send(request("GET", "/v1/realtime", &["connection: Upgrade", "upgrade: websocket"])).await;
+    let mut call = scene.upstream.request().await;
+    let mut answer = head("101 Switching Protocols", &["connection: Upgrade", "upgrade: websocket"]);
+    answer.extend(b"\x81\x05hello");
+    call.send(answer).await;
+    assert_eq!(scene.client.head().await.status(), 101);
+    assert_eq!(scene.client.exactly(7).await, &b"\x81\x05hello"[..]);
+    drop(call);
+    scene.client.gone().await;
+}
+
+#[tokio::test]
 async fn requests_sent_in_one_go_are_answered_in_turn() {
     let mut scene = Scene::new().await;
     let both = [chat(PLAIN), request("GET", "/v1/models", &["connection: close"])].concat();
