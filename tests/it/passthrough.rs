@@ -100,6 +100,35 @@ async fn names_keep_their_case_both_ways() {
 }
 
 #[tokio::test]
+async fn values_that_are_not_ascii_pass_both_ways() {
+    let mut scene = Scene::new().await;
+    scene.client.send(post("/v1/chat/completions", &["x-title: caf\u{e9} \u{1f980}"], PLAIN)).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.head.get("x-title"), Some("caf\u{e9} \u{1f980}"));
+    call.bytes().await;
+    call.answer("200 OK", &["x-said: caf\u{e9} \u{1f980}"], "").await;
+    assert_eq!(scene.client.reply().await.head.get("x-said"), Some("caf\u{e9} \u{1f980}"));
+}
+
+#[tokio::test]
+async fn targets_that_are_not_quite_urls_pass_and_impossible_ones_are_refused() {
+    let mut scene = Scene::new().await;
+    for target in ["/v1/a|b", "/v1/a\\b", "/v1/caf\u{e9}?x=\u{e9}", "/v1/a//../b?{c}[1]"] {
+        scene.client.send(request("GET", target, &[])).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.target(), target);
+        call.answer("200 OK", &["connection: close"], "").await;
+        scene.client.reply().await;
+    }
+    for target in ["/v1/a\"b", "/v1/a^b"] {
+        let mut client = scene.abridge.connect().await;
+        client.send(request("GET", target, &[])).await;
+        assert_eq!(client.head().await.status(), 400, "{target}");
+    }
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
 async fn request_headers_of_one_hop_stay_on_their_hop() {
     let mut scene = Scene::new().await;
     let fields = [
