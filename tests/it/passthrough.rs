@@ -113,14 +113,14 @@ async fn values_that_are_not_ascii_pass_both_ways() {
 #[tokio::test]
 async fn targets_that_are_not_quite_urls_pass_and_impossible_ones_are_refused() {
     let mut scene = Scene::new().await;
-    for target in ["/v1/a|b", "/v1/a\\b", "/v1/caf\u{e9}?x=\u{e9}", "/v1/a//../b?{c}[1]"] {
+    for target in ["/v1/a|b", "/v1/a\\b", "/v1/caf\u{e9}?x=\u{e9}", "/v1/a//../b^?{c}[1]"] {
         scene.client.send(request("GET", target, &[])).await;
         let mut call = scene.upstream.request().await;
         assert_eq!(call.head.target(), target);
         call.answer("200 OK", &["connection: close"], "").await;
         scene.client.reply().await;
     }
-    for target in ["/v1/a\"b", "/v1/a^b"] {
+    for target in ["/v1/a?b=\"c\"", "/v1/a`b"] {
         let mut client = scene.abridge.connect().await;
         client.send(request("GET", target, &[])).await;
         assert_eq!(client.head().await.status(), 400, "{target}");
