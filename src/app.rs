@@ -10,6 +10,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Sources};
 use crate::planner::Policy;
@@ -40,8 +41,8 @@ pub struct Launch {
 /// How long tunnels and unwritten recordings may take behind the last answer of a drain.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-/// Serves until a signal ends it.
-pub fn serve(launch: Launch) -> anyhow::Result<()> {
+/// Serves until a signal ends it, and tells whether every answer was finished.
+pub fn serve(launch: Launch) -> anyhow::Result<Drained> {
     let runtime = runtime(launch.config.server.workers)?;
     let ended = runtime.block_on(run(launch));
     // What still runs was told to end and had its time.
@@ -59,7 +60,7 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
 /// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
 const BLOCKING_THREADS: usize = 32;
 
-async fn run(launch: Launch) -> anyhow::Result<()> {
+async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let Launch { sources, config, environment, record, level } = launch;
     let tasks = Tasks::default();
     let recorder = record
@@ -69,6 +70,7 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         max_body: config.server.max_body.as_usize(),
         pause: config.server.body_timeout.0,
         budget: Budget::new(config.server.max_buffered.as_usize()),
+        pool: Pool::default(),
     };
     let live = live(&config, &environment)?;
     let edits = live.policy.names().collect::<Vec<_>>().join(" ");
@@ -97,14 +99,18 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         let _ended = timeout(LAST_TASKS, tasks.drained()).await;
         drained
     };
-    tokio::select! {
-        drained = draining => match drained {
-            Drained::Whole => tracing::info!("stopped: every answer was finished"),
-            Drained::Cut(n) => tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished"),
-        },
-        () = signals.stop() => tracing::warn!("stopped at once by a second signal"),
+    let drained = tokio::select! {
+        drained = draining => drained,
+        () = signals.stop() => Drained::Stopped,
+    };
+    match drained {
+        Drained::Whole => tracing::info!("stopped: every answer was finished"),
+        Drained::Cut(n) => {
+            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished");
+        }
+        Drained::Stopped => tracing::warn!("stopped at once by a second signal"),
     }
-    Ok(())
+    Ok(drained)
 }
 
 /// The settings that a reload replaces.

@@ -74,7 +74,7 @@ struct SettingsArgs {
 /// What only a running proxy needs.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Write each edited exchange as a folder into DIR: bodies, never keys
+    /// Write each chat exchange as a folder into DIR: bodies, never keys
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
 }
@@ -120,7 +120,7 @@ Examples:
 pub enum Exit {
     /// All is well.
     Ok = 0,
-    /// The answer is no: replays differ, the proxy is not healthy.
+    /// The answer is no: replays differ, the proxy is not healthy, running answers were cut at the end.
     No = 1,
     /// The command line is wrong.
     Usage = 64,

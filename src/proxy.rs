@@ -82,8 +82,9 @@ enum Route {
 
 /// A body from this length on, in bytes, is planned away from the threads that serve requests.
 ///
-/// The hop there and back costs about what planning takes for such a body, so short ones stay and long ones delay nobody.
-const HOP_FROM: usize = 256 * 1024;
+/// Planning takes 0.1 to 0.4 ms for a MiB, so a shorter one delays no event that anybody could notice; the hop there and
+/// back would cost as much.
+const HOP_FROM: usize = 1 << 20;
 
 /// How long we read on behind an answer that refused a request's body, so that the client can read that answer.
 const LINGER: Duration = Duration::from_secs(10);
@@ -129,7 +130,11 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
-        let dry_run = live.dry_run || Wish::of(&parts.headers) == Wish::DryRun;
+        let wish = Wish::of(&parts.headers);
+        if wish == Wish::Unknown {
+            tracing::warn!("a request's x-abridge header is neither \"off\" nor \"dry-run\"; the policy holds");
+        }
+        let dry_run = live.dry_run || wish == Wish::DryRun;
 
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
@@ -312,3 +317,6 @@ impl Proxy {
         self.draining.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

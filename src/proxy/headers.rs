@@ -21,7 +21,7 @@ pub(super) enum Wish {
     Off,
     /// `dry-run`: the original goes on, and the answer's headers tell what would have been done.
     DryRun,
-    /// Something we do not know: as if nothing were said, and logged.
+    /// Something we do not know: as if nothing were said, with a warning.
     Unknown,
 }
 
@@ -61,7 +61,8 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
 /// The protocol that the headers ask to change to, as in `connection: upgrade` with `upgrade: websocket`.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
-    headers.get(UPGRADE).filter(|_| asked).cloned()
+    // HTTP/2 by upgrade is a matter of one hop, and goes with a field that has stayed on it. Some clients offer it with each request.
+    headers.get(UPGRADE).filter(|protocol| asked && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
 }
 
 /// Says that the connection changes to another protocol.
@@ -142,6 +143,7 @@ mod tests {
         assert!(upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])).is_some());
         assert!(upgrade(&headers(&[("upgrade", "websocket")])).is_none());
         assert!(upgrade(&headers(&[("connection", "upgrade")])).is_none());
+        assert!(upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])).is_none());
     }
 
     #[test]

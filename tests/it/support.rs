@@ -14,7 +14,7 @@ pub(crate) mod validator; // what strict upstreams ask of a message array
 pub(crate) mod wire; // one connection, byte by byte
 
 pub(crate) use abridge::{Abridge, Setup};
-pub(crate) use upstream::Upstream;
+pub(crate) use upstream::{ClosedPort, Upstream};
 pub(crate) use wire::{End, Wire};
 
 /// Far longer than anything here takes, on the slowest machine.
