@@ -2,12 +2,15 @@
 
 use http::HeaderMap;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 
 /// What a client may ask of abridge for one request.
 pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
+
+/// Where Azure's clients put their key.
+pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -38,6 +41,11 @@ impl Wish {
             Self::Unknown
         }
     }
+}
+
+/// What the client shows of itself, if anything. It is hashed, and neither kept nor logged.
+pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(AUTHORIZATION).or_else(|| headers.get(API_KEY)).map(HeaderValue::as_bytes)
 }
 
 /// Makes a client's header fields fit for the upstream.
@@ -144,6 +152,13 @@ mod tests {
         assert!(upgrade(&headers(&[("upgrade", "websocket")])).is_none());
         assert!(upgrade(&headers(&[("connection", "upgrade")])).is_none());
         assert!(upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])).is_none());
+    }
+
+    #[test]
+    fn knows_a_client_by_what_it_shows() {
+        assert_eq!(credential(&headers(&[("api-key", "b"), ("authorization", "a")])), Some(&b"a"[..]));
+        assert_eq!(credential(&headers(&[("api-key", "b")])), Some(&b"b"[..]));
+        assert_eq!(credential(&headers(&[("x-key", "b")])), None);
     }
 
     #[test]
