@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::edit::{Language, patch_tool_calls};
 use crate::server::tls;
-use crate::{planner, server, telemetry, upstream};
+use crate::tokens::models;
+use crate::{planner, server, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
@@ -52,6 +53,10 @@ pub struct Config {
     pub policy: planner::Settings,
     /// The edit that gives every tool call its result.
     pub patch_tool_calls: patch_tool_calls::Settings,
+    /// How tokens are counted.
+    pub tokens: tokens::Settings,
+    /// What models take, and how they split text, where it is not known otherwise.
+    pub models: Vec<models::Settings>,
 }
 
 impl Default for Config {
@@ -66,6 +71,8 @@ impl Default for Config {
             upstream: upstream::Settings::default(),
             policy: planner::Settings::default(),
             patch_tool_calls: patch_tool_calls::Settings::default(),
+            tokens: tokens::Settings::default(),
+            models: Vec::new(),
         }
     }
 }
