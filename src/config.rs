@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::edit::{Language, patch_tool_calls};
 use crate::server::tls;
-use crate::{planner, recall, server, telemetry, upstream};
+use crate::tokens::models;
+use crate::{planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
@@ -48,12 +49,18 @@ pub struct Config {
     pub tls: Option<tls::Settings>,
     /// Where requests go.
     pub upstream: upstream::Settings,
+    /// Where is kept what is taken out.
+    pub store: store::Settings,
     /// Which edits run.
     pub policy: planner::Settings,
     /// How what was taken out is got back.
     pub recall: recall::Settings,
     /// The edit that gives every tool call its result.
     pub patch_tool_calls: patch_tool_calls::Settings,
+    /// How tokens are counted.
+    pub tokens: tokens::Settings,
+    /// What models take, and how they split text, where it is not known otherwise.
+    pub models: Vec<models::Settings>,
 }
 
 impl Default for Config {
@@ -66,9 +73,12 @@ impl Default for Config {
             server: server::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
+            store: store::Settings::default(),
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
             patch_tool_calls: patch_tool_calls::Settings::default(),
+            tokens: tokens::Settings::default(),
+            models: Vec::new(),
         }
     }
 }
