@@ -7,16 +7,18 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Flags, Problem, Sources};
+use crate::config::{Flags, NoStorePath, Problem, Sources};
 use crate::planner::Policy;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
+use crate::store::{OpenError, StoreError};
 use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
+pub mod store;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
@@ -47,6 +49,9 @@ pub enum Command {
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Args),
+    /// List, print, sweep or compact what is in the store, while no proxy has it.
+    #[command(subcommand, after_help = STORE_EXAMPLES)]
+    Store(store::Command),
 }
 
 /// Settings that have a flag; they win over the environment and the file.
@@ -113,6 +118,12 @@ proxy has. Where the proxy speaks TLS, only the connection is tried.
 Examples:
   abridge health
   abridge health --url http://127.0.0.1:8787";
+
+const STORE_EXAMPLES: &str = "\
+Examples:
+  abridge store ls
+  abridge store get 01j8z4k0v6m2n9x7q3r5t1w8ye | less
+  abridge store sweep && abridge store compact";
 
 /// Exit codes, as sysexits.h has them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -187,12 +198,15 @@ impl Exit {
         if let Some(problem) = error.downcast_ref::<Problem>() {
             return if problem.is_of_a_flag() { Self::Usage } else { Self::Config };
         }
-        if error.is::<rewrite::NoInput>() {
+        if error.is::<rewrite::NoInput>() || error.is::<store::NoStore>() {
             return Self::NoInput;
         }
         // Files and proxies that settings name, and that cannot be used.
-        if error.is::<TlsError>() || error.is::<ConnectorError>() {
+        if error.is::<TlsError>() || error.is::<ConnectorError>() || error.is::<NoStorePath>() {
             return Self::Config;
+        }
+        if error.is::<OpenError>() || error.is::<StoreError>() {
+            return Self::Unavailable;
         }
         if error.chain().any(<dyn std::error::Error>::is::<io::Error>) { Self::Unavailable } else { Self::Bug }
     }

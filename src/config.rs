@@ -31,6 +31,13 @@ pub use sources::{Flags, Sources};
 
 use tree::Node;
 
+/// Nobody says where the store is to be.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "there is no place for the store, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
+)]
+pub struct NoStorePath;
+
 /// Everything that `proxy.toml` may say.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -128,7 +128,15 @@ impl<'a> Draft<'a> {
             Some(BlockKind::ToolResult { call_id }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        self.changes.push(Change { edit, action, call_id, tool_name: None, bytes: Sizes::default(), tokens: None, handles: Vec::new() });
+        self.changes.push(Change {
+            edit,
+            action,
+            call_id,
+            tool_name: None,
+            bytes: Sizes::default(),
+            tokens: None,
+            handles: Vec::new(),
+        });
         true
     }
 

@@ -36,6 +36,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),
         Command::CheckConfig => cli::check_config::run(&sources, &config),
+        Command::Store(command) => cli::store::run(&command, &sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),
     }
 }

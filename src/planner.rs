@@ -87,12 +87,7 @@ impl Policy {
 
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
-    pub fn plan(
-        &self,
-        dialect: &dyn Dialect,
-        body: &Bytes,
-        _situation: &Situation<'_>,
-    ) -> Result<Plan, ParseError> {
+    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, _situation: &Situation<'_>) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
         let mut draft = Draft::new(dialect, body, &conversation);
         for edit in &self.edits {

@@ -116,7 +116,9 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.draining.load(Ordering::Relaxed);
-                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store()).await.map(Either::Right))
+                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store())
+                    .await
+                    .map(Either::Right))
             }
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
@@ -320,9 +322,13 @@ impl Proxy {
         self.live.store(Arc::new(live));
     }
 
+    /// The settings in force.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
     /// Tells whoever asks `/abridge/readyz` to send no more.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 }
-

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,6 +196,15 @@ impl Default for Settings {
             max_bytes: ByteSize::mib(4096),
             cache: ByteSize::mib(16),
         }
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// The file, where `state` is the folder that a user's programs keep their state in.
+    pub fn file(&self, state: Option<&Path>) -> Option<PathBuf> {
+        self.path.clone().or_else(|| Some(state?.join("abridge/store.redb")))
     }
 }
 

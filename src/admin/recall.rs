@@ -45,7 +45,8 @@ const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
 const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
 const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 
-const USAGE: &str = "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
+const USAGE: &str =
+    "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
 
 /// Which part of a payload is asked for.
 #[derive(Debug, Eq, PartialEq)]
@@ -82,11 +83,8 @@ pub(super) async fn answer(handle: &str, query: &str, store: Option<&dyn Store>)
         }
     };
     let size = payload.len();
-    let found = if size < HOP_FROM {
-        part.of(&payload)
-    } else {
-        blocking(move || part.of(&payload)).await.unwrap_or_default()
-    };
+    let found =
+        if size < HOP_FROM { part.of(&payload) } else { blocking(move || part.of(&payload)).await.unwrap_or_default() };
     let mut response = text(StatusCode::OK, found.body);
     let headers = response.headers_mut();
     // It is whatever a tool said, a page with scripts perhaps.
@@ -131,7 +129,9 @@ impl Part {
             return None;
         }
         let (mut offset, mut limit, mut lines, mut grep) = (None, None, None, None);
-        for (key, value) in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+        for (key, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
             let value = decoded(value);
             let text = str::from_utf8(&value).ok()?;
             let before = match key {
@@ -229,7 +229,7 @@ fn down_to_char(text: &[u8], offset: usize) -> usize {
     // No character is longer than four bytes; where one is not found so soon, this is no text.
     let within = offset.saturating_sub(3);
     let from = offset;
-    while text.get(offset).is_some_and(is_inside) {
+    while text.get(offset).is_some_and(|byte| is_inside(*byte)) {
         if offset == within {
             return from;
         }
@@ -240,11 +240,11 @@ fn down_to_char(text: &[u8], offset: usize) -> usize {
 
 fn up_to_char(text: &[u8], offset: usize) -> usize {
     let rest = text.get(offset..).unwrap_or_default();
-    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_inside(byte)).count()
+    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_inside(**byte)).count()
 }
 
 /// Whether a byte of UTF-8 is inside of a character.
-fn is_inside(byte: &u8) -> bool {
+fn is_inside(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
 
@@ -268,7 +268,7 @@ fn decoded(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((byte, behind)) = rest.split_first() {
         rest = behind;
-        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%').and_then(hex);
+        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%').and_then(|digits| hex(*digits));
         if escaped.is_some() {
             rest = behind.get(2..).unwrap_or_default();
         }
@@ -277,8 +277,8 @@ fn decoded(text: &str) -> Vec<u8> {
     decoded
 }
 
-fn hex(digits: &[u8; 2]) -> Option<u8> {
-    let digits = str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+fn hex(digits: [u8; 2]) -> Option<u8> {
+    let digits = str::from_utf8(&digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
     u8::from_str_radix(digits, 16).ok()
 }
 

@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// What a client may ask of abridge for one request.

@@ -66,7 +66,9 @@ impl Windows {
             match timeout(PATIENCE, fetch(&upstream, request)).await.unwrap_or(Err(Unlearned::Slow)) {
                 Ok(windows) => {
                     tracing::debug!(models = windows.len(), "the upstream has told the context windows of its models");
-                    windows.iter().for_each(|(model, window)| rules.meter.learn_window(model, *window));
+                    for (model, window) in &windows {
+                        rules.meter.learn_window(model, *window);
+                    }
                 }
                 Err(error) => tracing::debug!(%error, "the upstream does not tell the context windows of its models"),
             }
@@ -100,8 +102,7 @@ async fn fetch(upstream: &Upstream, request: Request<Outgoing>) -> Result<Vec<(S
         return Err(Unlearned::Status(response.status()));
     }
     // A budget of its own: what requests need is not spent on this.
-    let limits =
-        Limits { max_body: LONGEST, pause: PATIENCE, budget: Budget::new(2 * LONGEST), pool: Pool::default() };
+    let limits = Limits { max_body: LONGEST, pause: PATIENCE, budget: Budget::new(2 * LONGEST), pool: Pool::default() };
     let listing = body::read_up_to(response.into_body(), &limits).await?;
     Ok(windows_in(&listing.bytes))
 }

@@ -86,8 +86,25 @@ fn what_is_found_has_a_limit_and_the_count_has_none() {
 fn other_queries_are_refused() {
     let long = format!("grep={}", "x".repeat(LONGEST_QUERY));
     for query in [
-        "x=1", "offset", "offset=", "offset=-1", "offset=1e3", "limit=+5", "lines=", "lines=0", "lines=0-1", "lines=3-2", "lines=-3",
-        "lines=1-2-3", "grep=", "grep=%FF", "offset=1&lines=1", "limit=1&grep=x", "lines=1&grep=x", "offset=1&offset=2", &long,
+        "x=1",
+        "offset",
+        "offset=",
+        "offset=-1",
+        "offset=1e3",
+        "limit=+5",
+        "lines=",
+        "lines=0",
+        "lines=0-1",
+        "lines=3-2",
+        "lines=-3",
+        "lines=1-2-3",
+        "grep=",
+        "grep=%FF",
+        "offset=1&lines=1",
+        "limit=1&grep=x",
+        "lines=1&grep=x",
+        "offset=1&offset=2",
+        &long,
     ] {
         assert_eq!(Part::read(query), None, "{query}");
     }

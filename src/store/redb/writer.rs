@@ -157,7 +157,9 @@ impl Writer {
                 self.well();
             }
             let mut known = self.shared.known.blocking_lock();
-            put.kept.into_iter().for_each(|(key, used)| known.learn(key, used, now));
+            for (key, used) in put.kept {
+                known.learn(key, used, now);
+            }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
             self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
@@ -172,7 +174,9 @@ impl Writer {
         let used = self.attempt(Op::Put, |db, _| tables::used(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
-        used.into_iter().for_each(|(key, used)| known.learn(key, used, now));
+        for (key, used) in used {
+            known.learn(key, used, now);
+        }
         Ok(())
     }
 
@@ -294,7 +298,9 @@ impl Writer {
             let unused = |entry: &&Entry| known.used(entry.key).is_none_or(|used| used <= entry.used);
             let entries: Vec<_> = entries.iter().filter(unused).copied().collect();
             // Forgotten before they are gone: a request that comes now puts them again, behind this.
-            entries.iter().for_each(|entry| known.forget(entry.key));
+            for entry in &entries {
+                known.forget(entry.key);
+            }
             entries
         };
         let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
