@@ -35,11 +35,11 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -283,7 +283,7 @@ fn mistakes_in_variables_and_flags_name_them() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, policy, patch_tool_calls, tokens, models",
+            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),

@@ -336,20 +336,25 @@ impl Writer {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
         let mut once = || shared.slot.blocking_read().as_ref().map(|db| run(db, now));
-        let full = match once() {
+        let first = match once() {
             Some(Ok(done)) => return Ok(done),
-            Some(Err(error)) => Some(self.fail(failed(op, error))).filter(|error| error.kind == Kind::Full),
+            Some(Err(error)) => Some(self.fail(failed(op, error))),
             None => None,
         };
-        self.reopen()?;
-        match full.map_or_else(&mut once, |_| None) {
+        if let Err(error) = self.reopen() {
+            return Err(first.unwrap_or(error));
+        }
+        if let Some(full) = first.filter(|error| error.kind == Kind::Full) {
+            return Err(full);
+        }
+        match once() {
             Some(Ok(done)) => Ok(done),
             Some(Err(error)) => {
                 let error = self.fail(failed(op, error));
                 // Reading may go on, whatever is wrong with writing.
                 self.reopen().map_or(Err(error.clone()), |()| Err(error))
             }
-            None => Err(self.failed.as_ref().map_or_else(|| closed(op), |(_, error)| error.clone())),
+            None => Err(closed(op)),
         }
     }
 
