@@ -45,16 +45,17 @@ pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes, situation:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        dialect,
-        edit::{Language, patch_tool_calls},
-        planner,
-    };
+    use crate::{dialect, planner, replay::Scene};
 
     fn edit(body: &'static str) -> (Bytes, Edited) {
-        let policy = Policy::new(&planner::Settings::default(), Language::En, &patch_tool_calls::Settings::default());
+        let policy = Policy::new(&planner::Parts::default());
         let body = Bytes::from(body.to_owned());
-        let edited = edit_body(&policy, dialect::for_path("/v1/chat/completions").unwrap(), body.clone());
+        let edited = edit_body(
+            &policy,
+            dialect::for_path("/v1/chat/completions").unwrap(),
+            body.clone(),
+            &Scene::default().situation(),
+        );
         (body, edited)
     }
 
