@@ -14,7 +14,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::edit::{Language, patch_tool_calls};
+use crate::edit::{
+    Language, clear_tool_results, filter_tool_calls, patch_tool_calls, tools, truncate_tool_results,
+};
 use crate::server::tls;
 use crate::tokens::models;
 use crate::{planner, recall, server, store, telemetry, tokens, upstream};
@@ -64,6 +66,14 @@ pub struct Config {
     pub recall: recall::Settings,
     /// The edit that gives every tool call its result.
     pub patch_tool_calls: patch_tool_calls::Settings,
+    /// The edit that leaves out the oldest calls.
+    pub filter_tool_calls: filter_tool_calls::Settings,
+    /// The edit that cuts long results.
+    pub truncate_tool_results: truncate_tool_results::Settings,
+    /// The edit that clears old results.
+    pub clear_tool_results: clear_tool_results::Settings,
+    /// Settings of single tools, by name or pattern.
+    pub tools: tools::Settings,
     /// How tokens are counted.
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
@@ -84,6 +94,10 @@ impl Default for Config {
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
             patch_tool_calls: patch_tool_calls::Settings::default(),
+            filter_tool_calls: filter_tool_calls::Settings::default(),
+            truncate_tool_results: truncate_tool_results::Settings::default(),
+            clear_tool_results: clear_tool_results::Settings::default(),
+            tools: tools::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
         }
@@ -108,6 +122,10 @@ impl Config {
             policy: self.policy.clone(),
             recall: self.recall.clone(),
             patch_tool_calls: self.patch_tool_calls.clone(),
+            filter_tool_calls: self.filter_tool_calls.clone(),
+            truncate_tool_results: self.truncate_tool_results.clone(),
+            clear_tool_results: self.clear_tool_results.clone(),
+            tools: self.tools.clone(),
         }
     }
 

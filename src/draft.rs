@@ -1,21 +1,43 @@
 //! The working copy that edits write on.
 //!
-//! A draft holds decisions, not bytes: which messages leave their place, and what stands behind which place. It keeps
-//! what must hold whatever an edit asks for: leading `system` and `developer` messages are not touched, and of two
-//! edits that claim one message the first has it. [`Draft::finish`] turns the decisions into splices.
+//! A draft holds decisions, not bytes: which messages and calls leave, which values inside messages are replaced, and
+//! what stands behind which place. It keeps what must hold whatever an edit asks for, so that no edit has to:
+//!
+//! - leading `system` and `developer` messages are not touched;
+//! - a call leaves together with its result, or not at all;
+//! - what the model has not read yet, the results behind its last message, is neither dropped nor cleared;
+//! - what is put in place of something is smaller than that, in tokens, unless the edit is told otherwise;
+//! - what is said to be stored is among the plan's offloads, and is not taken out where it cannot be stored;
+//! - of two edits that claim one message the first has it, except that a truncated result may still be cleared.
+//!
+//! [`Draft::finish`] turns the decisions into splices.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Message},
+    conversation::{BlockKind, Conversation, Pairing, Role},
     dialect::Dialect,
+    language::Language,
     payload::{Caller, Keys},
-    plan::{Action, Change, Plan, Report, Sizes},
-    span::{Span, Splice},
-    tokens::Meter,
+    plan::{Action, Change, LeftOut, Sizes, Why},
+    recall::{self, Way},
+    span::Span,
+    tokens::{Gauge, Meter},
 };
+
+mod finish;
+mod measure;
+mod replace;
+mod seams;
+
+pub use replace::{Cut, Offer, Refused, Text, Wants};
 
 /// What an edit may know beside the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -39,19 +61,52 @@ pub enum Offload {
     Impossible,
 }
 
+/// One request, as it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Who has read it.
+    pub dialect: &'a dyn Dialect,
+    /// What was read.
+    pub body: &'a Bytes,
+    /// What it says.
+    pub conversation: &'a Conversation<'a>,
+}
+
 /// One request while edits write on it.
 #[derive(Debug)]
 pub struct Draft<'a> {
-    dialect: &'a dyn Dialect,
-    body: &'a Bytes,
-    conversation: &'a Conversation<'a>,
+    source: Source<'a>,
+    situation: Situation<'a>,
+    recall: &'a recall::Settings,
+    language: Language,
     /// How many messages at the beginning are instructions, which no edit touches.
     n_leading: usize,
+    /// The last message of the model; results behind it have not been read.
+    last_assistant: Option<usize>,
+
     /// For each message, whether it still stands in its place.
     in_place: Vec<bool>,
     /// What has been put behind places, in the order it was put there.
     added: Vec<Added>,
-    changes: Vec<Change>,
+    /// The messages that are among what was added.
+    moved: BTreeSet<usize>,
+    /// The calls that leave their message, by their blocks.
+    dropped_calls: BTreeSet<usize>,
+    /// For messages that a call has left: how many calls are left, and the key that holds them.
+    batches: BTreeMap<usize, Batch>,
+    /// The values that are replaced, by where they begin.
+    slots: BTreeMap<usize, replace::Slot>,
+    /// What was decided; none where a later decision has made it moot.
+    changes: Vec<Option<Change>>,
+    left_out: Vec<LeftOut>,
+    unknown_window: bool,
+    /// No fewer bytes than the body has now.
+    n_bytes: usize,
+
+    pairing: OnceCell<Rc<Pairing>>,
+    gauge: OnceCell<Gauge>,
+    counts: OnceCell<measure::Counts>,
+    way: OnceCell<Way<'a>>,
 }
 
 /// A message put behind a place.
@@ -59,183 +114,319 @@ pub struct Draft<'a> {
 struct Added {
     /// The index of the message that is, or was, at that place.
     behind: usize,
-    /// The message.
-    bytes: Bytes,
+    what: Placed,
+    /// The index of the change that says so.
+    change: usize,
+    /// Whether it has been taken out again.
+    gone: bool,
+}
+
+#[derive(Debug)]
+enum Placed {
+    /// A message that stood elsewhere.
+    Moved(usize),
+    /// A message that was not there, which answers the call of a block.
+    New { call: usize, bytes: Bytes },
+}
+
+/// A message that a call has left.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    /// How many of its calls have not left.
+    n_left: usize,
+    /// What is cut out if none is left.
+    key: Span,
+}
+
+/// One message, as the edits so far have left the array.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Who speaks.
+    pub role: Role,
+    /// The index of the message in the array as it came; none for one that an edit has put in.
+    pub message: Option<usize>,
+    /// Of a result, the block of the call that it answers.
+    pub call: Option<usize>,
+    /// Its place among what was added, if it is not where it was.
+    added: Option<usize>,
 }
 
 impl<'a> Draft<'a> {
-    /// The draft of `conversation`, which `dialect` has read from `body`.
-    pub fn new(dialect: &'a dyn Dialect, body: &'a Bytes, conversation: &'a Conversation<'a>) -> Self {
-        let in_place = vec![true; conversation.messages.len()];
-        let n_leading = conversation.n_leading_instructions();
-        Self { dialect, body, conversation, n_leading, in_place, added: Vec::new(), changes: Vec::new() }
+    /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
+    pub fn new(
+        source: Source<'a>,
+        situation: &Situation<'a>,
+        recall: &'a recall::Settings,
+        language: Language,
+    ) -> Self {
+        let conversation = source.conversation;
+        Self {
+            source,
+            situation: *situation,
+            recall,
+            language,
+            n_leading: conversation.n_leading_instructions(),
+            last_assistant: conversation.last_assistant(),
+            in_place: vec![true; conversation.messages.len()],
+            added: Vec::new(),
+            moved: BTreeSet::new(),
+            dropped_calls: BTreeSet::new(),
+            batches: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            changes: Vec::new(),
+            left_out: Vec::new(),
+            unknown_window: false,
+            n_bytes: source.body.len(),
+            pairing: OnceCell::new(),
+            gauge: OnceCell::new(),
+            counts: OnceCell::new(),
+            way: OnceCell::new(),
+        }
     }
+
+    // === what edits read ===
 
     /// What the edits work on, as it came.
     pub fn conversation(&self) -> &'a Conversation<'a> {
-        self.conversation
+        self.source.conversation
     }
 
-    /// Leaves a result out. False if the message is not to be touched.
+    /// Which result answers which call, as it came.
+    pub fn pairing(&self) -> Rc<Pairing> {
+        Rc::clone(self.pairing.get_or_init(|| Rc::new(Pairing::of(self.source.conversation))))
+    }
+
+    /// The messages as the edits so far have left them.
+    pub fn rows(&self) -> Vec<Row> {
+        let pairing = self.pairing();
+        let mut added: Vec<usize> = (0..self.added.len()).collect();
+        added.sort_by_key(|&n| self.added.get(n).map(|added| added.behind)); // stable: what was put first stays first
+        let mut added = added.into_iter().filter_map(|n| Some((n, self.added.get(n)?))).peekable();
+        let mut rows = Vec::with_capacity(self.in_place.len());
+        let sent = |index: usize, role| {
+            let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
+            Row { role, message: Some(index), call, added: None }
+        };
+        for (index, (message, in_place)) in self.source.conversation.messages.iter().zip(&self.in_place).enumerate() {
+            if *in_place {
+                rows.push(sent(index, message.role));
+            }
+            while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
+                match item.what {
+                    _ if item.gone => {}
+                    Placed::Moved(message) => rows.push(Row { added: Some(n), ..sent(message, Role::Tool) }),
+                    Placed::New { call, .. } => {
+                        rows.push(Row { role: Role::Tool, message: None, call: Some(call), added: Some(n) });
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// A result where the client has put it.
+    pub fn row_of(&self, message: usize) -> Row {
+        let call = self.pairing().answered_block(message);
+        Row { role: Role::Tool, message: Some(message), call, added: None }
+    }
+
+    /// Whether a message calls, and not all of its calls have left.
+    pub fn has_calls(&self, row: &Row) -> bool {
+        let Some(message) = row.message else { return false };
+        let n_calls = self.source.conversation.messages.get(message).map_or(0, |message| message.blocks.len());
+        self.batches.get(&message).map_or(n_calls, |batch| batch.n_left) > 0
+    }
+
+    /// Behind which message of the model a result has come: behind every one with a smaller index. One that an edit has
+    /// put in has come with its call.
+    pub fn stands_at(&self, row: &Row) -> usize {
+        let caller = row.call.and_then(|call| self.source.conversation.blocks.get(call)).map(|block| block.message);
+        row.message.or(caller).unwrap_or(usize::MAX)
+    }
+
+    /// How many messages have been put somewhere.
+    pub fn n_added(&self) -> usize {
+        self.added.len()
+    }
+
+    /// Whether the model has not read a result yet: it stands behind the last message of the model.
+    pub fn is_unread(&self, message: usize) -> bool {
+        self.last_assistant.is_none_or(|last| message > last)
+    }
+
+    // === what edits decide about whole messages and calls ===
+
+    /// Leaves a result out that answers no call. False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, message: usize) -> bool {
-        self.take(message) && self.change(edit, Action::Drop { message }, message)
+        if self.is_written_on(message) || !self.take(message) {
+            return false;
+        }
+        self.record_drop(edit, message);
+        true
     }
 
     /// Moves a result behind the place of another message, and behind what has been put there before. False if the
     /// message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, message: usize, behind: usize) -> bool {
-        let Some(moved) = self.conversation.messages.get(message) else { return false };
         if behind >= self.in_place.len() || !self.take(message) {
             return false;
         }
-        let bytes = self.body.slice(moved.span.start..moved.span.end);
-        self.added.push(Added { behind, bytes });
-        self.change(edit, Action::Move { message, behind }, message)
+        let n_bytes = self.span(message).len();
+        let sizes = Sizes { before: n_bytes, after: n_bytes };
+        let change = self.record(self.about_result(edit, Action::Move { message, behind }, message, sizes));
+        self.added.push(Added { behind, what: Placed::Moved(message), change, gone: false });
+        self.moved.insert(message);
+        true
     }
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call.
     pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
-        let block = self.conversation.blocks.get(call).map(|block| &block.kind);
-        let Some(BlockKind::ToolCall { id, name }) = block else { return false };
+        let block = self.source.conversation.blocks.get(call).map(|block| &block.kind);
+        let Some(BlockKind::ToolCall { id, .. }) = block else { return false };
         if behind >= self.in_place.len() {
             return false;
         }
-        self.added.push(Added { behind, bytes: self.dialect.render_tool_result(self.body, id, text) });
-        self.changes.push(Change {
-            edit,
-            action: Action::Insert { behind },
-            call_id: id.text.clone().into_owned(),
-            tool_name: name.clone().map(Cow::into_owned),
-            bytes: Sizes::default(),
-            tokens: None,
-            handles: Vec::new(),
-        });
+        let bytes = self.source.dialect.render_tool_result(self.source.body, id, text);
+        self.n_bytes += bytes.len() + 1;
+        let sizes = Sizes { before: 0, after: bytes.len() };
+        let change = self.record(self.about_call(edit, Action::Insert { behind }, call, sizes));
+        self.added.push(Added { behind, what: Placed::New { call, bytes }, change, gone: false });
         true
+    }
+
+    /// Leaves a result out together with the call that it answers, and with the message that called, if nothing is left
+    /// of that. False if one of them is not to be touched, or has not been read.
+    pub fn drop_round_trip(&mut self, edit: &'static str, row: &Row) -> bool {
+        let Some(call) = row.call else {
+            let Some(message) = row.message.filter(|&message| !self.is_unread(message)) else { return false };
+            return row.added.is_none() && self.drop_result(edit, message);
+        };
+        let Some(batch) = self.batch_of(call) else { return false };
+        let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
+        let unread = row.message.unwrap_or(caller + 1);
+        if self.is_unread(unread) || self.last_assistant == Some(caller) || row.message.is_some_and(|m| self.is_written_on(m)) {
+            return false;
+        }
+        let gone = match row.added.and_then(|n| self.added.get_mut(n)) {
+            Some(added) => !std::mem::replace(&mut added.gone, true),
+            None => row.message.is_some_and(|message| self.take(message)),
+        };
+        if !gone {
+            return false;
+        }
+        let n_left = batch.n_left - 1;
+        self.batches.insert(caller, Batch { n_left, ..batch });
+        self.dropped_calls.insert(call);
+        let span = self.source.conversation.blocks.get(call).map_or(Span::default(), |block| block.span);
+        let sizes = Sizes { before: span.len(), after: 0 };
+        self.record(self.about_call(edit, Action::DropCall { message: caller }, call, sizes));
+        self.n_bytes = self.n_bytes.saturating_sub(span.len());
+        // That it was moved or put in is moot now.
+        let moot = row.added.and_then(|n| self.added.get(n)).map(|added| added.change);
+        if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
+            *change = None;
+        }
+        match row.message {
+            Some(message) => {
+                self.moved.remove(&message);
+                self.record_drop(edit, message);
+            }
+            None => self.n_bytes = self.n_bytes.saturating_sub(self.added_len(row)),
+        }
+        if n_left == 0 && !self.says_something(caller) && self.take(caller) {
+            self.record_drop(edit, caller);
+        }
+        true
+    }
+
+    /// Notes that a change was not made.
+    pub fn leave_out(&mut self, edit: &'static str, row: Option<&Row>, why: Why) {
+        let message = row.and_then(|row| row.message);
+        let about = match row.and_then(|row| row.call) {
+            Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
+            None => self.about_result(edit, Action::Drop { message: 0 }, message.unwrap_or(usize::MAX), Sizes::default()),
+        };
+        self.left_out.push(LeftOut { edit, message, call_id: about.call_id, tool_name: about.tool_name, why });
+    }
+
+    // === helpers ===
+
+    fn span(&self, message: usize) -> Span {
+        self.source.conversation.messages.get(message).map_or(Span::default(), |message| message.span)
     }
 
     /// Takes a message out of its place, if it is still there and no instruction at the beginning.
     fn take(&mut self, message: usize) -> bool {
-        if message < self.n_leading {
-            return false;
-        }
-        self.in_place.get_mut(message).is_some_and(std::mem::take)
+        message >= self.n_leading && self.in_place.get_mut(message).is_some_and(std::mem::take)
     }
 
-    fn change(&mut self, edit: &'static str, action: Action, message: usize) -> bool {
-        let blocks = self.conversation.messages.get(message).map(|message| self.conversation.blocks_of(message));
-        let call_id = match blocks.and_then(<[_]>::first).map(|block| &block.kind) {
+    /// Whether a value in a message has been replaced.
+    fn is_written_on(&self, message: usize) -> bool {
+        let Span { start, end } = self.span(message);
+        self.slots.range(start..end.max(start)).next().is_some()
+    }
+
+    /// What is left of the message that a call stands in; none if the call cannot be taken out of it.
+    fn batch_of(&self, call: usize) -> Option<Batch> {
+        let caller = self.source.conversation.blocks.get(call)?.message;
+        if self.dropped_calls.contains(&call) || !*self.in_place.get(caller)? {
+            return None;
+        }
+        if let Some(batch) = self.batches.get(&caller) {
+            return Some(*batch);
+        }
+        if self.is_written_on(caller) {
+            return None;
+        }
+        let message = self.source.conversation.messages.get(caller)?;
+        let key = self.source.dialect.calls_key(self.source.body, message.span)?;
+        Some(Batch { n_left: message.blocks.len(), key })
+    }
+
+    /// Whether a message has content that is not empty.
+    fn says_something(&self, message: usize) -> bool {
+        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
+        content.is_some_and(|content| !matches!(content.of(self.source.body), b"\"\"" | b"[]"))
+    }
+
+    fn added_len(&self, row: &Row) -> usize {
+        match row.added.and_then(|n| self.added.get(n)).map(|added| &added.what) {
+            Some(Placed::New { bytes, .. }) => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    fn record(&mut self, change: Change) -> usize {
+        self.changes.push(Some(change));
+        self.changes.len() - 1
+    }
+
+    fn record_drop(&mut self, edit: &'static str, message: usize) {
+        let before = self.span(message).len();
+        self.n_bytes = self.n_bytes.saturating_sub(before);
+        self.record(self.about_result(edit, Action::Drop { message }, message, Sizes { before, after: 0 }));
+    }
+
+    /// A change about a message that perhaps is a result.
+    fn about_result(&self, edit: &'static str, action: Action, message: usize, bytes: Sizes) -> Change {
+        let conversation = self.source.conversation;
+        let block = conversation.messages.get(message).and_then(|message| conversation.blocks_of(message).first());
+        let call_id = match block.map(|block| &block.kind) {
             Some(BlockKind::ToolResult { call_id }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        self.changes.push(Change {
-            edit,
-            action,
-            call_id,
-            tool_name: None,
-            bytes: Sizes::default(),
-            tokens: None,
-            handles: Vec::new(),
-        });
-        true
+        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new() }
     }
 
-    /// The plan that makes it so.
-    pub fn finish(mut self) -> Plan {
-        self.added.sort_by_key(|added| added.behind); // stable: what was put first stays first
-        let n_in_place = self.in_place.iter().filter(|in_place| **in_place).count();
-        let messages_after = n_in_place + self.added.len();
-        let splices =
-            Seams { messages: &self.conversation.messages, splices: Vec::new() }.sew(&self.in_place, &self.added);
-        let bytes_after =
-            splices.iter().fold(self.body.len(), |length, splice| length + splice.with.len() - splice.span.len());
-        let report = Report {
-            model: self.conversation.model.clone().map(Cow::into_owned),
-            changes: self.changes,
-            messages_before: self.in_place.len(),
-            messages_after,
-            bytes_before: self.body.len(),
-            bytes_after,
-            ..Report::default()
+    /// A change about a call, or about the result of one.
+    fn about_call(&self, edit: &'static str, action: Action, call: usize, bytes: Sizes) -> Change {
+        let (call_id, tool_name) = match self.source.conversation.blocks.get(call).map(|block| &block.kind) {
+            Some(BlockKind::ToolCall { id, name }) => (id.text.clone().into_owned(), name.clone().map(Cow::into_owned)),
+            _ => (String::new(), None),
         };
-        Plan { splices, offloads: Vec::new(), report }
+        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new() }
     }
-}
-
-/// Turns decisions about array elements into splices. Commas and white space of the client stay where an element stays:
-/// a dropped element takes along what stands between it and the element before it, the first ones of the array what
-/// stands behind them.
-struct Seams<'a> {
-    messages: &'a [Message],
-    splices: Vec<Splice>,
-}
-
-impl Seams<'_> {
-    fn sew(mut self, in_place: &[bool], added: &[Added]) -> Vec<Splice> {
-        let mut added = added.iter().peekable();
-        // The seam that is open: how far the output is written, and what comes there.
-        let mut kept_before = None;
-        let mut dropped_to = None;
-        let mut coming: Vec<&Bytes> = Vec::new();
-        for (index, (message, &in_place)) in self.messages.iter().zip(in_place).enumerate() {
-            if in_place {
-                self.seam(kept_before, dropped_to.take(), Some(message.span), &coming);
-                coming.clear();
-                kept_before = Some(message.span);
-            } else {
-                dropped_to = Some(message.span);
-            }
-            while let Some(item) = added.next_if(|item| item.behind == index) {
-                coming.push(&item.bytes);
-            }
-        }
-        self.seam(kept_before, dropped_to, None, &coming);
-        self.splices
-    }
-
-    /// What lies between two messages that stay, one of which may be the edge of the array: `dropped_to` is the last
-    /// that leaves there, `coming` what comes there.
-    fn seam(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, coming: &[&Bytes]) {
-        if dropped_to.is_none() && coming.is_empty() {
-            return;
-        }
-        let first = self.messages.first().map_or(0, |first| first.span.start);
-        let cut = match (before, dropped_to, behind) {
-            (Some(before), dropped, _) => {
-                Span { start: before.end, end: dropped.map_or(before.end, |dropped| dropped.end) }
-            }
-            (None, _, Some(behind)) => Span { start: first, end: behind.start },
-            (None, dropped, None) => Span { start: first, end: dropped.map_or(first, |dropped| dropped.end) },
-        };
-        let (comma_before, comma_behind) = (before.is_some(), before.is_none() && behind.is_some());
-        self.splices.extend(pieces(cut, comma_before, coming, comma_behind));
-    }
-}
-
-/// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved
-/// result, stays a slice of the body.
-fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool) -> Vec<Splice> {
-    const LARGE: usize = 4096;
-    let mut pieces = Vec::new();
-    let mut text = BytesMut::new();
-    for (n, &element) in elements.iter().enumerate() {
-        if n > 0 || comma_before {
-            text.put_u8(b',');
-        }
-        if element.len() < LARGE {
-            text.put_slice(element);
-        } else {
-            pieces.push(text.split().freeze());
-            pieces.push(element.clone());
-        }
-    }
-    if comma_behind && !elements.is_empty() {
-        text.put_u8(b',');
-    }
-    pieces.push(text.freeze());
-    let behind = Span::empty(cut.end);
-    let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
-    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
 }
 
 #[cfg(test)]

@@ -6,9 +6,15 @@ pub use crate::language::Language;
 
 use crate::draft::Draft;
 
-mod template;
-
+pub mod clear_tool_results;
+pub mod filter_tool_calls;
+pub mod keep;
+mod names;
 pub mod patch_tool_calls;
+mod template;
+pub mod tools;
+pub mod trigger;
+pub mod truncate_tool_results;
 
 /// One kind of rewrite, with its settings. It cannot fail, waits for nothing, and always does the same to the same
 /// conversation.

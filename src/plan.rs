@@ -183,14 +183,21 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { messages_before, messages_after, bytes_before, bytes_after, .. } = self;
         write!(f, "messages {messages_before} -> {messages_after}, bytes {bytes_before} -> {bytes_after}")?;
+        if let (Some(before), Some(after)) = (self.tokens_before, self.tokens_after) {
+            write!(f, ", tokens {before} -> {after}")?;
+        }
         if let Some(model) = &self.model {
             write!(f, ", model {}", Quoted(model))?;
         }
         writeln!(f)?;
+        if self.unknown_window {
+            writeln!(f, "the context window of the model is not known")?;
+        }
         if self.changes.is_empty() {
             writeln!(f, "no changes")?;
         }
-        self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))
+        self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
+        self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))
     }
 }
 
@@ -206,12 +213,41 @@ impl fmt::Display for Change {
             Action::Clear { message } => write!(f, "clear message {message}")?,
             Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
         }
-        write!(f, ", call {}", Quoted(&self.call_id))?;
-        match &self.tool_name {
-            Some(name) => write!(f, " of tool {}", Quoted(name)),
-            None => Ok(()),
+        about(f, &self.call_id, self.tool_name.as_deref())?;
+        if matches!(self.action, Action::Truncate { .. } | Action::Clear { .. } | Action::ClearInput { .. }) {
+            write!(f, ", bytes {}", self.bytes)?;
+            if let Some(tokens) = self.tokens {
+                write!(f, ", tokens {tokens}")?;
+            }
         }
+        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))
     }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.before, self.after)
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: not done", self.edit)?;
+        if let Some(message) = self.message {
+            write!(f, " to message {message}")?;
+            about(f, &self.call_id, self.tool_name.as_deref())?;
+        }
+        f.write_str(match self.why {
+            Why::NoStore => ": there is no store to take what is left out",
+            Why::NotSmaller => ": what would stand there is not smaller",
+            Why::TooLittle => ": it would free too little",
+        })
+    }
+}
+
+fn about(f: &mut fmt::Formatter<'_>, call_id: &str, tool_name: Option<&str>) -> fmt::Result {
+    write!(f, ", call {}", Quoted(call_id))?;
+    tool_name.map_or(Ok(()), |name| write!(f, " of tool {}", Quoted(name)))
 }
 
 /// A name out of a request, on one line and not longer than a line.
@@ -232,7 +268,15 @@ mod tests {
     use super::*;
 
     fn change(edit: &'static str, action: Action, call_id: &str, tool_name: Option<&str>) -> Change {
-        Change { edit, action, call_id: call_id.to_owned(), tool_name: tool_name.map(str::to_owned) }
+        Change {
+            edit,
+            action,
+            call_id: call_id.to_owned(),
+            tool_name: tool_name.map(str::to_owned),
+            bytes: Sizes { before: 9, after: 8 },
+            tokens: None,
+            handles: Vec::new(),
+        }
     }
 
     #[test]
@@ -248,6 +292,7 @@ mod tests {
             messages_after: 6,
             bytes_before: 100,
             bytes_after: 120,
+            ..Report::default()
         };
         let expected = format!(
             "messages 6 -> 6, bytes 100 -> 120, model \"m\"\n\
@@ -255,6 +300,37 @@ mod tests {
              patch: drop message 5, call \"b\\n\"\n\
              patch: insert a result behind message 1, call \"{}\"… of tool \"bash\"\n",
             "é".repeat(80)
+        );
+        assert_eq!(report.to_string(), expected);
+    }
+
+    #[test]
+    fn prints_sizes_handles_and_what_was_left_out() {
+        let mut cleared = change("clear", Action::Clear { message: 2 }, "a", Some("bash"));
+        cleared.tokens = Some(Sizes { before: 3, after: 2 });
+        cleared.handles = vec![PayloadKey::from_bytes([0; 16]); 2];
+        let left_out = |message, why| LeftOut {
+            edit: "clear",
+            message,
+            call_id: "b".to_owned(),
+            tool_name: None,
+            why,
+        };
+        let report = Report {
+            changes: vec![cleared],
+            left_out: vec![left_out(Some(4), Why::NoStore), left_out(None, Why::TooLittle)],
+            unknown_window: true,
+            tokens_before: Some(30),
+            tokens_after: Some(20),
+            ..Report::default()
+        };
+        let handle = "0".repeat(26);
+        let expected = format!(
+            "messages 0 -> 0, bytes 0 -> 0, tokens 30 -> 20\n\
+             the context window of the model is not known\n\
+             clear: clear message 2, call \"a\" of tool \"bash\", bytes 9 -> 8, tokens 3 -> 2, stored as {handle}, stored as {handle}\n\
+             clear: not done to message 4, call \"b\": there is no store to take what is left out\n\
+             clear: not done: it would free too little\n"
         );
         assert_eq!(report.to_string(), expected);
     }

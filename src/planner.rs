@@ -5,10 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dialect::{Dialect, ParseError},
-    draft::Draft,
+    draft::{Draft, Source},
     edit::{
         Edit, Language,
+        clear_tool_results::{self, ClearToolResults},
+        filter_tool_calls::{self, FilterToolCalls},
         patch_tool_calls::{self, PatchToolCalls},
+        tools::{self, Tools},
+        truncate_tool_results::{self, TruncateToolResults},
     },
     plan::Plan,
     recall,
@@ -28,6 +32,14 @@ pub struct Parts {
     pub recall: recall::Settings,
     /// The edit that gives every tool call its result.
     pub patch_tool_calls: patch_tool_calls::Settings,
+    /// The edit that leaves out the oldest calls.
+    pub filter_tool_calls: filter_tool_calls::Settings,
+    /// The edit that cuts long results.
+    pub truncate_tool_results: truncate_tool_results::Settings,
+    /// The edit that clears old results.
+    pub clear_tool_results: clear_tool_results::Settings,
+    /// Settings of single tools.
+    pub tools: tools::Settings,
 }
 
 /// `[policy]` of `proxy.toml`.
@@ -44,11 +56,24 @@ pub struct Settings {
 pub enum EditName {
     /// See [`crate::edit::patch_tool_calls`].
     PatchToolCalls,
+    /// See [`crate::edit::filter_tool_calls`].
+    FilterToolCalls,
+    /// See [`crate::edit::truncate_tool_results`].
+    TruncateToolResults,
+    /// See [`crate::edit::clear_tool_results`].
+    ClearToolResults,
+}
+
+impl EditName {
+    /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
+    /// rounds whole.
+    const ALL: [Self; 4] =
+        [Self::PatchToolCalls, Self::FilterToolCalls, Self::TruncateToolResults, Self::ClearToolResults];
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: vec![EditName::PatchToolCalls] }
+        Self { edits: EditName::ALL.to_vec() }
     }
 }
 
@@ -56,6 +81,10 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Policy {
     edits: Vec<Box<dyn Edit>>,
+    language: Language,
+    recall: recall::Settings,
+    /// The shortest body that anything is counted of.
+    counts_from: usize,
 }
 
 impl Policy {
@@ -67,12 +96,26 @@ impl Policy {
                 names.push(name);
             }
         }
+        let (language, recall, tools) = (parts.language, &parts.recall, Tools::new(&parts.tools));
+        let mut counts_from = usize::MAX;
         let edit = |name| -> Box<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, parts.language)),
+                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, language)),
+                EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&parts.filter_tool_calls)),
+                EditName::TruncateToolResults => {
+                    let edit = TruncateToolResults::new(&parts.truncate_tool_results, &tools, recall, language);
+                    counts_from = counts_from.min(edit.least_bytes());
+                    Box::new(edit)
+                }
+                EditName::ClearToolResults => {
+                    let edit = ClearToolResults::new(&parts.clear_tool_results, &tools, language);
+                    counts_from = counts_from.min(edit.least_bytes());
+                    Box::new(edit)
+                }
             }
         };
-        Self { edits: names.into_iter().map(edit).collect() }
+        let edits = names.into_iter().map(edit).collect();
+        Self { edits, language, recall: recall.clone(), counts_from }
     }
 
     /// The names of the edits that run, in order.
@@ -82,14 +125,20 @@ impl Policy {
 
     /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
     pub fn counts_from(&self) -> usize {
-        usize::MAX
+        self.counts_from
     }
 
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
-    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, _situation: &Situation<'_>) -> Result<Plan, ParseError> {
+    pub fn plan(
+        &self,
+        dialect: &dyn Dialect,
+        body: &Bytes,
+        situation: &Situation<'_>,
+    ) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
-        let mut draft = Draft::new(dialect, body, &conversation);
+        let source = Source { dialect, body, conversation: &conversation };
+        let mut draft = Draft::new(source, situation, &self.recall, self.language);
         for edit in &self.edits {
             edit.apply(&mut draft);
         }
@@ -104,11 +153,12 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{dialect, edit::patch_tool_calls};
+    use crate::{dialect, replay::Scene};
 
     fn plan(settings: &Settings, body: &'static [u8]) -> Result<Plan, ParseError> {
-        let policy = Policy::new(settings, Language::En, &patch_tool_calls::Settings::default());
-        policy.plan(dialect::for_path("/v1/chat/completions").unwrap(), &Bytes::from_static(body))
+        let policy = Policy::new(&Parts { policy: settings.clone(), ..Parts::default() });
+        let dialect = dialect::for_path("/v1/chat/completions").unwrap();
+        policy.plan(dialect, &Bytes::from_static(body), &Scene::default().situation())
     }
 
     const DANGLING: &[u8] = br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#;

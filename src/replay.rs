@@ -9,14 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::edit::{Language, patch_tool_calls};
 use crate::payload::Keys;
-use crate::planner::{self, Offload, Parts, Policy, Situation};
+use crate::planner::{Offload, Parts, Policy, Situation};
 use crate::recording::{Exchange, ReadError};
 use crate::tokens::Meter;
-use crate::{dialect, engine, recall, tokens};
+use crate::{dialect, engine, tokens};
 
 /// How many bytes either side of a difference are shown.
 const EXCERPT: usize = 40;
@@ -101,16 +100,6 @@ pub enum ReplayError {
     /// Its `policy.toml` cannot be used.
     #[error("policy.toml")]
     Policy(#[source] toml::de::Error),
-}
-
-/// `policy.toml`: those keys of `proxy.toml` that decide on edits.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Fragment {
-    language: Language,
-    policy: planner::Settings,
-    recall: recall::Settings,
-    patch_tool_calls: patch_tool_calls::Settings,
 }
 
 /// What a plan may know beside the request, where there is no proxy: a store that takes everything, with a secret that
@@ -246,8 +235,8 @@ pub struct Rewritten {
 
 /// The policy that a folder's `policy.toml` asks for.
 pub fn own_policy(text: &str) -> Result<Policy, ReplayError> {
-    let Fragment { language, policy, recall, patch_tool_calls } = toml::from_str(text).map_err(ReplayError::Policy)?;
-    Ok(Policy::new(&Parts { language, policy, recall, patch_tool_calls }))
+    let parts: Parts = toml::from_str(text).map_err(ReplayError::Policy)?;
+    Ok(Policy::new(&parts))
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. A symbolic link is not followed, and what

@@ -15,6 +15,11 @@ pub struct ByteSize(pub u64);
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Period(pub Duration);
 
+/// A part of something, written `0.5`: more than 0, and at most 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Fraction(f64);
+
 /// Why a size or a time could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UnitError {
@@ -116,6 +121,36 @@ impl Serialize for Period {
     }
 }
 
+// === impl Fraction ===
+
+impl Eq for Fraction {} // never NaN
+
+impl Fraction {
+    /// The fraction, if it is one.
+    pub fn new(part: f64) -> Option<Self> {
+        (part > 0.0 && part <= 1.0).then_some(Self(part))
+    }
+
+    /// That part of a number, rounded down.
+    pub fn of(self, whole: usize) -> usize {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a part of a number that is not negative is between 0 and that number"
+        )]
+        let part = (self.0 * whole as f64) as usize;
+        part.min(whole)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fraction {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let part = f64::deserialize(from)?;
+        Self::new(part).ok_or_else(|| de::Error::custom("the fraction is out of range; allowed: more than 0, at most 1"))
+    }
+}
+
 // === helpers ===
 
 /// `"64MiB"` as 64 × 2²⁰. The digits end where the unit begins, so a unit is matched whole, never as a suffix.
@@ -173,6 +208,16 @@ mod tests {
         }
         for text in ["", "30", "s", "30 parsecs", "1e3s", "30S"] {
             assert_eq!(text.parse::<Period>(), Err(UnitError::Time), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_fraction_rounds_down() {
+        let of = |part, whole| Fraction::new(part).unwrap().of(whole);
+        assert_eq!([of(0.5, 7), of(1.0, 7), of(0.1, 9), of(0.8, 131_072)], [3, 7, 0, 104_857]);
+        assert_eq!(of(1.0, usize::MAX), usize::MAX);
+        for part in [0.0, -0.5, 1.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(Fraction::new(part), None);
         }
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{dialect, span::splice};
+use crate::{dialect, plan::Plan, span::splice, tokens};
 
 const CALLER: &str = r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#;
 const PLACED: &str = r#"{"role":"tool","tool_call_id":"c","content":"new"}"#;
@@ -16,19 +16,32 @@ enum Ask {
     Insert(usize),
 }
 
-fn ask(body: &Bytes, asked: &[Ask]) -> (Vec<bool>, Plan) {
+/// Lets somebody write on the draft of a body.
+fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -> T) -> (T, Plan) {
     let dialect = dialect::for_path("/chat/completions").unwrap();
     let conversation = dialect.parse(body).unwrap();
-    let mut draft = Draft::new(dialect, body, &conversation);
-    let done = asked
+    let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
+    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload };
+    let recall = recall::Settings::default();
+    let source = Source { dialect, body, conversation: &conversation };
+    let mut draft = Draft::new(source, &situation, &recall, Language::En);
+    let done = write(&mut draft);
+    (done, draft.finish())
+}
+
+fn ask(body: &Bytes, asked: &[Ask]) -> (Vec<bool>, Plan) {
+    draft(body, Offload::Possible, |draft| ask_of(draft, asked))
+}
+
+fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
+    asked
         .iter()
         .map(|&ask| match ask {
             Ask::Drop(message) => draft.drop_result("e", message),
             Ask::Move(message, behind) => draft.move_result("e", message, behind),
             Ask::Insert(behind) => draft.insert_result("e", 0, behind, "new"),
         })
-        .collect();
-    (done, draft.finish())
+        .collect()
 }
 
 /// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted

@@ -27,12 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, template::Template};
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing},
+    conversation::{BlockKind, Conversation},
     draft::Draft,
 };
 
-mod pairing;
-mod template;
 
 /// `[patch_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -60,6 +58,8 @@ pub enum Orphans {
 #[derive(Debug)]
 pub struct PatchToolCalls {
     template: Template,
+    /// What stands for a name or an id that is missing.
+    unnamed: &'static str,
     orphans: Orphans,
 }
 
@@ -76,7 +76,8 @@ impl PatchToolCalls {
             Language::En => "unknown",
             Language::Zh => "未知",
         };
-        Self { template: Template::new(template, unnamed), orphans: settings.orphans }
+        let template = Template::new(template, &["tool_name", "tool_call_id"]);
+        Self { template, unnamed, orphans: settings.orphans }
     }
 }
 
@@ -91,7 +92,7 @@ impl Edit for PatchToolCalls {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let conversation = draft.conversation();
-        let pairing = Pairing::of(conversation);
+        let pairing = draft.pairing();
         for result in &pairing.results {
             match result.answers.and_then(|call| pairing.run_end(call)) {
                 Some(behind) if result.message > behind => {
@@ -114,7 +115,10 @@ impl Edit for PatchToolCalls {
 impl PatchToolCalls {
     fn text(&self, conversation: &Conversation<'_>, call: usize) -> Option<String> {
         match &conversation.blocks.get(call)?.kind {
-            BlockKind::ToolCall { id, name } => Some(self.template.fill(name.as_deref().unwrap_or_default(), &id.text)),
+            BlockKind::ToolCall { id, name } => Some(self.template.fill(|place| {
+                let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
+                if value.is_empty() { self.unnamed } else { value }
+            })),
             BlockKind::ToolResult { .. } => None,
         }
     }

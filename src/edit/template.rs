@@ -1,32 +1,28 @@
-//! The text that stands for a missing result.
+//! Texts with places in them that are filled in.
 
-/// A text with places for the name of the tool and the id of the call.
+/// A text with places for values, which are written as names in braces.
 #[derive(Debug)]
 pub(super) struct Template {
     pieces: Vec<Piece>,
-    /// What stands for a name or an id that is missing.
-    unnamed: &'static str,
 }
 
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    ToolName,
-    ToolCallId,
+    Value(&'static str),
 }
 
 impl Template {
-    /// Reads a template. Braces around anything but the two names are text.
-    pub(super) fn new(template: &str, unnamed: &'static str) -> Self {
+    /// Reads a template. Braces around anything but one of `names` are text.
+    pub(super) fn new(template: &str, names: &[&'static str]) -> Self {
         let mut pieces = Vec::new();
         let mut text = String::new();
         let mut rest = template;
         while let Some(next) = rest.chars().next() {
-            let (piece, behind) = if let Some(behind) = rest.strip_prefix("{tool_name}") {
-                (Piece::ToolName, behind)
-            } else if let Some(behind) = rest.strip_prefix("{tool_call_id}") {
-                (Piece::ToolCallId, behind)
-            } else {
+            let named = |&&name: &&&'static str| {
+                Some((name, rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?))
+            };
+            let Some((name, behind)) = names.iter().find_map(|name| named(&name)) else {
                 text.push(next);
                 rest = rest.split_at(next.len_utf8()).1;
                 continue;
@@ -34,26 +30,33 @@ impl Template {
             if !text.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut text)));
             }
-            pieces.push(piece);
+            pieces.push(Piece::Value(name));
             rest = behind;
         }
         if !text.is_empty() {
             pieces.push(Piece::Text(text));
         }
-        Self { pieces, unnamed }
+        Self { pieces }
     }
 
-    /// The text for one call. What is filled in is not looked at again.
-    pub(super) fn fill(&self, tool_name: &str, tool_call_id: &str) -> String {
-        let or_unnamed = |name| if str::is_empty(name) { self.unnamed } else { name };
-        self.pieces
-            .iter()
-            .map(|piece| match piece {
-                Piece::Text(text) => text,
-                Piece::ToolName => or_unnamed(tool_name),
-                Piece::ToolCallId => or_unnamed(tool_call_id),
-            })
-            .collect()
+    /// The text with its values, which are not looked at again. An empty value takes along the space before it.
+    pub(super) fn fill<'v>(&self, value: impl Fn(&str) -> &'v str) -> String {
+        let mut filled = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Value(name) => match value(name) {
+                    "" if filled.ends_with(' ') => drop(filled.pop()),
+                    value => filled.push_str(value),
+                },
+            }
+        }
+        filled
+    }
+
+    /// Whether the text has a place for a value.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Value(known) if *known == name))
     }
 }
 
@@ -61,8 +64,11 @@ impl Template {
 mod tests {
     use super::*;
 
+    const NAMES: [&str; 2] = ["tool_name", "tool_call_id"];
+
     fn check(template: &str, expected: &str) {
-        assert_eq!(Template::new(template, "?").fill("{tool_call_id}", "{tool_name}"), expected);
+        let fill = |name: &str| if name == "tool_name" { "{tool_call_id}" } else { "{tool_name}" };
+        assert_eq!(Template::new(template, &NAMES).fill(fill), expected);
     }
 
     #[test]
@@ -77,7 +83,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_to_be() {
-        assert_eq!(Template::new("{tool_name}/{tool_call_id}", "?").fill("", ""), "?/?");
+    fn an_empty_value_takes_its_space_along() {
+        let template = Template::new("a {tool_name} b. {tool_call_id}", &NAMES);
+        assert_eq!(template.fill(|_| ""), "a b.");
+        assert!(template.has("tool_name") && !template.has("tool"));
     }
 }

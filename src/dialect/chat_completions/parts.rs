@@ -119,8 +119,7 @@ mod tests {
 
     fn check_texts(content: &str, expected: &[&str]) {
         let found = texts(content.as_bytes(), whole(content)).unwrap_or_default();
-        let found: Vec<_> =
-            found.iter().map(|span| std::str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
+        let found: Vec<_> = found.iter().map(|span| std::str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
         assert_eq!(found, expected, "{content}");
     }
 
@@ -128,10 +127,7 @@ mod tests {
     fn texts_of_a_content() {
         check_texts(r#""a\"b""#, &[r#""a\"b""#]);
         check_texts(r#"[]"#, &[]);
-        check_texts(
-            r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#,
-            &["\"a\"", "\"b\""],
-        );
+        check_texts(r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#, &["\"a\"", "\"b\""]);
         check_texts(r#"[{"type":"text","text":1},{"type":"text"},{"text":"a"},"b",7]"#, &[]);
         check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
         check_texts("7", &[]);
@@ -141,8 +137,7 @@ mod tests {
     fn the_arguments_of_a_call() {
         let check = |call: &str, expected: Option<(&str, &str)>| {
             let found = input(call.as_bytes(), whole(call)).ok().flatten();
-            let found =
-                found.map(|input| (std::str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
+            let found = found.map(|input| (std::str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
             assert_eq!(found, expected, "{call}");
         };
         check(r#"{"id":"1","function":{"name":"f","arguments":"{\"a\":1}"}}"#, Some((r#""{\"a\":1}""#, "\"{}\"")));
@@ -160,10 +155,7 @@ mod tests {
             let rest = cut.map(|cut| format!("{}{}", &message[..cut.start], &message[cut.end..]));
             assert_eq!(rest.as_deref(), expected, "{message}");
         };
-        check(
-            r#"{ "role":"assistant" , "tool_calls" : [{}] , "content":"" }"#,
-            Some(r#"{ "role":"assistant" , "content":"" }"#),
-        );
+        check(r#"{ "role":"assistant" , "tool_calls" : [{}] , "content":"" }"#, Some(r#"{ "role":"assistant" , "content":"" }"#));
         check(r#"{"role":"assistant","tool_calls":[{}]}"#, Some(r#"{"role":"assistant"}"#));
         check(r#"{ "tool_calls":[{}] , "role":"assistant","x":1}"#, Some(r#"{ "role":"assistant","x":1}"#));
         check(r#"{"tool_calls":[]}"#, Some("{}"));

@@ -1,0 +1,170 @@
+//! From decisions to splices, offloads and the report.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::{Draft, Placed, replace::Slot, seams};
+use crate::{
+    plan::{Action, OffloadEffect, Plan, Report, Sizes},
+    span::{Span, Splice, splice},
+};
+
+impl Draft<'_> {
+    /// The plan that makes it so.
+    pub fn finish(mut self) -> Plan {
+        let splices = self.splices();
+        let body_len = self.source.body.len();
+        let bytes_after = splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
+        let (tokens_before, tokens_after) = self.total_tokens();
+        self.measure_changes();
+        let n_added = self.added.iter().filter(|added| !added.gone).count();
+        let report = Report {
+            model: self.source.conversation.model.clone().map(Into::into),
+            messages_before: self.in_place.len(),
+            messages_after: self.in_place.iter().filter(|in_place| **in_place).count() + n_added,
+            bytes_before: body_len,
+            bytes_after,
+            tokens_before,
+            tokens_after,
+            left_out: std::mem::take(&mut self.left_out),
+            unknown_window: self.unknown_window,
+            changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
+        };
+        Plan { splices, offloads: self.offloads(), report }
+    }
+
+    /// A message as the edits have left it; none if no value and no call in it is another one now.
+    pub(super) fn rewritten(&self, message: usize) -> Option<Bytes> {
+        let splices = self.splices_in(message, &[]);
+        (!splices.is_empty()).then(|| self.spliced(message, &splices))
+    }
+
+    /// A message with more values replaced than are yet.
+    pub(super) fn written_with(&self, message: usize, slots: &[Slot]) -> Bytes {
+        self.spliced(message, &self.splices_in(message, slots))
+    }
+
+    fn spliced(&self, message: usize, splices: &[Splice]) -> Bytes {
+        let span = self.span(message);
+        let at_zero = |at: usize| at.saturating_sub(span.start);
+        let splices: Vec<_> = splices
+            .iter()
+            .map(|Splice { span, with }| Splice {
+                span: Span { start: at_zero(span.start), end: at_zero(span.end) },
+                with: with.clone(),
+            })
+            .collect();
+        splice(&self.source.body.slice(span.start..span.end), &splices).concat().into()
+    }
+
+    /// What changes inside a message; `more` goes before what has been decided.
+    fn splices_in(&self, message: usize, more: &[Slot]) -> Vec<Splice> {
+        let Span { start, end } = self.span(message);
+        let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
+        let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
+        let slots = more.iter().chain(decided);
+        let mut splices: Vec<_> =
+            slots.map(|slot| Splice { span: slot.span, with: slot.with.clone() }).chain(self.calls_out(message)).collect();
+        splices.sort_by_key(|splice| splice.span.start);
+        splices
+    }
+
+    /// What takes calls out of a message.
+    fn calls_out(&self, message: usize) -> Vec<Splice> {
+        let Some(batch) = self.batches.get(&message) else { return Vec::new() };
+        if batch.n_left == 0 {
+            return vec![Splice { span: batch.key, with: Bytes::new() }];
+        }
+        let conversation = self.source.conversation;
+        let range = conversation.messages.get(message).map(|message| message.blocks.clone()).unwrap_or_default();
+        let entries: Vec<_> =
+            conversation.blocks.get(range.clone()).unwrap_or_default().iter().map(|block| block.span).collect();
+        seams::sew(&entries, range.map(|call| !self.dropped_calls.contains(&call)), &[])
+    }
+
+    fn splices(&self) -> Vec<Splice> {
+        let conversation = self.source.conversation;
+        let mut coming: Vec<_> = self
+            .added
+            .iter()
+            .filter(|added| !added.gone)
+            .map(|added| {
+                let bytes = match &added.what {
+                    Placed::New { bytes, .. } => bytes.clone(),
+                    Placed::Moved(message) => self.rewritten(*message).unwrap_or_else(|| {
+                        let span = self.span(*message);
+                        self.source.body.slice(span.start..span.end)
+                    }),
+                };
+                seams::Coming { behind: added.behind, bytes }
+            })
+            .collect();
+        coming.sort_by_key(|coming| coming.behind); // stable: what was put first stays first
+        let changed_order = !coming.is_empty() || self.in_place.contains(&false);
+        let mut splices = if changed_order {
+            let spans: Vec<_> = conversation.messages.iter().map(|message| message.span).collect();
+            seams::sew(&spans, self.in_place.iter().copied(), &coming)
+        } else {
+            Vec::new()
+        };
+        let standing = |message: &usize| self.in_place.get(*message).copied().unwrap_or_default();
+        let inside: Vec<_> =
+            self.written_on().into_iter().filter(standing).flat_map(|message| self.splices_in(message, &[])).collect();
+        if !inside.is_empty() {
+            splices.extend(inside);
+            splices.sort_by_key(|splice| splice.span.start); // stable: pieces at one place stay in order
+        }
+        splices
+    }
+
+    /// The messages with something in them that is another now.
+    fn written_on(&self) -> BTreeSet<usize> {
+        let messages = &self.source.conversation.messages;
+        let in_message = |at: &usize| messages.partition_point(|message| message.span.end <= *at);
+        self.slots.keys().map(in_message).chain(self.batches.keys().copied()).collect()
+    }
+
+    /// The tokens of the whole request before and after, if anybody has asked for tokens.
+    fn total_tokens(&self) -> (Option<usize>, Option<usize>) {
+        let Some(counts) = self.counts.get() else { return (None, None) };
+        let before = counts.base + counts.messages.iter().sum::<usize>();
+        let written_on = self.written_on();
+        let of = |message: usize| if written_on.contains(&message) { self.message_tokens(message) } else { counts.messages.get(message).copied().unwrap_or_default() };
+        let in_place: usize = (0..self.in_place.len()).filter(|&n| self.in_place.get(n) == Some(&true)).map(of).sum();
+        let added = self.added.iter().filter(|added| !added.gone).map(|added| match &added.what {
+            Placed::New { bytes, .. } => self.gauge().message(bytes),
+            Placed::Moved(message) => of(*message),
+        });
+        (Some(before), Some(counts.base + in_place + added.sum::<usize>()))
+    }
+
+    /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.
+    fn measure_changes(&mut self) {
+        let Some(counts) = self.counts.get() else { return };
+        let sizes: Vec<_> = self
+            .changes
+            .iter()
+            .map(|change| match change.as_ref()?.action {
+                Action::Truncate { message } | Action::Clear { message } => Some(Sizes {
+                    before: counts.messages.get(message).copied()?,
+                    after: self.message_tokens(message),
+                }),
+                Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
+                _ => None,
+            })
+            .collect();
+        for (change, tokens) in self.changes.iter_mut().zip(sizes) {
+            if let Some(change) = change {
+                change.tokens = tokens;
+            }
+        }
+    }
+
+    /// What must be stored, each payload once.
+    fn offloads(self) -> Vec<OffloadEffect> {
+        let mut seen = BTreeSet::new();
+        let stored = self.slots.into_values().filter_map(|slot| slot.stored);
+        stored.filter(|(key, _)| seen.insert(*key)).map(|(key, payload)| OffloadEffect { key, payload }).collect()
+    }
+}

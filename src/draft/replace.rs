@@ -1,0 +1,285 @@
+//! Texts inside messages, and what is put in their place.
+//!
+//! An edit makes an [`Offer`] first, which says what would come of it, and then [`Draft::make`]s it or not.
+
+use std::{borrow::Cow, cell::OnceCell, fmt};
+
+use bytes::Bytes;
+
+use super::Draft;
+use crate::{
+    conversation::BlockKind,
+    draft::Offload,
+    payload::PayloadKey,
+    plan::{Action, Sizes, Why},
+    recall::Way,
+    span::Span,
+};
+
+/// A value that is replaced.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) span: Span,
+    /// The JSON value that stands there now.
+    pub(super) with: Bytes,
+    /// What that says.
+    text: String,
+    /// What stood there, if it is stored.
+    pub(super) stored: Option<(PayloadKey, Bytes)>,
+    /// The index of the change that says so.
+    change: usize,
+}
+
+/// What an edit wants to be done with texts that it replaces.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// They are stored, and may be replaced only if that is possible.
+    pub stored: bool,
+    /// They are replaced only by something smaller.
+    pub smaller: bool,
+}
+
+/// One text of a result as the client sent it, for an edit to look at.
+pub struct Text<'t> {
+    /// What it says.
+    pub text: &'t str,
+    /// How many texts the result has.
+    pub n_texts: usize,
+    /// The bytes of all of them.
+    pub n_bytes: usize,
+    way_back: &'t OnceCell<(String, String)>,
+    find_way: &'t dyn Fn() -> (String, String),
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Text").field("n_texts", &self.n_texts).field("n_bytes", &self.n_bytes).finish_non_exhaustive()
+    }
+}
+
+impl Text<'_> {
+    /// The handle and the words that say how to read what it names; both empty for a text that is not stored.
+    pub fn way_back(&self) -> (&str, &str) {
+        let (handle, how) = self.way_back.get_or_init(self.find_way);
+        (handle, how)
+    }
+}
+
+/// What is taken out of a text, and what comes there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cut {
+    /// Where the part that is taken out begins.
+    pub from: usize,
+    /// Where it ends.
+    pub to: usize,
+    /// What comes there.
+    pub words: String,
+}
+
+/// A replacement that could be made.
+#[derive(Debug)]
+pub struct Offer {
+    message: usize,
+    call: Option<usize>,
+    slots: Vec<Slot>,
+    bytes: Sizes,
+}
+
+/// Why there is no offer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refused {
+    /// There is nothing to replace.
+    Nothing,
+    /// What would stand there is not smaller.
+    NotSmaller,
+}
+
+impl Offer {
+    /// The message that it is about.
+    pub fn message(&self) -> usize {
+        self.message
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// The bytes of the content of a message as it is written; its texts have no more.
+    pub fn content_len(&self, message: usize) -> usize {
+        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
+        content.map_or(0, Span::len)
+    }
+
+    /// What comes of replacing in each text of a result what `cut` says.
+    pub fn offer_result(
+        &self,
+        message: usize,
+        wants: Wants,
+        mut cut: impl FnMut(&Text<'_>) -> Option<Cut>,
+    ) -> Result<Offer, Refused> {
+        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
+        let spans = content.map(|content| self.source.dialect.texts(self.source.body, content)).unwrap_or_default();
+        let texts: Vec<_> = spans
+            .into_iter()
+            .filter_map(|span| Some((span, self.source.dialect.text(self.source.body, span)?)))
+            .collect();
+        let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|(_, text)| text.len()).sum());
+        let mut offer = Offer { message, call: self.pairing().answered_block(message), slots: Vec::new(), bytes: Sizes::default() };
+        let mut refused = Refused::Nothing;
+        for (span, text) in texts {
+            let key = OnceCell::new();
+            let key = || *key.get_or_init(|| self.situation.keys.payload(self.situation.caller, text.as_bytes()));
+            let find_way = || match wants.stored {
+                true => (key().to_string(), self.way().words(self.language, key())),
+                false => (String::new(), String::new()),
+            };
+            let shown = Text { text: &text, n_texts, n_bytes, way_back: &OnceCell::new(), find_way: &find_way };
+            let Some(cut) = cut(&shown) else { continue };
+            let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { continue };
+            let now = self.slots.get(&span.start).map_or(&*text, |slot| &slot.text);
+            let with = [head, &cut.words, tail].concat();
+            let taken = text.get(cut.from..cut.to).unwrap_or_default();
+            let smaller = if now.len() == text.len() { self.is_smaller(&text, taken, &cut.words, &with) } else { self.is_fewer(now, &with) };
+            if wants.smaller && !smaller {
+                refused = Refused::NotSmaller;
+                continue;
+            }
+            offer.bytes.before += text.len();
+            offer.bytes.after += with.len();
+            let stored = wants.stored.then(|| (key(), self.payload(span, &text)));
+            let slot = Slot { span, with: self.source.dialect.render_text(&with), text: with, stored, change: 0 };
+            offer.slots.push(slot);
+        }
+        if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
+    }
+
+    /// What comes of emptying the arguments of the call that is block `call`.
+    pub fn offer_input(&self, call: usize, wants: Wants) -> Result<Offer, Refused> {
+        let block = self.source.conversation.blocks.get(call).ok_or(Refused::Nothing)?;
+        let input = self.source.dialect.input(self.source.body, block.span).ok_or(Refused::Nothing)?;
+        let raw = || std::str::from_utf8(input.span.of(self.source.body)).ok().map(Into::into);
+        let text = match self.source.dialect.text(self.source.body, input.span) {
+            Some(text) => Some(text),
+            None => raw(),
+        };
+        let (text, with) = (text.ok_or(Refused::Nothing)?, "{}".to_owned());
+        if wants.smaller && !self.is_smaller(&text, &text, &with, &with) {
+            return Err(Refused::NotSmaller);
+        }
+        let stored = wants.stored.then(|| {
+            let key = self.situation.keys.payload(self.situation.caller, text.as_bytes());
+            (key, Bytes::copy_from_slice(text.as_bytes()))
+        });
+        let bytes = Sizes { before: text.len(), after: with.len() };
+        let slot = Slot { span: input.span, with: Bytes::from_static(input.emptied.as_bytes()), text: with, stored, change: 0 };
+        Ok(Offer { message: block.message, call: Some(call), slots: vec![slot], bytes })
+    }
+
+    /// How many tokens fewer the message has if the offer is made.
+    pub fn gain(&self, offer: &Offer) -> usize {
+        let Offer { message, slots, .. } = offer;
+        let after = self.gauge().message(&self.written_with(*message, slots));
+        self.message_tokens(*message).saturating_sub(after)
+    }
+
+    /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that.
+    ///
+    /// # Errors
+    /// It is not made: its texts cannot be stored ([`Why`] says so and the report, too), or the message is not to be
+    /// touched, which nobody needs to know.
+    pub fn make(&mut self, edit: &'static str, action: Action, offer: Offer) -> bool {
+        let Offer { message, call, mut slots, bytes } = offer;
+        let reads = matches!(action, Action::Truncate { .. });
+        let unread = match self.source.conversation.messages.get(message).map(|message| message.role) {
+            Some(crate::conversation::Role::Assistant) => self.last_assistant == Some(message),
+            _ => self.is_unread(message),
+        };
+        if message < self.n_leading || !self.stands(message) || (unread && !reads) {
+            return false;
+        }
+        if call.is_some_and(|call| self.dropped_calls.contains(&call)) {
+            return false;
+        }
+        let needs_store = slots.iter().any(|slot| slot.stored.is_some());
+        let mut change = match call {
+            Some(call) => self.about_call(edit, action, call, bytes),
+            None => self.about_result(edit, action, message, bytes),
+        };
+        if needs_store && self.situation.offload == Offload::Impossible {
+            let (call_id, tool_name) = (change.call_id, change.tool_name);
+            self.left_out.push(crate::plan::LeftOut { edit, message: Some(message), call_id, tool_name, why: Why::NoStore });
+            return false;
+        }
+        change.handles = slots.iter().filter_map(|slot| slot.stored.as_ref().map(|(key, _)| *key)).collect();
+        let change = self.record(change);
+        for slot in &mut slots {
+            slot.change = change;
+            let before = self.slots.get(&slot.span.start).map_or(slot.span.len(), |slot| slot.with.len());
+            self.n_bytes = (self.n_bytes + slot.with.len()).saturating_sub(before);
+            if let Some(moot) = self.slots.insert(slot.span.start, slot.clone()) {
+                self.forget(moot.change, message);
+            }
+        }
+        true
+    }
+
+    /// Forgets a change, if nothing of it is left.
+    fn forget(&mut self, change: usize, message: usize) {
+        let Span { start, end } = self.span(message);
+        if self.slots.range(start..end).all(|(_, slot)| slot.change != change)
+            && let Some(moot) = self.changes.get_mut(change)
+        {
+            *moot = None;
+        }
+    }
+
+    /// Whether a message is there, in its place or moved.
+    fn stands(&self, message: usize) -> bool {
+        self.in_place.get(message).copied().unwrap_or_default() || self.moved.contains(&message)
+    }
+
+    fn way(&self) -> Way<'a> {
+        *self.way.get_or_init(|| {
+            let tools = self.source.conversation.tools.filter(|_| self.recall.asks_for_tools());
+            let names = tools.map(|tools| self.source.dialect.tool_names(self.source.body, tools));
+            self.recall.way(&names.unwrap_or_default())
+        })
+    }
+
+    /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
+    /// what is taken out is counted: if that alone is more than the words, the whole is.
+    fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
+        const PIECE: usize = 2048;
+        const MARGIN: usize = 16; // tokens that may merge, or part, at the seams
+        let piece = taken.get(..taken.floor_char_boundary(PIECE)).unwrap_or_default();
+        let gauge = self.gauge();
+        (piece.len() < taken.len() && gauge.text(piece) > gauge.text(words) + MARGIN) || self.is_fewer(text, with)
+    }
+
+    fn is_fewer(&self, text: &str, with: &str) -> bool {
+        self.gauge().text(with) < self.gauge().text(text)
+    }
+
+    /// What is stored: without a copy, if the text stands in the body as it is.
+    fn payload(&self, string: Span, text: &Cow<'_, str>) -> Bytes {
+        match text {
+            Cow::Borrowed(text) => self.source.body.slice(string.start + 1..string.start + 1 + text.len()),
+            Cow::Owned(text) => Bytes::copy_from_slice(text.as_bytes()),
+        }
+    }
+
+    /// Whether a result answers a call that asked for a payload of ours, or says how to ask for one.
+    pub fn is_recall(&self, message: usize) -> bool {
+        let call = self.pairing().answered_block(message).and_then(|call| self.source.conversation.blocks.get(call));
+        let asks = call.and_then(|call| {
+            let BlockKind::ToolCall { .. } = call.kind else { return None };
+            let raw = self.source.dialect.input(self.source.body, call.span)?.span;
+            let text = self.source.dialect.text(self.source.body, raw);
+            Some(text.is_some_and(|text| self.recall.is_named_in(&text)))
+        });
+        asks.unwrap_or_default()
+    }
+
+    /// Whether a text says how to get back a payload of ours.
+    pub fn names_payload(&self, text: &str) -> bool {
+        self.recall.is_named_in(text)
+    }
+}

@@ -1,0 +1,97 @@
+//! Decisions about the elements of an array become splices.
+//!
+//! Commas and white space of the client stay where an element stays: a dropped element takes along what stands between it
+//! and the element before it, the first ones of the array what stands behind them.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::span::{Span, Splice};
+
+/// An element put behind a place.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// The index of the element that is, or was, at that place.
+    pub(super) behind: usize,
+    /// The element.
+    pub(super) bytes: Bytes,
+}
+
+/// The splices that leave of an array those elements that are `in_place`, and put others in, which are in order.
+pub(super) fn sew(elements: &[Span], in_place: impl Iterator<Item = bool>, coming: &[Coming]) -> Vec<Splice> {
+    Seams { first: elements.first().map_or(0, |first| first.start), splices: Vec::new() }
+        .sew(elements, in_place, coming)
+}
+
+struct Seams {
+    /// Where the first element begins.
+    first: usize,
+    splices: Vec<Splice>,
+}
+
+impl Seams {
+    fn sew(mut self, elements: &[Span], in_place: impl Iterator<Item = bool>, coming: &[Coming]) -> Vec<Splice> {
+        let mut rest = coming.iter().peekable();
+        // The seam that is open: how far the output is written, and what comes there.
+        let mut kept_before = None;
+        let mut dropped_to = None;
+        let mut coming: Vec<&Bytes> = Vec::new();
+        for (index, (&element, in_place)) in elements.iter().zip(in_place).enumerate() {
+            if in_place {
+                self.seam(kept_before, dropped_to.take(), Some(element), &coming);
+                coming.clear();
+                kept_before = Some(element);
+            } else {
+                dropped_to = Some(element);
+            }
+            while let Some(item) = rest.next_if(|item| item.behind == index) {
+                coming.push(&item.bytes);
+            }
+        }
+        self.seam(kept_before, dropped_to, None, &coming);
+        self.splices
+    }
+
+    /// What lies between two elements that stay, one of which may be the edge of the array: `dropped_to` is the last
+    /// that leaves there, `coming` what comes there.
+    fn seam(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, coming: &[&Bytes]) {
+        if dropped_to.is_none() && coming.is_empty() {
+            return;
+        }
+        let first = self.first;
+        let cut = match (before, dropped_to, behind) {
+            (Some(before), dropped, _) => {
+                Span { start: before.end, end: dropped.map_or(before.end, |dropped| dropped.end) }
+            }
+            (None, _, Some(behind)) => Span { start: first, end: behind.start },
+            (None, dropped, None) => Span { start: first, end: dropped.map_or(first, |dropped| dropped.end) },
+        };
+        let (comma_before, comma_behind) = (before.is_some(), before.is_none() && behind.is_some());
+        self.splices.extend(pieces(cut, comma_before, coming, comma_behind));
+    }
+}
+
+/// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved
+/// result, stays a slice of the body.
+fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool) -> Vec<Splice> {
+    const LARGE: usize = 4096;
+    let mut pieces = Vec::new();
+    let mut text = BytesMut::new();
+    for (n, &element) in elements.iter().enumerate() {
+        if n > 0 || comma_before {
+            text.put_u8(b',');
+        }
+        if element.len() < LARGE {
+            text.put_slice(element);
+        } else {
+            pieces.push(text.split().freeze());
+            pieces.push(element.clone());
+        }
+    }
+    if comma_behind && !elements.is_empty() {
+        text.put_u8(b',');
+    }
+    pieces.push(text.freeze());
+    let behind = Span::empty(cut.end);
+    let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
+    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
+}

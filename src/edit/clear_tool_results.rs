@@ -1,0 +1,272 @@
+//! `clear_tool_results`: replaces the texts of old results by a placeholder when the conversation has grown large.
+//!
+//! # What it does
+//! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
+//! becomes a `placeholder`, parts that are no text stay, and the text that the client sent is stored. If
+//! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
+//! tokens is not made.
+//!
+//! # When it acts
+//! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
+//! where a model was called, what this edit did then is done again. So what was cleared once stays cleared, and all else
+//! stays as it was sent, until the trigger holds again. With `"sliding"` one pass is made at the end, each time anew.
+//!
+//! # What the model sees
+//! Which tool it was, how many bytes it said, and how to read them again. The words depend on the text, the settings and
+//! the tools that the request offers, so they stay the same from request to request.
+//!
+//! # What it never touches
+//! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
+//! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
+//! unless `growth_guard` is off; what cannot be stored, unless `offload` is off.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, SeqAccess, Visitor},
+};
+
+use self::replay::Replay;
+use super::{
+    Edit, Language,
+    keep::Keep,
+    names,
+    template::Template,
+    tools::Tools,
+    trigger::{Condition, Trigger},
+};
+use crate::{
+    draft::{Cut, Draft, Offer, Row, Wants},
+    plan::{Action, Why},
+    units::Fraction,
+};
+
+mod replay;
+
+/// `[clear_tool_results]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// When a pass is made.
+    pub trigger: Trigger,
+    /// What a pass spares.
+    pub keep: Keep,
+    /// A pass that would free fewer tokens is not made.
+    pub clear_at_least: usize,
+    /// Whether the arguments of the calls are cleared, too.
+    pub clear_tool_inputs: Inputs,
+    /// The tools whose results are never cleared, by name or pattern.
+    pub exclude_tools: Vec<String>,
+    /// The text that stands for a result; `{tool_name}`, `{bytes}`, `{handle}` and `{how}` are filled in. Default: by
+    /// language.
+    pub placeholder: Option<String>,
+    /// Whether what is cleared is stored.
+    pub offload: bool,
+    /// Whether a text stays that is not longer, in tokens, than what would stand for it.
+    pub growth_guard: bool,
+    /// Whether what was cleared once stays cleared.
+    pub frontier: Frontier,
+}
+
+/// `true`, `false`, or a list of tools.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Inputs {
+    /// Of all tools, or of none.
+    Whether(bool),
+    /// Of these, by name or pattern.
+    Of(Vec<String>),
+}
+
+/// Whether what was cleared once stays cleared.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Frontier {
+    /// Yes: the provider's prompt cache keeps its prefix.
+    #[default]
+    Sticky,
+    /// No: for upstreams without a prompt cache.
+    Sliding,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let tokens = Condition { tokens: Some(100_000), ..Condition::default() };
+        let half = Condition { fraction: Fraction::new(0.5), ..Condition::default() };
+        Self {
+            trigger: Trigger(vec![tokens, half]),
+            keep: Keep::Results(3),
+            clear_at_least: 0,
+            clear_tool_inputs: Inputs::Whether(false),
+            exclude_tools: Vec::new(),
+            placeholder: None,
+            offload: true,
+            growth_guard: true,
+            frontier: Frontier::default(),
+        }
+    }
+}
+
+/// The edit.
+#[derive(Debug)]
+pub struct ClearToolResults {
+    settings: Settings,
+    tools: Tools,
+    placeholder: Template,
+}
+
+/// What clearing one result and the arguments of its call would do.
+#[derive(Debug, Default)]
+struct Clearing {
+    result: Option<Offer>,
+    input: Option<Offer>,
+    /// How many tokens it frees, if anybody needs to know.
+    freed: usize,
+}
+
+impl ClearToolResults {
+    /// The edit with its settings and those of single tools.
+    pub fn new(settings: &Settings, tools: &Tools, language: Language) -> Self {
+        let placeholder = settings.placeholder.as_deref().unwrap_or(match language {
+            Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
+            Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
+        });
+        Self {
+            placeholder: Template::new(placeholder, &["tool_name", "bytes", "handle", "how"]),
+            settings: settings.clone(),
+            tools: tools.clone(),
+        }
+    }
+
+    /// A shorter body never has anything to clear.
+    pub fn least_bytes(&self) -> usize {
+        self.settings.trigger.least_bytes()
+    }
+
+    /// Whether results of a tool may be cleared.
+    fn clears(&self, tool: &str) -> bool {
+        let own = self.tools.find(tool, |settings| settings.clear);
+        own.map_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool), |(_, clear)| clear)
+    }
+
+    /// Whether the arguments of calls of a tool are cleared.
+    fn clears_input(&self, tool: &str) -> bool {
+        match (self.tools.find(tool, |settings| settings.clear_inputs), &self.settings.clear_tool_inputs) {
+            (Some((_, clear)), _) => clear,
+            (None, Inputs::Whether(whether)) => *whether,
+            (None, Inputs::Of(tools)) => names::any_fits(tools, tool),
+        }
+    }
+
+    /// What clearing one result would do; none if nothing.
+    fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool) -> Option<Clearing> {
+        let wants = Wants { stored: self.settings.offload, smaller: self.settings.growth_guard };
+        let conversation = draft.conversation();
+        let tool = row.call.map_or("", |call| conversation.tool_name(call));
+        let result = draft.offer_result(row.message?, wants, |text| {
+            let (handle, how) = text.way_back();
+            let bytes = text.text.len().to_string();
+            let words = self.placeholder.fill(|place| match place {
+                "tool_name" => tool,
+                "bytes" => &bytes,
+                "handle" => handle,
+                _ => how,
+            });
+            Some(Cut { from: 0, to: text.text.len(), words })
+        });
+        let input = row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.offer_input(call, wants).ok());
+        let mut clearing = Clearing { result: result.ok(), input, freed: 0 };
+        if count {
+            clearing.freed = clearing.offers().map(|offer| draft.gain(offer)).sum();
+        }
+        let something = clearing.offers().next().is_some();
+        something.then_some(clearing)
+    }
+
+    fn clear(&self, draft: &mut Draft<'_>, message: usize, clearing: Clearing) {
+        if let Some(offer) = clearing.result {
+            draft.make(self.label(), Action::Clear { message }, offer);
+        }
+        if let Some(offer) = clearing.input {
+            let message = offer.message();
+            draft.make(self.label(), Action::ClearInput { message }, offer);
+        }
+    }
+}
+
+impl Clearing {
+    fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.result.iter().chain(&self.input)
+    }
+}
+
+impl Edit for ClearToolResults {
+    fn name(&self) -> &'static str {
+        "clear_tool_results"
+    }
+
+    fn label(&self) -> &'static str {
+        "clear"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        if draft.n_bytes() < self.least_bytes() {
+            return;
+        }
+        let limits = self.settings.trigger.limits(draft);
+        if !limits.may_hold(draft.n_bytes(), draft.conversation().messages.len() + draft.n_added()) {
+            return;
+        }
+        let keep = self.settings.keep.resolved(draft);
+        let rows = draft.rows();
+        let (cleared, too_little) = Replay::new(self, draft, &rows, &limits, keep).run();
+        for (n, clearing) in cleared {
+            if let Some(message) = rows.get(n).and_then(|row| row.message) {
+                self.clear(draft, message, clearing);
+            }
+        }
+        if too_little {
+            draft.leave_out(self.label(), None, Why::TooLittle);
+        }
+    }
+}
+
+impl Serialize for Inputs {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Whether(whether) => to.serialize_bool(*whether),
+            Self::Of(tools) => tools.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Inputs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a list of tool names")
+            }
+
+            fn visit_bool<E: Error>(self, whether: bool) -> Result<Inputs, E> {
+                Ok(Inputs::Whether(whether))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Inputs, A::Error> {
+                let mut tools = Vec::new();
+                while let Some(tool) = list.next_element()? {
+                    tools.push(tool);
+                }
+                Ok(Inputs::Of(tools))
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+#[cfg(test)]
+mod tests;

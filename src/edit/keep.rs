@@ -1,0 +1,87 @@
+//! What an edit spares at the end of a conversation.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
+
+use crate::{draft::Draft, units::Fraction};
+
+/// How much is kept, counted from the newest backwards. Exactly one key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Keep {
+    /// So many results.
+    Results(usize),
+    /// So many messages with calls, and their results.
+    Rounds(usize),
+    /// As many results as have so many tokens together; the first that does not fit ends it.
+    Tokens(usize),
+    /// The same as a part of the model's window.
+    Fraction(Fraction),
+}
+
+/// What is kept where a part of the window is asked for that is not known.
+const FALLBACK: Keep = Keep::Results(3);
+
+impl Keep {
+    /// The same without parts of a window.
+    pub(super) fn resolved(self, draft: &mut Draft<'_>) -> Self {
+        let Self::Fraction(fraction) = self else { return self };
+        if let Some(window) = draft.gauge().window() {
+            return Self::Tokens(fraction.of(window));
+        }
+        draft.miss_window();
+        FALLBACK
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    results: Option<usize>,
+    rounds: Option<usize>,
+    tokens: Option<usize>,
+    fraction: Option<Fraction>,
+}
+
+impl<'de> Deserialize<'de> for Keep {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Table::deserialize(from)? {
+            Table { results: Some(n), rounds: None, tokens: None, fraction: None } => Ok(Self::Results(n)),
+            Table { results: None, rounds: Some(n), tokens: None, fraction: None } => Ok(Self::Rounds(n)),
+            Table { results: None, rounds: None, tokens: Some(n), fraction: None } => Ok(Self::Tokens(n)),
+            Table { results: None, rounds: None, tokens: None, fraction: Some(part) } => Ok(Self::Fraction(part)),
+            _ => Err(D::Error::custom("exactly one key is needed; allowed: results, rounds, tokens, fraction")),
+        }
+    }
+}
+
+impl Serialize for Keep {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut table = to.serialize_map(Some(1))?;
+        match self {
+            Self::Results(n) => table.serialize_entry("results", n)?,
+            Self::Rounds(n) => table.serialize_entry("rounds", n)?,
+            Self::Tokens(n) => table.serialize_entry("tokens", n)?,
+            Self::Fraction(part) => table.serialize_entry("fraction", part)?,
+        }
+        table.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_one_key() {
+        for (text, expected) in
+            [("results = 3", Keep::Results(3)), ("rounds = 0", Keep::Rounds(0)), ("tokens = 9", Keep::Tokens(9))]
+        {
+            let keep: Keep = toml::from_str(text).unwrap();
+            assert_eq!(keep, expected);
+            assert_eq!(toml::to_string(&keep).unwrap().trim(), text);
+        }
+        assert!(matches!(toml::from_str("fraction = 0.1"), Ok(Keep::Fraction(_))));
+        for text in ["", "results = 1\nrounds = 1", "rows = 1", "fraction = 0.0"] {
+            assert!(toml::from_str::<Keep>(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Names of tools and patterns of them: `*` stands for any characters, `?` for one.
+
+/// Whether `name` is what `pattern` says. Letter case matters, as it does to upstreams.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut name) = (pattern.chars(), name.chars());
+    // Behind the last star, and where in the name what it stands for would end next.
+    let mut star: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
+    loop {
+        match (pattern.next(), name.clone().next()) {
+            (Some('*'), _) => star = Some((pattern.clone(), name.clone())),
+            (Some(wanted), Some(found)) if wanted == '?' || wanted == found => drop(name.next()),
+            (None, None) => return true,
+            _ => {
+                // The star takes one character more; the last star is the only one that ever need to.
+                let Some((behind, rest)) = &mut star else { return false };
+                if rest.next().is_none() {
+                    return false;
+                }
+                (pattern, name) = (behind.clone(), rest.clone());
+            }
+        }
+    }
+}
+
+/// Whether it is a pattern and not simply a name.
+pub(super) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// Whether one of `patterns` fits.
+pub(super) fn any_fits(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| fits(pattern, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_and_question_marks() {
+        for (pattern, name) in
+            [("bash", "bash"), ("*", ""), ("*", "x"), ("mcp__*", "mcp__a"), ("*_file", "read_file"), ("a*b*c", "aXbYbZc"), ("?", "é"), ("**", "a"), ("a*", "a")]
+        {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in
+            [("bash", "Bash"), ("", "x"), ("x", ""), ("mcp__*", "mcp_a"), ("*_file", "read_files"), ("a*b*c", "aXbYbZ"), ("?", ""), ("?", "ab")]
+        {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+        let (pattern, name) = ("a*".repeat(40) + "b", "a".repeat(4000));
+        assert!(!fits(&pattern, &name));
+    }
+}

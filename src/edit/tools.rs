@@ -1,0 +1,147 @@
+//! Settings of single tools: `[tools."name or pattern"]`, which win over the edits' own.
+//!
+//! An entry sets only the keys that it names. For each key the most specific entry that names it counts: the name itself
+//! before a pattern, a longer pattern before a shorter one, and of two as long the first in the alphabet.
+
+use std::{cmp::Reverse, collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::names;
+
+/// `[tools]` of `proxy.toml`.
+pub type Settings = BTreeMap<String, Tool>;
+
+/// One table of `[tools]`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tool {
+    /// Whether, and to what, results are truncated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<Truncate>,
+    /// Whether results are cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clear: Option<bool>,
+    /// Whether the arguments of a call are cleared with its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clear_inputs: Option<bool>,
+    /// How many of the newest results of the tools that this table fits are kept, in place of what `keep` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<usize>,
+}
+
+/// `false`, or a table.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Truncate {
+    /// As the edit's own settings say (`true`), or not at all (`false`).
+    Whether(bool),
+    /// Otherwise than the edit's own settings say.
+    To(Limits),
+}
+
+/// How long a result may be, and what is left of a longer one.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// A longer one is cut to this many bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<usize>,
+    /// The most bytes that are left of its beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<usize>,
+    /// The most bytes that are left of its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<usize>,
+}
+
+/// The tables of all tools, the most specific ones first.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    entries: Vec<(String, Tool)>,
+}
+
+impl Tools {
+    /// The tables as they were written.
+    pub fn new(settings: &Settings) -> Self {
+        let mut entries: Vec<_> = settings.iter().map(|(pattern, tool)| (pattern.clone(), tool.clone())).collect();
+        entries.sort_by_key(|(pattern, _)| (names::is_pattern(pattern), Reverse(pattern.chars().count())));
+        Self { entries }
+    }
+
+    /// What the most specific table that says anything about it says, and which table that is.
+    pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<(usize, T)> {
+        let fitting = self.entries.iter().enumerate().filter(|(_, (pattern, _))| names::fits(pattern, name));
+        fitting.filter_map(|(n, (_, tool))| Some((n, key(tool)?))).next()
+    }
+
+    /// All values of one key.
+    pub fn all<T>(&self, key: impl Fn(&Tool) -> Option<T>) -> impl Iterator<Item = T> {
+        self.entries.iter().filter_map(move |(_, tool)| key(tool))
+    }
+}
+
+impl Serialize for Truncate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Whether(whether) => to.serialize_bool(*whether),
+            Self::To(limits) => limits.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Truncate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Truncate;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a table")
+            }
+
+            fn visit_bool<E: Error>(self, whether: bool) -> Result<Truncate, E> {
+                Ok(Truncate::Whether(whether))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Truncate, A::Error> {
+                Limits::deserialize(MapAccessDeserializer::new(table)).map(Truncate::To)
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(text: &str) -> Tools {
+        Tools::new(&toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn the_most_specific_table_that_names_a_key_counts() {
+        let tools = tools(
+            "'*' = { keep_last = 1, clear = false }\n'mcp__*' = { keep_last = 2 }\n'mcp__git_*' = { clear_inputs = true }\nmcp__git_log = { clear = true }",
+        );
+        let keep_last = |name| tools.find(name, |tool| tool.keep_last).map(|(_, n)| n);
+        let clear = |name| tools.find(name, |tool| tool.clear).map(|(_, clear)| clear);
+        assert_eq!([keep_last("bash"), keep_last("mcp__x"), keep_last("mcp__git_log")], [Some(1), Some(2), Some(2)]);
+        assert_eq!([clear("bash"), clear("mcp__git_log"), clear("mcp__git_diff")], [Some(false), Some(true), Some(false)]);
+        assert_eq!(tools.find("bash", |tool| tool.clear_inputs), None);
+    }
+
+    #[test]
+    fn truncate_is_false_or_a_table() {
+        let of = |text| toml::from_str::<Tool>(text).map(|tool| tool.truncate);
+        assert_eq!(of("truncate = false"), Ok(Some(Truncate::Whether(false))));
+        let limits = Limits { max_bytes: Some(9), head: None, tail: Some(0) };
+        assert_eq!(of("truncate = { max_bytes = 9, tail = 0 }"), Ok(Some(Truncate::To(limits))));
+        assert!(of("truncate = 7").is_err() && of("truncate = { maxbytes = 9 }").is_err());
+    }
+}

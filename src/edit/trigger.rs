@@ -1,0 +1,172 @@
+//! When an edit starts: conditions on the size of a conversation.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use crate::{draft::Draft, units::Fraction};
+
+/// One table or a list of them: it holds where one of them does.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Trigger(pub Vec<Condition>);
+
+/// A table, which holds where all that it names holds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Condition {
+    /// At least this many tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
+    /// At least this many messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<usize>,
+    /// At least this part of the model's window in tokens. Where that is not known, the table does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<Fraction>,
+}
+
+/// The conditions of one request, as numbers.
+#[derive(Debug)]
+pub(super) struct Limits(Vec<Limit>);
+
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    tokens: Option<usize>,
+    messages: usize,
+}
+
+/// No model has a smaller window, so no condition that asks for a part of it holds below that part of this.
+const LEAST_WINDOW: usize = 4096;
+
+impl Trigger {
+    /// The conditions as numbers of the model that is asked.
+    pub(super) fn limits(&self, draft: &mut Draft<'_>) -> Limits {
+        let window = if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.gauge().window() } else { None };
+        let limit = |condition: &Condition| {
+            let part = match condition.fraction {
+                Some(fraction) => Some(fraction.of(window?)),
+                None => None,
+            };
+            let tokens = condition.tokens.max(part);
+            Some(Limit { tokens, messages: condition.messages.unwrap_or_default() })
+        };
+        let limits = Limits(self.0.iter().filter_map(limit).collect());
+        if limits.0.len() < self.0.len() {
+            draft.miss_window();
+        }
+        limits
+    }
+
+    /// A body of fewer bytes is below every condition, whatever the model.
+    pub(super) fn least_bytes(&self) -> usize {
+        let least = |condition: &Condition| {
+            let part = condition.fraction.map(|fraction| fraction.of(LEAST_WINDOW));
+            let messages = condition.messages.map(|n| n.saturating_mul(3)); // {} and a comma
+            condition.tokens.max(part).max(messages).unwrap_or_default()
+        };
+        self.0.iter().map(least).min().unwrap_or(usize::MAX)
+    }
+}
+
+impl Limits {
+    /// Whether they may hold for what has so many bytes and messages, as a token has a byte or more.
+    pub(super) fn may_hold(&self, n_bytes: usize, n_messages: usize) -> bool {
+        self.hold(n_bytes, n_messages)
+    }
+
+    /// Whether one of them holds.
+    pub(super) fn hold(&self, n_tokens: usize, n_messages: usize) -> bool {
+        self.0.iter().any(|limit| limit.tokens.is_none_or(|least| n_tokens >= least) && n_messages >= limit.messages)
+    }
+
+    /// Whether tokens need to be counted to know.
+    pub(super) fn ask_for_tokens(&self) -> bool {
+        self.0.iter().any(|limit| limit.tokens.is_some())
+    }
+}
+
+impl<'de> Deserialize<'de> for Trigger {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Trigger;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table such as { tokens = 100000 }, or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Trigger, A::Error> {
+                let condition = Condition::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(Trigger(vec![checked(condition)?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Trigger, A::Error> {
+                let mut conditions = Vec::new();
+                while let Some(condition) = list.next_element()? {
+                    conditions.push(checked(condition)?);
+                }
+                if conditions.is_empty() {
+                    return Err(Error::custom("the list is empty; allowed: at least one table"));
+                }
+                Ok(Trigger(conditions))
+            }
+        }
+
+        from.deserialize_any(OneOrMore)
+    }
+}
+
+/// A table that names nothing would always hold, and nobody means that.
+fn checked<E: Error>(condition: Condition) -> Result<Condition, E> {
+    if condition == Condition::default() {
+        return Err(E::custom("the table is empty; allowed: tokens, messages, fraction"));
+    }
+    Ok(condition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Table {
+        trigger: Trigger,
+    }
+
+    fn trigger(text: &str) -> Result<Trigger, String> {
+        toml::from_str::<Table>(text).map(|table| table.trigger).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn one_table_is_a_list_of_one() {
+        assert_eq!(trigger("trigger = { tokens = 1, messages = 2 }"), trigger("trigger = [{ tokens = 1, messages = 2 }]"));
+        assert!(trigger("trigger = {}").unwrap_err().contains("the table is empty"));
+        assert!(trigger("trigger = []").unwrap_err().contains("the list is empty"));
+        assert!(trigger("trigger = [{ fraction = 1.5 }]").is_err());
+        assert!(trigger("trigger = 100000").is_err());
+    }
+
+    #[test]
+    fn a_table_is_and_a_list_is_or() {
+        let limits = Limits(vec![Limit { tokens: Some(10), messages: 3 }, Limit { tokens: None, messages: 5 }]);
+        for (n_tokens, n_messages, expected) in
+            [(10, 3, true), (9, 3, false), (10, 2, false), (0, 5, true), (0, 4, false)]
+        {
+            assert_eq!(limits.hold(n_tokens, n_messages), expected, "{n_tokens} {n_messages}");
+        }
+        assert!(limits.ask_for_tokens());
+    }
+
+    #[test]
+    fn the_least_body_that_is_counted() {
+        let least = |text: &str| trigger(&format!("trigger = {text}")).unwrap().least_bytes();
+        assert_eq!(least("{ tokens = 100 }"), 100);
+        assert_eq!(least("[{ tokens = 100000 }, { fraction = 0.5 }]"), 2048);
+        assert_eq!(least("{ tokens = 100, messages = 50 }"), 150);
+    }
+}

@@ -1,0 +1,210 @@
+//! `truncate_tool_results`: cuts the middle out of results that are too long.
+//!
+//! # What it does
+//! A result of more than `max_bytes` keeps its beginning and its end; between them a notice says what is missing and how to
+//! read it. Each text of a result may have an equal share of `max_bytes`; parts that are no text stay. The whole text is
+//! stored first.
+//!
+//! # When it acts
+//! On sight, wherever the result stands: a new one is cut before the model sees it, an old one as it was cut then. What is
+//! left depends on the text and the settings alone.
+//!
+//! # What the model sees
+//! Whole lines of the beginning and of the end, where there are any, and the `notice` between them.
+//!
+//! # What it never touches
+//! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;
+//! results of a call that reads back what was taken out, or that name something which was: they would be truncated
+//! again and again. Without a store, nothing.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Edit, Language, names,
+    template::Template,
+    tools::{self, Tools, Truncate},
+};
+use crate::{
+    conversation::BlockKind,
+    draft::{Cut, Draft, Refused, Text, Wants},
+    plan::{Action, Why},
+    recall,
+};
+
+/// `[truncate_tool_results]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// A longer result is cut to this many bytes.
+    pub max_bytes: usize,
+    /// The tools whose results stay whole, by name or pattern.
+    pub exclude_tools: Vec<String>,
+    /// The text that stands for what is cut out; `{tool_name}`, `{left_out}`, `{bytes}`, `{handle}` and `{how}` are
+    /// filled in. Default: by language.
+    pub notice: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_bytes: 50_000, exclude_tools: Vec::new(), notice: None }
+    }
+}
+
+/// The edit.
+#[derive(Debug)]
+pub struct TruncateToolResults {
+    max_bytes: usize,
+    exclude_tools: Vec<String>,
+    tools: Tools,
+    notice: Template,
+}
+
+/// What is left of a result.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    max_bytes: usize,
+    head: Option<usize>,
+    tail: Option<usize>,
+}
+
+impl TruncateToolResults {
+    /// The edit with its settings, those of single tools, and which tools read back what was taken out.
+    pub fn new(settings: &Settings, tools: &Tools, recall: &recall::Settings, language: Language) -> Self {
+        let notice = settings.notice.as_deref().unwrap_or(match language {
+            Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
+            Language::Zh => "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
+        });
+        Self {
+            max_bytes: settings.max_bytes,
+            exclude_tools: [settings.exclude_tools.as_slice(), &recall.reader_tools].concat(),
+            tools: tools.clone(),
+            notice: Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"]),
+        }
+    }
+
+    /// A shorter result is never truncated.
+    pub fn least_bytes(&self) -> usize {
+        let of_tools = self.tools.all(|tool| limits(tool).and_then(|limits| limits.max_bytes));
+        of_tools.chain([self.max_bytes]).min().unwrap_or_default()
+    }
+
+    fn budget(&self, tool: &str) -> Option<Budget> {
+        let own = |key: fn(&tools::Limits) -> Option<usize>| {
+            self.tools.find(tool, |tool| limits(tool).as_ref().and_then(key)).map(|(_, value)| value)
+        };
+        match self.tools.find(tool, |tool| tool.truncate) {
+            Some((_, Truncate::Whether(false))) => return None,
+            None if names::any_fits(&self.exclude_tools, tool) => return None,
+            _ => {}
+        }
+        Some(Budget {
+            max_bytes: own(|limits| limits.max_bytes).unwrap_or(self.max_bytes),
+            head: own(|limits| limits.head),
+            tail: own(|limits| limits.tail),
+        })
+    }
+
+    fn cut(&self, text: &Text<'_>, tool: &str, budget: Budget) -> Option<Cut> {
+        let share = budget.max_bytes / text.n_texts.max(1);
+        if text.n_bytes <= budget.max_bytes || text.text.len() < share {
+            return None;
+        }
+        let (handle, how) = text.way_back();
+        let bytes = text.text.len().to_string();
+        let notice = |left_out: &str| {
+            self.notice.fill(|place| match place {
+                "tool_name" => tool,
+                "left_out" => left_out,
+                "bytes" => &bytes,
+                "handle" => handle,
+                _ => how,
+            })
+        };
+        // No notice is longer than the one that says that all of it is left out.
+        let left = share.saturating_sub(notice(&bytes).len());
+        let (head, tail) = match (budget.head, budget.tail) {
+            (None, None) => (left / 2, left - left / 2),
+            (Some(head), None) => (head.min(left), left.saturating_sub(head)),
+            (None, Some(tail)) => (left.saturating_sub(tail), tail.min(left)),
+            (Some(head), Some(tail)) => (head.min(left), tail.min(left.saturating_sub(head))),
+        };
+        let (from, to) = (head_end(text.text, head), tail_start(text.text, tail));
+        if from >= to {
+            return None;
+        }
+        Some(Cut { from, to, words: notice(&(to - from).to_string()) })
+    }
+
+    fn truncate(&self, draft: &mut Draft<'_>, message: usize) {
+        let call = draft.pairing().answered_block(message);
+        let conversation = draft.conversation();
+        let tool = call.map_or("", |call| conversation.tool_name(call));
+        let Some(budget) = self.budget(tool) else { return };
+        if draft.content_len(message) <= budget.max_bytes || draft.is_recall(message) {
+            return;
+        }
+        let wants = Wants { stored: true, smaller: true };
+        let mut named = false;
+        let offer = draft.offer_result(message, wants, |text| {
+            named |= draft.names_payload(text.text);
+            if named { None } else { self.cut(text, tool, budget) }
+        });
+        match offer {
+            Ok(offer) if !named => drop(draft.make(self.label(), Action::Truncate { message }, offer)),
+            Err(Refused::NotSmaller) => {
+                let row = draft.row_of(message);
+                draft.leave_out(self.label(), Some(&row), Why::NotSmaller);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The table in which a tool says what is left of its results.
+fn limits(tool: &tools::Tool) -> Option<tools::Limits> {
+    match tool.truncate {
+        Some(Truncate::To(limits)) => Some(limits),
+        _ => None,
+    }
+}
+
+/// Where a beginning of at most `most` bytes ends: behind the last line end in its last tenth, if there is one.
+fn head_end(text: &str, most: usize) -> usize {
+    let end = text.floor_char_boundary(most);
+    let from = text.floor_char_boundary(end - end / 10);
+    let line_end = text.get(from..end).and_then(|last| last.rfind('\n'));
+    line_end.map_or(end, |at| from + at + 1)
+}
+
+/// Where an end of at most `most` bytes begins: behind the first line end in its first tenth, if there is one.
+fn tail_start(text: &str, most: usize) -> usize {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(most));
+    let to = text.ceil_char_boundary(start + most / 10);
+    // The line end before the first byte counts, too.
+    let before = start.saturating_sub(1);
+    let line_end = text.as_bytes().get(before..to).and_then(|first| memchr::memchr(b'\n', first));
+    line_end.map_or(start, |at| (before + at + 1).max(start))
+}
+
+impl Edit for TruncateToolResults {
+    fn name(&self) -> &'static str {
+        "truncate_tool_results"
+    }
+
+    fn label(&self) -> &'static str {
+        "truncate"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        let least = self.least_bytes();
+        let conversation = draft.conversation();
+        for block in &conversation.blocks {
+            if matches!(block.kind, BlockKind::ToolResult { .. }) && draft.content_len(block.message) > least {
+                self.truncate(draft, block.message);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
