@@ -18,6 +18,7 @@ pub mod check_config;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
+pub mod simulate;
 pub mod store;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
@@ -44,6 +45,9 @@ pub enum Command {
     /// Run recorded requests through the present settings, and compare: exit code 0 if nothing differs, else 1.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::Args),
+    /// Play transcripts through policies, and compare tokens, cost and cache hits.
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(simulate::Args),
     /// Check the settings, and print them as they are in effect, secrets masked.
     CheckConfig,
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
@@ -110,6 +114,16 @@ A folder that has its own policy.toml is replayed under that, unless --config na
 Examples:
   abridge replay ./exchanges
   abridge replay ./exchanges --config new.toml --json";
+
+const SIMULATE_EXAMPLES: &str = "\
+A transcript is sent as an agent's loop sent it: one request before each answer of the model, and one at the end. Cached is
+the share of tokens in the prefix that did not change from one request to the next, in blocks of 128; moves are requests
+that did not begin with what was sent before. The longest transcripts come first.
+
+Examples:
+  abridge simulate ./transcripts
+  abridge simulate ./exchanges --policy a.toml --policy b.toml --policy none --limit 10
+  abridge simulate session.json --model gpt-4o --cache-read 0.5 --json";
 
 const HEALTH_EXAMPLES: &str = "\
 Without --url, the first address of server.listen is asked, so give the same --config, --listen and variables as the

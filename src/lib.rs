@@ -22,6 +22,7 @@ pub mod recording;
 pub mod relay;
 pub mod replay;
 pub mod server;
+pub mod simulate;
 pub mod span;
 pub mod store;
 pub mod tasks;

@@ -35,6 +35,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Serve(args) => serve(args, sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),
+        Command::Simulate(args) => cli::simulate::run(args, &sources, &config),
         Command::CheckConfig => cli::check_config::run(&sources, &config),
         Command::Store(command) => cli::store::run(&command, &sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),

@@ -1,0 +1,85 @@
+//! The table for people.
+
+use std::fmt::{self, Write as _};
+
+use super::{Figures, Simulation, Unreadable};
+
+/// The longest name of a policy that is printed whole.
+const MOST_NAME: usize = 24;
+
+/// How many files that could not be played are named.
+const MOST_UNREADABLE: usize = 10;
+
+impl fmt::Display for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.totals.iter().map(|total| total.policy.chars().count());
+        let width = names.fold("policy".len(), usize::max).min(MOST_NAME);
+        let head = [
+            "requests", "tokens sent", "largest", "beyond", "cached", "cost", "moves", "cleared", "truncated", "offloaded",
+        ];
+        line(f, width, "policy", &head.map(str::to_owned))?;
+        for played in &self.transcripts {
+            let window = played.runs.first().and_then(|run| run.window);
+            let window = window.map_or_else(|| "unknown".to_owned(), grouped);
+            let model = played.model.as_deref().unwrap_or("none");
+            writeln!(f, "\n{}: {} messages, model {model}, window {window}", played.name, played.messages)?;
+            played.runs.iter().try_for_each(|run| line(f, width, &run.policy, &cells(&run.figures)))?;
+        }
+        writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
+        self.totals.iter().try_for_each(|total| line(f, width, &total.policy, &cells(&total.figures)))?;
+        writeln!(
+            f,
+            "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
+            self.prices.cache_read, self.prices.cache_write
+        )?;
+        for Unreadable { name, why } in self.unreadable.iter().take(MOST_UNREADABLE) {
+            writeln!(f, "not played: {name}: {why}")?;
+        }
+        match self.unreadable.len().checked_sub(MOST_UNREADABLE) {
+            Some(more) if more > 0 => writeln!(f, "not played: {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The columns of one line; 114 characters with the longest name.
+fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 10]) -> fmt::Result {
+    let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded] = cells;
+    let short: String = name.chars().take(width).collect();
+    writeln!(
+        f,
+        "{short:width$} {requests:>8} {sent:>13} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10}",
+    )
+}
+
+fn cells(figures: &Figures) -> [String; 10] {
+    // "?" is for requests of which nobody knows how many are allowed.
+    let beyond = match (figures.beyond_window, figures.window_unknown) {
+        (n, 0) => grouped(n),
+        (0, _) => "?".to_owned(),
+        (n, _) => format!("{}+?", grouped(n)),
+    };
+    let permille = (figures.tokens_cached * 1000).checked_div(figures.tokens_sent).unwrap_or_default();
+    [
+        grouped(figures.requests),
+        grouped(figures.tokens_sent),
+        grouped(figures.largest_request),
+        beyond,
+        format!("{}.{} %", permille / 10, permille % 10),
+        grouped(figures.cost),
+        grouped(figures.frontier_moves),
+        grouped(figures.results_cleared),
+        grouped(figures.results_truncated),
+        grouped(figures.bytes_offloaded),
+    ]
+}
+
+/// A number with a comma between thousands.
+fn grouped(number: impl fmt::Display) -> String {
+    let digits = number.to_string();
+    digits.chars().enumerate().fold(String::new(), |mut text, (n, digit)| {
+        let comma = if n > 0 && (digits.len() - n) % 3 == 0 { "," } else { "" };
+        let _ = write!(text, "{comma}{digit}");
+        text
+    })
+}

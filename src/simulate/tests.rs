@@ -1,0 +1,1 @@
+//! Small transcripts, with figures worked out by hand.
