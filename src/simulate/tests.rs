@@ -1,1 +1,211 @@
 //! Small transcripts, with figures worked out by hand.
+//!
+//! Tokens are estimated: a text is a quarter of its bytes, rounded up. A message is 3 and its role (user and tool 1,
+//! assistant 3) and its text; a call is 3 and its name and its arguments; a request is 3 and its messages.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::figures::Request;
+use super::*;
+use crate::planner::Parts;
+use crate::tokens;
+
+/// user 104, call 11, result 1004, call 11, result 1004, answer 7
+fn session() -> String {
+    let call = |id| {
+        format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"look","arguments":"{{}}"}}}}]}}"#
+        )
+    };
+    let result = |id, text: &str| {
+        format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{}"}}"#, text.repeat(4000))
+    };
+    let (user, answer) = ("u".repeat(400), r#"{"role":"assistant","content":"done"}"#);
+    let (a, b) = (result("a", "r"), result("b", "s"));
+    format!(
+        r#"{{"messages": [ {{"role":"user","content":"{user}"}}, {}, {a}, {}, {b}, {answer} ], "model":"m"}}"#,
+        call("a"),
+        call("b")
+    )
+}
+
+fn contender(settings: &str, window: Option<usize>) -> Contender {
+    let estimate = tokens::Settings { counter: tokens::Counter::Estimate, ..tokens::Settings::default() };
+    let meter = Meter::new(&estimate, &[]);
+    window.into_iter().for_each(|window| meter.learn_window("m", window));
+    let parts: Parts = toml::from_str(settings).unwrap();
+    Contender { name: "p".to_owned(), policy: Policy::new(&parts), meter }
+}
+
+fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
+    let transcript = Transcript::new(session().into(), None).unwrap();
+    play::play(&transcript, &contender(settings, window), &Stage::default(), prices).unwrap()
+}
+
+fn prices(read: &str, write: &str) -> Prices {
+    Prices { cache_read: read.parse().unwrap(), cache_write: write.parse().unwrap() }
+}
+
+const NONE: &str = "policy.edits = []";
+const STICKY: &str = r#"
+clear_tool_results = { trigger = { tokens = 1100 }, keep = { results = 0 }, placeholder = "gone" }
+"#;
+
+#[test]
+fn a_transcript_is_cut_before_each_answer_and_at_its_end() {
+    let transcript = Transcript::new(session().into(), None).unwrap();
+    let requests: Vec<_> = transcript.requests().collect();
+    let dialect = dialect().unwrap();
+    let n_messages = requests.iter().map(|body| dialect.parse(body).unwrap().messages.len());
+    assert_eq!(n_messages.collect::<Vec<_>>(), [1, 3, 5, 6]);
+    assert!(requests.iter().all(|body| body.ends_with(br#" ], "model":"m"}"#)));
+    assert_eq!(requests[3], session());
+}
+
+#[test]
+fn without_edits_nothing_moves() {
+    // 107 + 1122 + 2137 + 2144; of 104, 1119 and 2134 that came before, whole blocks.
+    let expected = Figures {
+        requests: 4,
+        tokens_sent: 5510,
+        largest_request: 2144,
+        window_unknown: 4,
+        tokens_cached: 1024 + 2048,
+        tokens_written: 1024 + 1024,
+        cost: 2745, // 307.2 + 2048 + 390
+        ..Figures::default()
+    };
+    assert_eq!(figures(NONE, None, Prices::default()), expected);
+    let dearer = figures(NONE, Some(2137), prices("0.1", "1.25"));
+    assert_eq!(dearer, Figures { cost: 3257, beyond_window: 1, window_unknown: 0, ..expected });
+}
+
+#[test]
+fn what_is_cleared_moves_the_frontier() {
+    // 107 + 1122 + (2137 - 999) + (2144 - 999 - 999). The result that was not read yet stays in the third request. The
+    // fourth shares 104 + 11 + 5 + 11 with it, and 45 of the 51 bytes of the second result, which is 5 tokens now.
+    let expected = Figures {
+        requests: 4,
+        tokens_sent: 2513,
+        largest_request: 1138,
+        window_unknown: 4,
+        tokens_cached: 128,
+        tokens_written: 1024 + 1024,
+        cost: 2398, // 12.8 + 2048 + 337
+        frontier_moves: 2,
+        results_cleared: 2,
+        bytes_offloaded: 8000,
+        ..Figures::default()
+    };
+    assert_eq!(figures(STICKY, None, Prices::default()), expected);
+}
+
+#[test]
+fn what_is_truncated_is_counted_once() {
+    let figures = figures("truncate_tool_results.max_bytes = 1000", None, Prices::default());
+    assert_eq!((figures.results_truncated, figures.results_cleared, figures.frontier_moves), (2, 0, 0));
+    assert_eq!(figures.bytes_offloaded, 8000);
+}
+
+#[test]
+fn other_tools_are_another_prefix() {
+    let gauge = contender(NONE, None).meter.for_model(None);
+    let body = |tools: &str| {
+        let text = "u".repeat(4000);
+        format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)
+    };
+    let sent = |tools: &str| play::Sent::new(body(tools).into(), &gauge, None).unwrap();
+    let tool = r#"{"type":"function","function":{"name":"look"}}"#;
+    assert_eq!(sent(tool).common(&sent("")), play::Common { tokens: 0, whole: true });
+    let same = sent(tool).common(&sent(tool));
+    assert_eq!(same.tokens + tokens::REQUEST_OVERHEAD, sent(tool).tokens());
+}
+
+#[test]
+fn blocks_are_whole() {
+    let mut figures = Figures::default();
+    for (tokens, shared) in [(127, 0), (128, 127), (255, 128), (300, 299)] {
+        figures.add(Request { tokens, shared, window: Some(255), moved: false });
+    }
+    assert_eq!((figures.tokens_sent, figures.tokens_cached, figures.tokens_written), (810, 128 + 256, 128));
+    assert_eq!(figures.beyond_window, 1);
+    figures.settle(prices("0", "2"));
+    assert_eq!(figures.cost, 2 * 128 + (810 - 384 - 128));
+}
+
+#[test]
+fn prices_are_decimals() {
+    for (text, printed) in [("0.1", "0.1"), ("1", "1.0"), ("1.25", "1.25"), ("0.000001", "0.000001"), ("1000", "1000.0")] {
+        assert_eq!(text.parse::<Price>().unwrap().to_string(), printed);
+    }
+    for text in ["", ".", "1.", ".5", "-1", "1e3", "0.0000001", "1000.1", "nan", "99999999999999999999"] {
+        assert!(text.parse::<Price>().is_err(), "{text}");
+    }
+}
+
+fn simulate(choice: Choice) -> Simulation {
+    Simulation::run(&choice, &[contender(NONE, None)], Prices::default())
+}
+
+fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
+    let row = |played: &Played| (played.name.rsplit('/').next().unwrap_or_default().to_owned(), played.messages);
+    simulation.transcripts.iter().map(row).collect()
+}
+
+#[test]
+fn folders_are_searched_and_recordings_of_one_session_are_one() {
+    let dir = TempDir::new().unwrap();
+    let transcript = Transcript::new(session().into(), None).unwrap();
+    for (n, body) in transcript.requests().enumerate() {
+        let folder = dir.path().join(format!("exchanges/{n}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("request.json"), &body).unwrap();
+    }
+    fs::write(dir.path().join("a.json"), r#"{"messages":[{"role":"user","content":"Hi."}]}"#).unwrap();
+    fs::write(dir.path().join("b.json"), r#"{"message":"Hi."}"#).unwrap();
+    fs::write(dir.path().join("c.json"), r#"{"messages":[]}"#).unwrap();
+    fs::write(dir.path().join("d.txt"), "Hi.").unwrap();
+    let paths = vec![dir.path().to_owned(), dir.path().join("a.json"), dir.path().join("nothing")];
+
+    let simulation = simulate(Choice { paths: paths.clone(), ..Choice::default() });
+    assert_eq!(rows(&simulation), [("3".to_owned(), 6), ("a.json".to_owned(), 1)]);
+    let unreadable: Vec<_> = simulation.unreadable.iter().map(|it| it.name.rsplit('/').next().unwrap()).collect();
+    assert_eq!(unreadable, ["b.json", "c.json", "nothing"]);
+    assert_eq!(simulation.totals[0].figures.requests, 5);
+
+    let longest = simulate(Choice { paths, limit: Some(1), ..Choice::default() });
+    assert_eq!(rows(&longest), [("3".to_owned(), 6)]);
+}
+
+#[test]
+fn a_model_is_for_those_that_name_none() {
+    let body = r#" {"messages":[{"role":"user","content":"Hi."}]}"#;
+    let model = |body: &'static str| {
+        let transcript = Transcript::new(body.into(), Some("it's \"m\"")).unwrap();
+        transcript.model().unwrap().to_owned()
+    };
+    assert_eq!(model(body), "it's \"m\"");
+    assert_eq!(model(r#"{"model":"n","messages":[{"role":"user","content":"Hi."}]}"#), "n");
+    assert!(Transcript::new(r#"{"model":1,"messages":[{}]}"#.into(), Some("m")).is_err());
+}
+
+#[test]
+fn the_table_fits_a_terminal() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a.json"), session()).unwrap();
+    let contenders = [
+        Contender { name: "a policy with quite a long name".to_owned(), ..contender(NONE, None) },
+        Contender { name: "é".to_owned(), ..contender(STICKY, Some(1000)) },
+    ];
+    let choice = Choice { paths: vec![dir.path().join("a.json")], ..Choice::default() };
+    let table = Simulation::run(&choice, &contenders, Prices::default()).to_string();
+    assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
+    let row = |name: &str| {
+        let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        row.split_whitespace().rev().take(11).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("a policy"), "4 5,510 2,144 ? 55.7 % 2,745 0 0 0 0");
+    assert_eq!(row("é"), "4 2,513 1,138 2 5.0 % 2,398 2 2 0 8,000");
+}
