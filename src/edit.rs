@@ -12,6 +12,8 @@ pub mod keep;
 mod names;
 pub mod patch_tool_calls;
 mod template;
+#[cfg(test)]
+mod testing;
 pub mod tools;
 pub mod trigger;
 pub mod truncate_tool_results;

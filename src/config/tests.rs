@@ -35,11 +35,11 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -94,7 +94,7 @@ fn wrong_values_say_what_is_allowed() {
         ),
         (
             "[policy]\nedits = [\"patch_tool_call\"]",
-            "proxy.toml:2:10: policy.edits: \"patch_tool_call\" is not a choice; did you mean \"patch_tool_calls\"? allowed: \"patch_tool_calls\"",
+            "proxy.toml:2:10: policy.edits: \"patch_tool_call\" is not a choice; did you mean \"patch_tool_calls\"? allowed: \"patch_tool_calls\", \"filter_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"",
         ),
         (
             "[server]\nmax_body = \"64MB/s\"",
@@ -283,7 +283,7 @@ fn mistakes_in_variables_and_flags_name_them() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),
@@ -337,7 +337,7 @@ fn the_example_has_every_key() {
     };
     let complete: toml::Table = toml::from_str(&EXAMPLE.lines().map(uncommented).collect::<String>()).unwrap();
     // Which keys there are is what the answer to an unknown one says.
-    let tables = complete.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name.as_str());
+    let tables = complete.iter().filter(|(name, value)| value.is_table() && *name != "tools").map(|(name, _)| name.as_str());
     for name in std::iter::once("").chain(tables) {
         let (unknown, table) = match name {
             "" => ("unknown_key = 1".to_owned(), &complete),
