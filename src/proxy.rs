@@ -80,9 +80,9 @@ enum Route {
 
 /// A body from this length on, in bytes, is planned away from the threads that serve requests.
 ///
-/// Planning takes 0.1 to 0.4 ms for a MiB, so a shorter one delays no event that anybody could notice; the hop there and
+/// Planning takes 0.1 to 0.4 ms for a MiB, so a shorter one delays no event by more than a millisecond; the hop there and
 /// back would cost as much.
-const HOP_FROM: usize = 1 << 20;
+const HOP_FROM: usize = 2 << 20;
 
 /// How long we read on behind an answer that refused a request's body, so that the client can read that answer.
 const LINGER: Duration = Duration::from_secs(10);
