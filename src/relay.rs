@@ -11,12 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 pub mod tap;
 
-/// Sees what is relayed. It cannot change or delay anything.
+/// Sees what is relayed. It cannot change anything, and is to be quick: what takes longer belongs into a task of its own.
 pub trait Observe: Send {
-    /// A chunk went on.
+    /// A chunk goes on.
     fn on_data(&mut self, chunk: &Bytes);
-    /// Nothing more will come. Called once.
-    fn on_end(&mut self, end: End);
+    /// Nothing more will come. The last bytes may not have left yet.
+    fn on_end(self, end: End);
 }
 
 /// How a relayed body ended.
@@ -69,7 +69,7 @@ pin_project_lite::pin_project! {
 }
 
 fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
-    if let Some(mut observer) = observer.take() {
+    if let Some(observer) = observer.take() {
         observer.on_end(end);
     }
 }
