@@ -2,7 +2,7 @@
 
 # List the recipes
 list:
-    @just --list --unsorted
+    @{{ just_executable() }} --list --unsorted
 
 # All that must hold before a merge: format, lints, tests, docs, one round of each bench
 ci:
@@ -18,7 +18,7 @@ clippy:
 
 # Run the tests; `just test NAME` runs those with NAME in theirs
 test *args:
-    cargo test {{args}}
+    cargo test {{ args }}
 
 # Build the documentation of the code; links that lead nowhere are errors
 doc:
@@ -26,11 +26,11 @@ doc:
 
 # Run the proxy; `just run --upstream http://127.0.0.1:8000/v1`
 run *args:
-    cargo run --release -- serve {{args}}
+    cargo run --release -- serve {{ args }}
 
 # Replay what was recorded; `just replay recordings`
 replay *dirs:
-    cargo run --release -- replay {{dirs}}
+    cargo run --release -- replay {{ dirs }}
 
 # Write each plan.snap of the fixtures anew, to be read before it is committed
 fixtures:
@@ -39,12 +39,12 @@ fixtures:
 
 # Run the tests over a corpus of recorded traffic
 corpus dir:
-    ABRIDGE_CORPUS="{{dir}}" cargo test --test corpus -- --nocapture
+    ABRIDGE_CORPUS="{{ dir }}" cargo test --test corpus
 
 # Run the tests with the openai packages of PyPI and npm, which are installed into a folder first
-clients dir="target/clients":
-    tests/clients/install.sh "{{dir}}"
-    ABRIDGE_CLIENTS="{{dir}}" cargo test --test clients
+clients dir=(justfile_directory() / "target/clients"):
+    tests/clients/install.sh "{{ dir }}"
+    ABRIDGE_CLIENTS="{{ dir }}" cargo test --test clients
 
 # Measure the core alone
 bench:
@@ -52,7 +52,7 @@ bench:
 
 # Measure the whole proxy beside nginx; BENCHMARKS.md says how to read it
 bench-load *args:
-    cargo bench --bench load -- {{args}}
+    cargo bench --bench load -- {{ args }}
 
 # Check licences, duplicates and advisories (needs cargo-deny)
 deny:

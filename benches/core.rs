@@ -17,14 +17,16 @@ use abridge_proxy::{
     engine::edit_body,
     planner::{self, Policy},
     span::splice,
+    tokens::{self, Meter},
 };
 use bytes::Bytes;
 
 const SIZES: [(&str, usize); 4] = [("10 KB", 10_000), ("200 KB", 200_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
-/// A session of a coding agent: rounds of a call and some 8 KB of source text as its result.
+/// A session of a coding agent: rounds of a call and some 8 KB of source text as its result, no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
     let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
+    let source = source.trim_start_matches('"');
     let mut body = format!(
         r#"{{"model":"gpt-4o","stream":true,"temperature":0.5,"{messages_key}":[{{"role":"system","content":"You are an agent."}},{{"role":"user","content":"Go on."}}"#
     );
@@ -32,7 +34,7 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
     while round == 0 || body.len() + source.len() + 400 < bytes {
         write!(
             body,
-            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":{source}}}"#
+            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":"{round}: {source}}}"#
         )
         .expect("a String takes it");
         round += 1;
@@ -44,7 +46,7 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
     body.into()
 }
 
-/// The median of many runs, and so much work that a run can be measured.
+/// The median of many runs, or of a few long ones, and so much work that a run can be measured.
 fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
     let once = {
         let start = Instant::now();
@@ -52,7 +54,8 @@ fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
         start.elapsed()
     };
     let inner = (Duration::from_micros(200).as_nanos() / once.as_nanos().max(1)).clamp(1, 10_000);
-    let mut runs: Vec<Duration> = (0..41)
+    let runs = (Duration::from_secs(1).as_nanos() / once.as_nanos().max(1)).clamp(5, 41);
+    let mut runs: Vec<Duration> = (0..runs)
         .map(|_| {
             let start = Instant::now();
             for _ in 0..inner {
@@ -63,6 +66,22 @@ fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
         .collect();
     runs.sort_unstable();
     runs.get(runs.len() / 2).copied().unwrap_or_default()
+}
+
+/// The messages of a request, byte for byte.
+fn messages<'a>(dialect: &dyn Dialect, body: &'a Bytes) -> Vec<&'a [u8]> {
+    let conversation = dialect.parse(body).expect("a request");
+    conversation.messages.iter().map(|message| message.span.of(body)).collect()
+}
+
+/// Counts all messages, as what has counted none of them before.
+fn count_cold(settings: &tokens::Settings, messages: &[&[u8]]) -> usize {
+    count(&Meter::new(settings, &[]), messages)
+}
+
+fn count(meter: &Meter, messages: &[&[u8]]) -> usize {
+    let gauge = meter.for_model(Some("gpt-4o"));
+    messages.iter().map(|message| gauge.message(message)).sum()
 }
 
 fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
@@ -76,6 +95,7 @@ fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
     let patch = patch_tool_calls::Settings::default();
     let policy = Policy::new(&planner::Settings::default(), Language::En, &patch);
+    let tokens = tokens::Settings::default();
     for (size, bytes) in SIZES {
         let clean = session(bytes, "messages", 0);
         let escaped = session(bytes, "mess\\u0061ges", 0);
@@ -99,5 +119,11 @@ fn main() {
             copy,
             measure(|| edit_body(&policy, dialect, broken.clone())),
         );
+
+        let messages = messages(dialect, &clean);
+        let meter = Meter::new(&tokens, &[]);
+        assert!((clean.len() / 8..clean.len() / 2).contains(&count(&meter, &messages)));
+        row(size, "count, nothing seen before", &clean, copy, measure(|| count_cold(&tokens, &messages)));
+        row(size, "count, all seen before", &clean, copy, measure(|| count(&meter, &messages)));
     }
 }

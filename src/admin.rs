@@ -1,9 +1,14 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, and whether it takes requests.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, and payloads to recall.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
+
+use crate::recall::PATH as RECALL;
+use crate::store::Store;
+
+mod recall;
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -11,24 +16,32 @@ pub fn owns(path: &str) -> bool {
 }
 
 /// The answer to a request for one of our own paths.
-pub fn answer<B>(request: &Request<B>, draining: bool) -> Response<Full<Bytes>> {
-    let (status, text) = match (request.uri().path(), request.method()) {
-        ("/abridge/healthz" | "/abridge/readyz", method) if method != Method::GET && method != Method::HEAD => {
-            (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
-        }
-        ("/abridge/healthz", _) => (StatusCode::OK, "ok\n"),
-        ("/abridge/readyz", _) if draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        ("/abridge/readyz", _) => (StatusCode::OK, "ready\n"),
-        _ => (StatusCode::NOT_FOUND, "there are /abridge/healthz and /abridge/readyz\n"),
-    };
-    let mut response = Response::new(Full::from(text));
+pub async fn answer(method: &Method, uri: &Uri, draining: bool, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+    let path = uri.path();
+    let handle = path.strip_prefix(RECALL);
+    let known = handle.is_some() || matches!(path, "/abridge/healthz" | "/abridge/readyz");
+    if known && method != Method::GET && method != Method::HEAD {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    if let Some(handle) = handle {
+        return recall::answer(handle, uri.query().unwrap_or_default(), store).await;
+    }
+    match path {
+        "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
+        "/abridge/readyz" if draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
+        _ => text(StatusCode::NOT_FOUND, "there are /abridge/healthz, /abridge/readyz and /abridge/recall/HANDLE\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
     response
 }
 
@@ -36,15 +49,16 @@ pub fn answer<B>(request: &Request<B>, draining: bool) -> Response<Full<Bytes>> 
 mod tests {
     use super::*;
 
-    #[test]
-    fn tells_life_from_readiness() {
-        let status = |path: &str, draining| answer(&Request::get(path).body(()).unwrap(), draining).status().as_u16();
-        assert_eq!(status("/abridge/healthz", true), 200);
-        assert_eq!(status("/abridge/readyz", false), 200);
-        assert_eq!(status("/abridge/readyz", true), 503);
-        assert_eq!(status("/abridge/else", false), 404);
-        let post = Request::post("/abridge/healthz").body(()).unwrap();
-        assert_eq!(answer(&post, false).status(), 405);
+    #[tokio::test]
+    async fn tells_life_from_readiness() {
+        let status = async |method: Method, path: &'static str, draining| {
+            answer(&method, &Uri::from_static(path), draining, None).await.status().as_u16()
+        };
+        assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
+        assert_eq!(status(Method::GET, "/abridge/readyz", false).await, 200);
+        assert_eq!(status(Method::GET, "/abridge/readyz", true).await, 503);
+        assert_eq!(status(Method::GET, "/abridge/else", false).await, 404);
+        assert_eq!(status(Method::POST, "/abridge/healthz", false).await, 405);
     }
 
     #[test]

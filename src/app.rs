@@ -1,6 +1,7 @@
 //! Wiring: the settings become a running proxy; signals reload and stop it.
 
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +9,24 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, Sources};
+use crate::config::{Config, Environment, NoStorePath, Sources};
+use crate::engine::{Engine, Rules};
+use crate::payload::Keys;
 use crate::planner::Policy;
-use crate::proxy::{Live, Proxy};
+use crate::proxy::{Live, Proxy, Windows};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
-use crate::tasks::Tasks;
+use crate::store::{Clock, Redb, Store};
+use crate::tasks::{Tasks, blocking};
 use crate::telemetry::LevelHandle;
+use crate::tokens::Meter;
 use crate::upstream::Upstream;
 
 /// What a proxy is started with.
@@ -40,8 +47,8 @@ pub struct Launch {
 /// How long tunnels and unwritten recordings may take behind the last answer of a drain.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-/// Serves until a signal ends it.
-pub fn serve(launch: Launch) -> anyhow::Result<()> {
+/// Serves until a signal ends it, and tells whether every answer was finished.
+pub fn serve(launch: Launch) -> anyhow::Result<Drained> {
     let runtime = runtime(launch.config.server.workers)?;
     let ended = runtime.block_on(run(launch));
     // What still runs was told to end and had its time.
@@ -59,7 +66,7 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
 /// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
 const BLOCKING_THREADS: usize = 32;
 
-async fn run(launch: Launch) -> anyhow::Result<()> {
+async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let Launch { sources, config, environment, record, level } = launch;
     let tasks = Tasks::default();
     let recorder = record
@@ -69,23 +76,33 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
         max_body: config.server.max_body.as_usize(),
         pause: config.server.body_timeout.0,
         budget: Budget::new(config.server.max_buffered.as_usize()),
+        pool: Pool::default(),
     };
-    let live = live(&config, &environment)?;
-    let edits = live.policy.names().collect::<Vec<_>>().join(" ");
-    let proxy = Arc::new(Proxy::new(live, limits, config.server.max_in_flight, recorder, tasks.clone()));
+    let (store, keys) = open_store(&config, &environment)?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
+    let listeners = listeners(&config.server.listen.0)?;
+    let address = reached_at(&listeners, acceptor.is_some());
+    let live = live(&config, &environment, address.as_deref(), None)?;
+    if config.tokens.preload {
+        let meter = live.rules.meter.clone();
+        // It is loaded when it is needed, if it could not be now.
+        let _loaded = blocking(move || meter.load()).await;
+    }
+    let edits = live.rules.policy.names().collect::<Vec<_>>().join(" ");
+    let engine = Engine::new(store.clone(), keys);
+    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, recorder, tasks.clone()));
     let mut signals = Signals::new()?;
 
     let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
-    for address in &config.server.listen.0 {
-        let listener = Listener::bind(address).with_context(|| cannot_listen(address))?;
+    for listener in listeners {
         announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
+    let house = store.clone().map(|store| keep_house(store, &tasks));
     tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
 
     let grace = config.server.grace.0;
-    let mut running = Running { sources, config, level, proxy, acceptor };
+    let mut running = Running { sources, config, level, proxy, acceptor, address };
     while let Event::Reload = signals.next().await {
         running.reload();
     }
@@ -93,34 +110,75 @@ async fn run(launch: Launch) -> anyhow::Result<()> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let draining = async {
         let drained = server.drain(grace).await;
+        drop(house);
         // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
         let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+        if let Some(store) = store {
+            close(&*store).await;
+        }
         drained
     };
-    tokio::select! {
-        drained = draining => match drained {
-            Drained::Whole => tracing::info!("stopped: every answer was finished"),
-            Drained::Cut(n) => tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished"),
-        },
-        () = signals.stop() => tracing::warn!("stopped at once by a second signal"),
+    let drained = tokio::select! {
+        drained = draining => drained,
+        () = signals.stop() => Drained::Stopped,
+    };
+    match drained {
+        Drained::Whole => tracing::info!("stopped: every answer was finished"),
+        Drained::Cut(n) => {
+            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished");
+        }
+        Drained::Stopped => tracing::warn!("stopped at once by a second signal"),
     }
-    Ok(())
+    Ok(drained)
 }
 
-/// The settings that a reload replaces.
-fn live(config: &Config, environment: &Environment) -> anyhow::Result<Live> {
+/// The settings that a reload replaces. What the present ones have learned is kept where the settings for it are the same.
+fn live(
+    config: &Config,
+    environment: &Environment,
+    address: Option<&str>,
+    present: Option<(&Config, &Live)>,
+) -> anyhow::Result<Live> {
     let authorization = environment.api_key.as_ref().map(|key| {
         let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
         value.set_sensitive(true);
         anyhow::Ok(value)
     });
+    let mut parts = config.parts();
+    parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
+    let meter = present
+        .filter(|(present, _)| present.tokens == config.tokens && present.models == config.models)
+        .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
+    let rules =
+        Rules { policy: Policy::new(&parts), meter, export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from) };
     Ok(Live {
-        policy: Arc::new(Policy::new(&config.parts())),
+        rules: Arc::new(rules),
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
+        windows: Windows::default(),
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
+}
+
+// === addresses ===
+
+fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
+    let bind = |address| Listener::bind(address).with_context(|| cannot_listen(address));
+    addresses.iter().map(bind).collect()
+}
+
+/// Where tools on this machine reach us, unless `recall.public_url` says better: the first address of TCP.
+fn reached_at(listeners: &[Listener], tls: bool) -> Option<String> {
+    let mut addresses = listeners.iter().filter_map(|listener| listener.address().ok());
+    let mut address = addresses.find_map(|address| match address {
+        Address::Tcp(address) => Some(address),
+        Address::Unix(_) => None,
+    })?;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    Some(format!("{}://{address}", if tls { "https" } else { "http" }))
 }
 
 /// The line that tells a person, or a script that waits for it, where to go. It is no log line, so no level hides it.
@@ -138,6 +196,50 @@ fn cannot_listen(address: &Address) -> String {
     format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
 }
 
+// === store ===
+
+/// How often the store is looked after.
+const HOUSE: Duration = Duration::from_mins(1);
+
+/// How long the store may take to write its last.
+const LAST_WRITE: Duration = Duration::from_secs(10);
+
+/// The store, and the keys that its secret makes. Where there is none, nothing is named by any keys.
+fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
+    if !config.store.enabled {
+        return Ok((None, Keys::new([0; 32])));
+    }
+    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePath)?;
+    let store = Redb::open(&path, config.store.clone(), Clock::system())?;
+    let keys = Keys::new(store.secret());
+    Ok((Some(Arc::new(store)), keys))
+}
+
+/// Looks after the store now and then, until what it returns is dropped.
+fn keep_house(store: Arc<dyn Store>, tasks: &Tasks) -> DropGuard {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tasks.spawn(async move {
+        let keeping = async {
+            loop {
+                // What fails here has raised its alarm, and is tried again.
+                let _kept = store.keep_house().await;
+                sleep(HOUSE).await;
+            }
+        };
+        stopped.run_until_cancelled(keeping).await;
+    });
+    stop.drop_guard()
+}
+
+async fn close(store: &dyn Store) {
+    match timeout(LAST_WRITE, store.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, cause = %error.source, "the store was not closed well"),
+        Err(_) => tracing::warn!("the store was not closed in time; nothing that was sent upstream is lost"),
+    }
+}
+
 // === reload ===
 
 /// What a reload needs.
@@ -147,6 +249,7 @@ struct Running {
     level: LevelHandle,
     proxy: Arc<Proxy>,
     acceptor: Option<Acceptor>,
+    address: Option<String>,
 }
 
 impl Running {
@@ -162,12 +265,16 @@ impl Running {
     fn try_reload(&mut self) -> anyhow::Result<()> {
         let config = Config::load(&self.sources)?;
         let environment = Environment::read(&self.sources.variables, &config)?;
-        let live = live(&config, &environment)?;
+        let present = self.proxy.live();
+        let live = live(&config, &environment, self.address.as_deref(), Some((&self.config, &present)))?;
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }
         if config.server != self.config.server || config.tls.is_some() != self.config.tls.is_some() {
             tracing::warn!("changes of [server], or TLS on or off, come into force only with a restart");
+        }
+        if config.store != self.config.store {
+            tracing::warn!("changes of [store] come into force only with a restart");
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -14,6 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub mod encoding;
+pub mod pool;
+
+use pool::{Buffer, Pool};
 
 /// What one request body may cost.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub struct Limits {
     pub pause: Duration,
     /// The bytes of all bodies in memory.
     pub budget: Budget,
+    /// Where long bodies are put.
+    pub pool: Pool,
 }
 
 /// The bytes that all request bodies may hold at a time. Clones share one budget.
@@ -138,7 +143,7 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
     let Some(mut lease) = limits.budget.lease(announced.unwrap_or(0)) else {
         return Err(ReadError::NoBudget { rest: Unread::All(body) });
     };
-    let mut whole = Gathered::default();
+    let mut whole = Gathered::One(Bytes::new());
     loop {
         let next = timeout(limits.pause, body.frame()).await.map_err(|_| ReadError::Paused(limits.pause))?;
         let Some(frame) = next else { break };
@@ -149,7 +154,7 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
         if announced.is_none() && !limits.budget.extend(&mut lease, chunk.len()) {
             return Err(ReadError::NoBudget { rest: Unread::Rest(body) });
         }
-        whole.push(chunk, announced);
+        whole.push(chunk, announced, &limits.pool);
     }
     Ok(Held { bytes: whole.into_bytes(), lease })
 }
@@ -158,13 +163,7 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
 #[derive(Debug)]
 enum Gathered {
     One(Bytes),
-    Many(BytesMut),
-}
-
-impl Default for Gathered {
-    fn default() -> Self {
-        Self::One(Bytes::new())
-    }
+    Many(Buffer),
 }
 
 impl Gathered {
@@ -175,16 +174,16 @@ impl Gathered {
         }
     }
 
-    fn push(&mut self, chunk: Bytes, announced: Option<usize>) {
+    fn push(&mut self, chunk: Bytes, announced: Option<usize>, pool: &Pool) {
         match self {
             Self::One(first) if first.is_empty() => *first = chunk,
             Self::One(first) => {
-                let mut buffer = BytesMut::with_capacity(announced.unwrap_or(2 * (first.len() + chunk.len())));
-                buffer.extend_from_slice(first);
-                buffer.extend_from_slice(&chunk);
+                let mut buffer = pool.take(announced.unwrap_or(2 * (first.len() + chunk.len())));
+                buffer.extend(first);
+                buffer.extend(&chunk);
                 *self = Self::Many(buffer);
             }
-            Self::Many(buffer) => buffer.extend_from_slice(&chunk),
+            Self::Many(buffer) => buffer.extend(&chunk),
         }
     }
 

@@ -7,16 +7,18 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Flags, Problem, Sources};
+use crate::config::{Flags, NoStorePath, Problem, Sources};
 use crate::planner::Policy;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
+use crate::store::{OpenError, StoreError};
 use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
+pub mod store;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
@@ -47,6 +49,9 @@ pub enum Command {
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Args),
+    /// List, print, sweep or compact what is in the store, while no proxy has it.
+    #[command(subcommand, after_help = STORE_EXAMPLES)]
+    Store(store::Command),
 }
 
 /// Settings that have a flag; they win over the environment and the file.
@@ -74,7 +79,7 @@ struct SettingsArgs {
 /// What only a running proxy needs.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Write each edited exchange as a folder into DIR: bodies, never keys
+    /// Write each chat exchange as a folder into DIR: bodies, never keys
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
 }
@@ -114,13 +119,19 @@ Examples:
   abridge health
   abridge health --url http://127.0.0.1:8787";
 
+const STORE_EXAMPLES: &str = "\
+Examples:
+  abridge store ls
+  abridge store get 01j8z4k0v6m2n9x7q3r5t1w8ye | less
+  abridge store sweep && abridge store compact";
+
 /// Exit codes, as sysexits.h has them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Exit {
     /// All is well.
     Ok = 0,
-    /// The answer is no: replays differ, the proxy is not healthy.
+    /// The answer is no: replays differ, the proxy is not healthy, running answers were cut at the end.
     No = 1,
     /// The command line is wrong.
     Usage = 64,
@@ -187,12 +198,15 @@ impl Exit {
         if let Some(problem) = error.downcast_ref::<Problem>() {
             return if problem.is_of_a_flag() { Self::Usage } else { Self::Config };
         }
-        if error.is::<rewrite::NoInput>() {
+        if error.is::<rewrite::NoInput>() || error.is::<store::NoStore>() {
             return Self::NoInput;
         }
         // Files and proxies that settings name, and that cannot be used.
-        if error.is::<TlsError>() || error.is::<ConnectorError>() {
+        if error.is::<TlsError>() || error.is::<ConnectorError>() || error.is::<NoStorePath>() {
             return Self::Config;
+        }
+        if error.is::<OpenError>() || error.is::<StoreError>() {
+            return Self::Unavailable;
         }
         if error.chain().any(<dyn std::error::Error>::is::<io::Error>) { Self::Unavailable } else { Self::Bug }
     }

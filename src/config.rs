@@ -1,4 +1,4 @@
-//! The settings as a whole, and where they come from: default < `proxy.toml` < environment < flags.
+//! The settings as a whole, and where they come from: default < preset < `proxy.toml` < environment < flags.
 //!
 //! Each part of abridge keeps its own `Settings` beside what they configure; this module lays them together, reads them and
 //! checks them against each other. It is the only one that reads the environment.
@@ -18,24 +18,36 @@ use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, tools, truncate_tool_results,
 };
 use crate::server::tls;
-use crate::{planner, recall, server, telemetry, upstream};
+use crate::tokens::models;
+use crate::{planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
+pub mod preset;
 mod problem;
 mod sources;
 mod tree;
 
 pub use environment::{Environment, Secret, Variables};
+pub use preset::Preset;
 pub use problem::Problem;
 pub use sources::{Flags, Sources};
 
 use tree::Node;
 
+/// Nobody says where the store is to be.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "there is no place for the store, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
+)]
+pub struct NoStorePath;
+
 /// Everything that `proxy.toml` may say.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// The defaults on which all else is laid.
+    pub preset: Preset,
     /// The language of the texts that abridge writes into a conversation.
     pub language: Language,
     /// Whether every request is forwarded as it came, and only reported on.
@@ -50,6 +62,8 @@ pub struct Config {
     pub tls: Option<tls::Settings>,
     /// Where requests go.
     pub upstream: upstream::Settings,
+    /// Where is kept what is taken out.
+    pub store: store::Settings,
     /// Which edits run.
     pub policy: planner::Settings,
     /// How what was taken out is got back.
@@ -64,11 +78,16 @@ pub struct Config {
     pub clear_tool_results: clear_tool_results::Settings,
     /// Settings of single tools, by name or pattern.
     pub tools: tools::Settings,
+    /// How tokens are counted.
+    pub tokens: tokens::Settings,
+    /// What models take, and how they split text, where it is not known otherwise.
+    pub models: Vec<models::Settings>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
+            preset: Preset::default(),
             language: Language::default(),
             dry_run: false,
             report_headers: true,
@@ -76,6 +95,7 @@ impl Default for Config {
             server: server::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
+            store: store::Settings::default(),
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
             patch_tool_calls: patch_tool_calls::Settings::default(),
@@ -83,6 +103,8 @@ impl Default for Config {
             truncate_tool_results: truncate_tool_results::Settings::default(),
             clear_tool_results: clear_tool_results::Settings::default(),
             tools: tools::Settings::default(),
+            tokens: tokens::Settings::default(),
+            models: Vec::new(),
         }
     }
 }
@@ -93,6 +115,8 @@ impl Config {
     /// An error is a [`Problem`]: one line that says where, what, and what is allowed.
     pub fn load(sources: &Sources) -> anyhow::Result<Self> {
         let written = sources.read()?;
+        let preset = Self::of(&written)?.preset;
+        let written = preset.under(written)?;
         let config = Self::of(&written)?;
         check::check(&config, &written)?;
         Ok(config)

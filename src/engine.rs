@@ -1,16 +1,57 @@
-//! From a request body to the body that goes upstream. It never fails: what is not understood goes on as it came.
+//! From a request body to the body that goes upstream: plan, store what the plan takes out, splice.
+//!
+//! It never fails. What is not understood goes on as it came. What cannot be stored is not taken out: the request is planned
+//! again without the edits that would need it. And nothing that names a payload goes upstream before the payload is kept for good.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::timeout;
 
-use crate::{
-    dialect::{Dialect, ParseError},
-    plan::Report,
-    planner::{Policy, Situation},
-    span::splice,
-};
+use crate::dialect::{Dialect, ParseError};
+use crate::payload::{Caller, Keys};
+use crate::plan::{OffloadEffect, Plan, Report};
+use crate::planner::{Offload, Policy, Situation};
+use crate::span::splice;
+use crate::store::{Store, StoreError};
+use crate::tasks::blocking;
+use crate::tokens::Meter;
+
+mod export;
+
+/// Edits the bodies of all requests. One for the whole process.
+#[derive(Debug)]
+pub struct Engine {
+    store: Option<Arc<dyn Store>>,
+    keys: Keys,
+}
+
+/// What a reload replaces of it.
+#[derive(Debug)]
+pub struct Rules {
+    /// Which edits run.
+    pub policy: Policy,
+    /// Counts tokens.
+    pub meter: Meter,
+    /// The folder that payloads are also written to, as files that an agent can read.
+    pub export_dir: Option<PathBuf>,
+}
+
+/// What is wanted of the edits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wanted {
+    /// They are made.
+    Made,
+    /// They are reported: nothing is stored.
+    Reported,
+}
 
 /// A body after the edits.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Edited {
     /// The body in pieces. Where nothing changed, it is the one piece that came.
     pub body: Vec<Bytes>,
@@ -18,75 +59,151 @@ pub struct Edited {
     pub report: Option<Report>,
     /// Why the request was not understood.
     pub skipped: Option<ParseError>,
+    /// What went wrong here, so that less was done than could be.
+    pub trouble: Option<Trouble>,
 }
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Trouble {
+    /// An edit has a bug; the request went on as it came.
+    #[error("an edit panicked")]
+    Panic,
+    /// What was to be taken out could not be stored, so it stayed.
+    #[error("what was to be taken out could not be stored")]
+    NotStored(#[source] StoreError),
+    /// The store did not answer in time; as above.
+    #[error("what was to be taken out was not stored within {} s", .0.as_secs())]
+    Slow(Duration),
+    /// What was to be taken out could not be written to `recall.export_dir`; as above.
+    #[error("what was to be taken out could not be written to recall.export_dir")]
+    NotExported(#[source] Arc<io::Error>),
+    /// Threads that may block are no more: the process ends.
+    #[error("what was to be taken out was not stored, because abridge is ending")]
+    Ending,
+}
+
+/// A body from this length on, in bytes, is planned away from the threads that serve requests, and a shorter one if its tokens
+/// may have to be counted.
+///
+/// Planning takes 0.1 to 0.4 ms for a MiB, so a shorter one delays no event by more than a millisecond; the hop there and
+/// back would cost as much.
+const HOP_FROM: usize = 2 << 20;
+
+/// The longest that a request waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 // === impl Edited ===
 
 impl Edited {
     /// A body that was not looked at.
     pub fn untouched(body: Bytes) -> Self {
-        Self { body: vec![body], report: None, skipped: None }
+        Self { body: vec![body], report: None, skipped: None, trouble: None }
     }
 
     /// Whether the body is another one now.
     pub fn changed(&self) -> bool {
         self.report.as_ref().is_some_and(|report| !report.changes.is_empty())
     }
+
+    fn planned(body: Bytes, planned: Result<Plan, Unplanned>, trouble: Option<Trouble>) -> Self {
+        match planned {
+            Ok(Plan { splices, report, .. }) => {
+                Self { body: splice(&body, &splices), report: Some(report), skipped: None, trouble }
+            }
+            Err(Unplanned::NotUnderstood(error)) => Self { skipped: Some(error), ..Self::untouched(body) },
+            Err(Unplanned::Panic) => Self { trouble: Some(Trouble::Panic), ..Self::untouched(body) },
+        }
+    }
 }
 
-/// Edits a body by `policy`.
+/// Edits a body by `policy`, where nobody serves: whatever the plan takes out is not stored.
 pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes, situation: &Situation<'_>) -> Edited {
-    match policy.plan(dialect, &body, situation) {
-        Ok(plan) => Edited { body: splice(&body, &plan.splices), report: Some(plan.report), skipped: None },
-        Err(error) => Edited { body: vec![body], report: None, skipped: Some(error) },
+    let planned = policy.plan(dialect, &body, situation).map_err(Unplanned::NotUnderstood);
+    Edited::planned(body, planned, None)
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// An engine that stores there, and names payloads with these keys. Without a store, nothing is taken out that would be
+    /// lost.
+    pub fn new(store: Option<Arc<dyn Store>>, keys: Keys) -> Self {
+        Self { store, keys }
     }
+
+    /// Where payloads are.
+    pub fn store(&self) -> Option<&dyn Store> {
+        self.store.as_deref()
+    }
+
+    /// The namespace of who shows this credential. All who show none share one.
+    pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
+        self.keys.caller(credential.unwrap_or_default())
+    }
+
+    /// Edits a body by `rules`. When it returns, what was taken out is kept for good.
+    pub async fn edit_body(
+        &self,
+        rules: &Arc<Rules>,
+        dialect: &'static dyn Dialect,
+        body: Bytes,
+        caller: Caller,
+        wanted: Wanted,
+    ) -> Edited {
+        let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
+        let planned = self.plan(rules, dialect, &body, caller, offload).await;
+        let offloads = match &planned {
+            Ok(plan) if wanted == Wanted::Made => plan.offloads.as_slice(),
+            _ => &[],
+        };
+        let Err(trouble) = self.fulfil(rules, offloads).await else {
+            return Edited::planned(body, planned, None);
+        };
+        let planned = self.plan(rules, dialect, &body, caller, Offload::Impossible).await;
+        Edited::planned(body, planned, Some(trouble))
+    }
+
+    /// The plan for a body, made where it delays nobody.
+    async fn plan(
+        &self,
+        rules: &Arc<Rules>,
+        dialect: &'static dyn Dialect,
+        body: &Bytes,
+        caller: Caller,
+        offload: Offload,
+    ) -> Result<Plan, Unplanned> {
+        let long = body.len() >= HOP_FROM.min(rules.policy.counts_from());
+        let (rules, keys, body) = (Arc::clone(rules), self.keys.clone(), body.clone());
+        let plan = move || {
+            let situation = Situation { meter: &rules.meter, keys: &keys, caller, offload };
+            let planned = catch_unwind(AssertUnwindSafe(|| rules.policy.plan(dialect, &body, &situation)));
+            planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
+        };
+        if long { blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }
+    }
+
+    /// Keeps what a plan takes out. All of it, or the plan is not to be used.
+    async fn fulfil(&self, rules: &Rules, offloads: &[OffloadEffect]) -> Result<(), Trouble> {
+        let Some(store) = self.store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
+        let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
+        let exported = rules.export_dir.clone().map(|dir| (dir, payloads.clone()));
+        timeout(PATIENCE, store.put_all(payloads))
+            .await
+            .map_err(|_| Trouble::Slow(PATIENCE))?
+            .map_err(Trouble::NotStored)?;
+        let Some((dir, payloads)) = exported else { return Ok(()) };
+        let exporting = blocking(move || export::write_all(&dir, &payloads));
+        let written = timeout(PATIENCE, exporting).await.map_err(|_| Trouble::Slow(PATIENCE))?;
+        written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
+    }
+}
+
+/// Why there is no plan.
+enum Unplanned {
+    NotUnderstood(ParseError),
+    Panic,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{dialect, planner, replay::Scene};
-
-    fn edit(body: &'static str) -> (Bytes, Edited) {
-        let policy = Policy::new(&planner::Parts::default());
-        let body = Bytes::from(body.to_owned());
-        let edited = edit_body(
-            &policy,
-            dialect::for_path("/v1/chat/completions").unwrap(),
-            body.clone(),
-            &Scene::default().situation(),
-        );
-        (body, edited)
-    }
-
-    fn check_same_allocation(body: &Bytes, edited: &Edited) {
-        assert_eq!(edited.body.len(), 1);
-        assert_eq!(edited.body[0].as_ptr_range(), body.as_ptr_range());
-    }
-
-    #[test]
-    fn what_is_not_understood_goes_on_as_it_came() {
-        for body in ["", "no json", r#"{"messages":7}"#, r#"{"messages":["hi"]}"#] {
-            let (body, edited) = edit(body);
-            check_same_allocation(&body, &edited);
-            assert!(edited.report.is_none() && edited.skipped.is_some());
-        }
-    }
-
-    #[test]
-    fn what_needs_no_edit_goes_on_as_it_came() {
-        let (body, edited) = edit(r#"{"model":"m","messages":[{"role":"user"}]}"#);
-        check_same_allocation(&body, &edited);
-        assert_eq!(edited.report.unwrap().model.as_deref(), Some("m"));
-        assert_eq!(edited.skipped, None);
-    }
-
-    #[test]
-    fn an_edited_body_is_made_of_pieces_of_the_one_that_came() {
-        let (body, edited) = edit(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#);
-        assert_eq!(edited.body[0].as_ptr(), body.as_ptr());
-        let output = edited.body.concat();
-        assert_eq!(edited.report.unwrap().bytes_after, output.len());
-        assert!(output.ends_with(b"finished.\"}]}"));
-    }
-}
+mod tests;

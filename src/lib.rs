@@ -23,6 +23,7 @@ pub mod relay;
 pub mod replay;
 pub mod server;
 pub mod span;
+pub mod store;
 pub mod tasks;
 pub mod telemetry;
 pub mod tokens;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use abridge_proxy::app::{self, Launch};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
+use abridge_proxy::server::Drained;
 use abridge_proxy::telemetry::{self, Colour};
 
 fn main() -> ExitCode {
@@ -35,6 +36,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),
         Command::CheckConfig => cli::check_config::run(&sources, &config),
+        Command::Store(command) => cli::store::run(&command, &sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),
     }
 }
@@ -43,6 +45,6 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     let environment = Environment::read(&sources.variables, &config)?;
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
     let level = telemetry::init(&config.log, colour)?;
-    app::serve(Launch { sources, config, environment, record: args.record, level })?;
-    Ok(Exit::Ok)
+    let drained = app::serve(Launch { sources, config, environment, record: args.record, level })?;
+    Ok(if drained == Drained::Whole { Exit::Ok } else { Exit::No })
 }

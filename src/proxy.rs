@@ -1,6 +1,5 @@
 //! One request, told in order. The file to read first.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, EXPECT};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -17,13 +17,10 @@ use crate::admin;
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
-use crate::engine::{self, Edited};
-use crate::payload::Keys;
-use crate::planner::{Offload, Policy, Situation};
+use crate::engine::{Edited, Engine, Rules, Trouble, Wanted};
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
-use crate::tokens::{self, Meter};
 use crate::upstream::Upstream;
 
 mod exchange;
@@ -31,6 +28,7 @@ mod fail_open;
 mod headers;
 mod respond;
 mod tunnel;
+mod windows;
 
 pub use exchange::Exchange;
 use exchange::RequestIds;
@@ -38,6 +36,7 @@ use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use respond::ProxyError;
 use tunnel::Tunnel;
+pub use windows::Windows;
 
 /// What goes back to the client: the upstream's answer on its way, or one of ours.
 pub type Answer = Either<Relay<Exchange>, Full<Bytes>>;
@@ -47,6 +46,7 @@ pub type Answer = Either<Relay<Exchange>, Full<Bytes>>;
 pub struct Proxy {
     // What a reload replaces. A request reads it once, so it never sees half of one and half of another.
     live: ArcSwap<Live>,
+    engine: Engine,
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
@@ -60,10 +60,12 @@ pub struct Proxy {
 /// The settings that a running proxy can change.
 #[derive(Debug)]
 pub struct Live {
-    /// Which edits run.
-    pub policy: Arc<Policy>,
+    /// Which edits run, and how.
+    pub rules: Arc<Rules>,
     /// Where requests go.
     pub upstream: Upstream,
+    /// What the upstream says of its models.
+    pub windows: Windows,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -80,11 +82,6 @@ enum Route {
     Pass,
 }
 
-/// A body from this length on, in bytes, is planned away from the threads that serve requests.
-///
-/// The hop there and back costs about what planning takes for such a body, so short ones stay and long ones delay nobody.
-const HOP_FROM: usize = 256 * 1024;
-
 /// How long we read on behind an answer that refused a request's body, so that the client can read that answer.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -92,9 +89,17 @@ const LINGER: Duration = Duration::from_secs(10);
 
 impl Proxy {
     /// A proxy that has served nothing yet.
-    pub fn new(live: Live, limits: Limits, max_in_flight: usize, recorder: Option<Recorder>, tasks: Tasks) -> Self {
+    pub fn new(
+        live: Live,
+        engine: Engine,
+        limits: Limits,
+        max_in_flight: usize,
+        recorder: Option<Recorder>,
+        tasks: Tasks,
+    ) -> Self {
         Self {
             live: ArcSwap::from_pointee(live),
+            engine,
             limits,
             max_in_flight,
             in_flight: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
@@ -109,7 +114,12 @@ impl Proxy {
     /// Answers one request. Never fails: what goes wrong becomes an answer.
     pub async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
         let answer = match route(&request) {
-            Route::Admin => Ok(admin::answer(&request, self.draining.load(Ordering::Relaxed)).map(Either::Right)),
+            Route::Admin => {
+                let draining = self.draining.load(Ordering::Relaxed);
+                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store())
+                    .await
+                    .map(Either::Right))
+            }
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
@@ -129,13 +139,18 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
-        let dry_run = live.dry_run || Wish::of(&parts.headers) == Wish::DryRun;
+        let wish = Wish::of(&parts.headers);
+        if wish == Wish::Unknown {
+            tracing::warn!("a request's x-abridge header is neither \"off\" nor \"dry-run\"; the policy holds");
+        }
+        let dry_run = live.dry_run || wish == Wish::DryRun;
+        let wanted = if dry_run { Wanted::Reported } else { Wanted::Made };
 
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
         let edited = match decoded {
-            Some(text) => self.plan(&live, dialect, text).await,
+            Some(text) => self.plan(&live, dialect, &parts, text, wanted).await,
             None => Edited::untouched(held.bytes.clone()),
         };
 
@@ -268,24 +283,24 @@ impl Proxy {
     }
 
     /// The body after the edits. Whatever happens in there, even a panic, leaves a body that can be sent.
-    async fn plan(&self, live: &Live, dialect: &'static dyn Dialect, text: Bytes) -> Edited {
-        let policy = Arc::clone(&live.policy);
-        let original = text.clone();
-        let long = text.len() >= HOP_FROM;
-        let plan = move || {
-            // There is no store yet, so there are no names to make either.
-            let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
-            let situation =
-                Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload: Offload::Impossible };
-            catch_unwind(AssertUnwindSafe(|| engine::edit_body(&policy, dialect, text, &situation)))
-        };
-        let planned = if long { blocking(plan).await.unwrap_or_else(|error| Err(Box::new(error))) } else { plan() };
-        let Ok(edited) = planned else {
-            self.fail_open.count(Reason::Bug, &"an edit panicked");
-            return Edited::untouched(original);
-        };
-        if let Some(error) = &edited.skipped {
-            self.fail_open.count(Reason::NotUnderstood, error);
+    async fn plan(
+        &self,
+        live: &Live,
+        dialect: &'static dyn Dialect,
+        parts: &Parts,
+        text: Bytes,
+        wanted: Wanted,
+    ) -> Edited {
+        let caller = self.engine.caller(headers::credential(&parts.headers));
+        let edited = self.engine.edit_body(&live.rules, dialect, text, caller, wanted).await;
+        match (&edited.skipped, &edited.trouble) {
+            (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
+            (None, Some(error @ Trouble::Panic)) => self.fail_open.count(Reason::Bug, error),
+            (None, Some(error)) => self.fail_open.count(Reason::NotStored, error),
+            (None, None) => {}
+        }
+        if let Some(report) = &edited.report {
+            live.windows.learn(report.model.as_deref(), &live.rules, &live.upstream, parts, &self.tasks);
         }
         edited
     }
@@ -305,6 +320,11 @@ impl Proxy {
     /// Replaces the settings. Requests that are under way keep the old ones.
     pub fn reload(&self, live: Live) {
         self.live.store(Arc::new(live));
+    }
+
+    /// The settings in force.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
     }
 
     /// Tells whoever asks `/abridge/readyz` to send no more.

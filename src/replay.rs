@@ -121,12 +121,7 @@ impl Default for Scene {
 impl Scene {
     /// The situation of each request.
     pub fn situation(&self) -> Situation<'_> {
-        Situation {
-            meter: &self.meter,
-            keys: &self.keys,
-            caller: self.keys.caller(&[]),
-            offload: Offload::Possible,
-        }
+        Situation { meter: &self.meter, keys: &self.keys, caller: self.keys.caller(&[]), offload: Offload::Possible }
     }
 }
 

@@ -86,6 +86,8 @@ pub enum Drained {
     Whole,
     /// The grace was over first; so many connections were cut.
     Cut(usize),
+    /// Somebody would not wait for it.
+    Stopped,
 }
 
 /// How long a listener rests after a failed accept: descriptors may be exhausted, and trying at once would only burn the processor.
@@ -215,7 +217,8 @@ impl Connection {
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
-            async move { Ok::<_, Infallible>(proxy.handle(request).await) }
+            // Boxed, because hyper keeps the place of this future, 5 KB, for as long as the connection lives.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {

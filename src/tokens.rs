@@ -158,3 +158,6 @@ impl Gauge {
         self.shared.memo.get_or_count(subject, self.encoding, raw, count)
     }
 }
+
+#[cfg(test)]
+mod tests;

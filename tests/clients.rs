@@ -41,7 +41,10 @@ struct Ask {
 }
 
 /// What the clients can ask the upstream about.
+#[derive(Default)]
 struct Notices {
+    /// Requests that wait for their client to go away.
+    came: watch::Sender<HashSet<String>>,
     /// Requests whose client has gone away.
     gone: watch::Sender<HashSet<String>>,
     /// Streams that may go on.
@@ -51,7 +54,7 @@ struct Notices {
 const TEXT: &str = "caf\u{e9} \u{1f980}";
 
 fn main() -> ExitCode {
-    let Some(folder) = std::env::var_os("ABRIDGE_CLIENTS").map(PathBuf::from) else {
+    let Some(folder) = std::env::var_os("ABRIDGE_CLIENTS").and_then(|folder| std::path::absolute(folder).ok()) else {
         println!("clients: ABRIDGE_CLIENTS is not set, so no client ran; tests/clients/install.sh makes such a folder");
         return ExitCode::SUCCESS;
     };
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
         let abridge = Setup::before(&upstream).start().await;
         let base = format!("http://{}/v1", abridge.address());
         tokio::spawn(async move {
-            let notices = Arc::new(Notices { gone: watch::Sender::default(), released: watch::Sender::default() });
+            let notices = Arc::new(Notices::default());
             while let Some(wire) = upstream.accept().await {
                 tokio::spawn(converse(wire, Arc::clone(&notices)));
             }
@@ -108,14 +111,11 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
                 },
                 Err(_) => refuse(&mut wire, "400 Bad Request", "").await,
             },
-            "/v1/gone" => {
-                let mut gone = notices.gone.subscribe();
-                gone.wait_for(|names| names.contains(query)).await.unwrap();
-                json(&mut wire, "\"gone\"").await;
-            }
+            "/v1/came" => told(&mut wire, &notices.came, query).await,
+            "/v1/gone" => told(&mut wire, &notices.gone, query).await,
             "/v1/release" => {
                 notices.released.send_modify(|names| names.extend([query.to_owned()]));
-                json(&mut wire, "\"released\"").await;
+                json(&mut wire, "true").await;
             }
             _ => elsewhere(&mut wire, &head, &body).await,
         }
@@ -136,8 +136,7 @@ async fn chat(wire: &mut Wire, ask: Ask, notices: &Notices) {
         "paced" => {
             begin(wire).await;
             wire.send_chunk(event("{\"content\":\"first\"}", "null")).await;
-            let mut released = notices.released.subscribe();
-            released.wait_for(|names| names.contains(&name)).await.unwrap();
+            noted(&notices.released, &name).await;
             wire.send_chunk(event("{\"content\":\"second\"}", "null")).await;
             end(wire).await;
         }
@@ -171,11 +170,22 @@ async fn elsewhere(wire: &mut Wire, head: &Head, body: &[u8]) {
 
 /// Waits for the client to go, and notes that it has.
 async fn note_end(wire: &mut Wire, name: String, notices: &Notices) {
+    notices.came.send_modify(|names| names.extend([name.clone()]));
     wire.gone().await;
     notices.gone.send_modify(|names| names.extend([name]));
 }
 
+async fn noted(names: &watch::Sender<HashSet<String>>, name: &str) {
+    names.subscribe().wait_for(|names| names.contains(name)).await.unwrap();
+}
+
 // === answers ===
+
+/// Answers once the name has been noted.
+async fn told(wire: &mut Wire, names: &watch::Sender<HashSet<String>>, name: &str) {
+    noted(names, name).await;
+    json(wire, "true").await;
+}
 
 async fn json(wire: &mut Wire, body: &str) {
     let length = format!("content-length: {}", body.len());

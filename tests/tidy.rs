@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 13] = [
     &["span", "units"],
-    &["conversation"],
+    &["conversation", "tokens"],
     &["dialect", "plan"],
     &["draft"],
     &["edit"],

@@ -41,10 +41,10 @@ impl Shape {
         self.streams * 2 + 256
     }
 
-    /// From the opening of one stream to the next: they spread over the time between two events of one of them, for
-    /// a burst of all at once would measure how fast the machine is and not whether one stream waits for another.
+    /// From the opening of one stream to the next: they spread over the time of a few events of one of them, for a
+    /// burst of all at once would measure how fast the machine is and not whether one stream waits for another.
     fn stagger(&self) -> Duration {
-        self.every.div_f64(float(self.streams))
+        (self.every * 3).div_f64(float(self.streams))
     }
 }
 

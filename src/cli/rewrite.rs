@@ -40,7 +40,7 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let policy = Policy::new(&config.parts());
     let edited = match dialect::for_path(ROUTE) {
         Some(dialect) => edit_body(&policy, dialect, body, &Scene::default().situation()),
-        None => Edited { body: vec![body], report: None, skipped: None },
+        None => Edited::untouched(body),
     };
     print(&edited.body)?;
     if let Some(error) = edited.skipped {

@@ -1,5 +1,6 @@
 //! What settings must not say together, or at all, though each is well-formed.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::Config;
@@ -37,6 +38,7 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.tls()?;
     settings.upstream()?;
     settings.headers()?;
+    settings.store()?;
     settings.policy()
 }
 
@@ -161,6 +163,28 @@ impl Settings<'_> {
                 _ => continue,
             };
             return Err(self.wrong(&["upstream", "headers", name], message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn store(&self) -> Result<(), Problem> {
+        let store = &self.config.store;
+        let (least, most) = (Period::secs(60), LONGEST);
+        if !(least..=most).contains(&store.keep_for) {
+            let message = format!("{} is out of range; allowed: {least} to {most}", store.keep_for);
+            return Err(self.wrong(&["store", "keep_for"], message));
+        }
+        for (key, size, least) in
+            [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]
+        {
+            let most = ByteSize::mib(1 << 30);
+            if !(least..=most).contains(&size) {
+                return Err(self.wrong(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
+            }
+        }
+        let is_empty = |path: &Path| path.as_os_str().is_empty();
+        if store.path.as_deref().is_some_and(is_empty) {
+            return Err(self.wrong(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 
 use super::problem::Wrong;
 use super::tree::Place;
@@ -23,6 +24,8 @@ pub struct Environment {
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
+    /// The folder that a user's programs keep their state in, of `XDG_STATE_HOME` or `HOME`; none if there is neither.
+    pub state: Option<PathBuf>,
     /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
     pub plain_terminal: bool,
 }
@@ -82,8 +85,15 @@ impl Environment {
         let api_key = config.upstream.api_key_env.as_deref().map(|name| Secret::read(variables, name)).transpose()?;
         let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
         let dumb = variables.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb");
-        Ok(Self { proxies: proxies(variables)?, api_key, plain_terminal: no_colour || dumb })
+        let state = state(variables);
+        Ok(Self { proxies: proxies(variables)?, api_key, state, plain_terminal: no_colour || dumb })
     }
+}
+
+/// As the XDG rules have it: a path that is not absolute does not count.
+fn state(variables: &Variables) -> Option<PathBuf> {
+    let folder = |name| variables.0.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
 }
 
 /// The proxies that the usual variables name. Lower case wins over upper case.
@@ -208,6 +218,16 @@ mod tests {
         }
         assert_eq!(read(&[("KEY", "sk-1")], Some("KEY")).unwrap().api_key.unwrap().expose(), "sk-1");
         assert!(read(&[("KEY", "sk-1")], None).unwrap().api_key.is_none());
+    }
+
+    #[test]
+    fn state_is_where_the_user_wants_it_or_at_home() {
+        let state = |variables: &[(&str, &str)]| read(variables, None).unwrap().state;
+        let home = ("HOME", "/home/me");
+        assert_eq!(state(&[home, ("XDG_STATE_HOME", "/state")]), Some("/state".into()));
+        assert_eq!(state(&[home, ("XDG_STATE_HOME", "state")]), Some("/home/me/.local/state".into()));
+        assert_eq!(state(&[home]), Some("/home/me/.local/state".into()));
+        assert_eq!(state(&[("HOME", "")]), None);
     }
 
     #[test]

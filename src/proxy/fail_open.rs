@@ -12,6 +12,8 @@ pub(super) enum Reason {
     UnknownEncoding,
     /// The body is not what its `content-encoding` says.
     BrokenEncoding,
+    /// What the edits would take out cannot be stored. The request goes on with the edits that need no store.
+    NotStored,
     /// A fault of abridge itself.
     Bug,
 }
@@ -22,6 +24,7 @@ pub(super) struct FailOpen {
     not_understood: AtomicU64,
     unknown_encoding: AtomicU64,
     broken_encoding: AtomicU64,
+    not_stored: AtomicU64,
     bug: AtomicU64,
 }
 
@@ -30,9 +33,9 @@ impl FailOpen {
     pub(super) fn count(&self, reason: Reason, detail: &dyn Display) {
         let before = self.counter(reason).fetch_add(1, Ordering::Relaxed);
         if before == 0 {
-            tracing::warn!(?reason, %detail, "a request goes on unedited; more of this kind are logged at debug");
+            tracing::warn!(?reason, %detail, "a request goes on without edits; more of this kind are logged at debug");
         } else {
-            tracing::debug!(?reason, %detail, count = before + 1, "a request goes on unedited");
+            tracing::debug!(?reason, %detail, count = before + 1, "a request goes on without edits");
         }
     }
 
@@ -41,6 +44,7 @@ impl FailOpen {
             Reason::NotUnderstood => &self.not_understood,
             Reason::UnknownEncoding => &self.unknown_encoding,
             Reason::BrokenEncoding => &self.broken_encoding,
+            Reason::NotStored => &self.not_stored,
             Reason::Bug => &self.bug,
         }
     }

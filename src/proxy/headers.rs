@@ -2,12 +2,15 @@
 
 use http::HeaderMap;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// What a client may ask of abridge for one request.
 pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
+
+/// Where Azure's clients put their key.
+pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -21,7 +24,7 @@ pub(super) enum Wish {
     Off,
     /// `dry-run`: the original goes on, and the answer's headers tell what would have been done.
     DryRun,
-    /// Something we do not know: as if nothing were said, and logged.
+    /// Something we do not know: as if nothing were said, with a warning.
     Unknown,
 }
 
@@ -38,6 +41,11 @@ impl Wish {
             Self::Unknown
         }
     }
+}
+
+/// What the client shows of itself, if anything. It is hashed, and neither kept nor logged.
+pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(AUTHORIZATION).or_else(|| headers.get(API_KEY)).map(HeaderValue::as_bytes)
 }
 
 /// Makes a client's header fields fit for the upstream.
@@ -61,7 +69,8 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
 /// The protocol that the headers ask to change to, as in `connection: upgrade` with `upgrade: websocket`.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
-    headers.get(UPGRADE).filter(|_| asked).cloned()
+    // HTTP/2 by upgrade is a matter of one hop, and goes with a field that has stayed on it. Some clients offer it with each request.
+    headers.get(UPGRADE).filter(|protocol| asked && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
 }
 
 /// Says that the connection changes to another protocol.
@@ -142,6 +151,14 @@ mod tests {
         assert!(upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])).is_some());
         assert!(upgrade(&headers(&[("upgrade", "websocket")])).is_none());
         assert!(upgrade(&headers(&[("connection", "upgrade")])).is_none());
+        assert!(upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])).is_none());
+    }
+
+    #[test]
+    fn knows_a_client_by_what_it_shows() {
+        assert_eq!(credential(&headers(&[("api-key", "b"), ("authorization", "a")])), Some(&b"a"[..]));
+        assert_eq!(credential(&headers(&[("api-key", "b")])), Some(&b"b"[..]));
+        assert_eq!(credential(&headers(&[("x-key", "b")])), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The tap: reads usage and finish reason out of an answer that passes by. For log lines, never for the answer itself.
 //!
-//! Server-sent events are looked at line by line, and only a line that holds `"usage"` or `"finish_reason"` is parsed.
+//! Server-sent events are looked at line by line, and only a line that gives `"usage"` or `"finish_reason"` a value is parsed.
 //! A JSON answer is one long line. What the tap carries from chunk to chunk is bounded; past that it switches itself off.
 
 use bytes::{Bytes, BytesMut};
@@ -132,8 +132,9 @@ impl Observe for Tap {
 impl Seen {
     /// One line of an event stream.
     fn line(&mut self, line: &[u8]) {
-        let worth_parsing = line.starts_with(b"data:")
-            && (memmem::find(line, b"\"usage\"").is_some() || memmem::find(line, b"\"finish_reason\"").is_some());
+        // Many servers write `"finish_reason":null` and `"usage":null` into every chunk, so a look at the value saves most of the work.
+        let worth_parsing =
+            line.starts_with(b"data:") && (names(line, b"\"usage\"", b'{') || names(line, b"\"finish_reason\"", b'"'));
         if worth_parsing {
             self.chunk(line.get(b"data:".len()..).unwrap_or_default());
         }
@@ -153,6 +154,15 @@ impl Seen {
             self.finish_reason = Some(reason.chars().filter(char::is_ascii_graphic).take(MAX_REASON).collect());
         }
     }
+}
+
+/// Whether the key stands somewhere in the line with a value that begins with this byte.
+fn names(line: &[u8], key: &[u8], begins: u8) -> bool {
+    memmem::find_iter(line, key).any(|at| {
+        let behind = line.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+        value.first() == Some(&begins)
+    })
 }
 
 #[derive(Deserialize)]

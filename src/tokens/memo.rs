@@ -102,3 +102,51 @@ impl Hasher for AsItIs {
     /// The length of the key, which is always the same.
     fn write_usize(&mut self, _: usize) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(memo: &Memo, n: u32) {
+        for n in 0..n {
+            memo.get_or_count(Subject::Text, Encoding::O200kBase, &n.to_le_bytes(), || 7);
+        }
+    }
+
+    #[test]
+    fn takes_no_more_than_it_may() {
+        for bytes in [0, 100, 10_000, 1 << 20, 8 << 20] {
+            let memo = Memo::new(bytes);
+            fill(&memo, 300_000);
+            let used = memo.counts.memory_used();
+            assert!(memo.counts.len() <= bytes / PLACE, "{bytes}: {} counts", memo.counts.len());
+            // Tables grow by doubling, so half of them may be empty.
+            assert!(used.entries * 2 + used.map <= bytes.max(4096) * 5 / 4, "{bytes}: {used:?}");
+        }
+    }
+
+    #[test]
+    fn takes_nothing_before_it_is_used() {
+        let used = Memo::new(1 << 30).counts.memory_used();
+        assert_eq!((used.entries, used.map), (0, 0));
+    }
+
+    #[test]
+    fn counts_once() {
+        let memo = Memo::new(1 << 20);
+        let count = |bytes: &[u8], count: usize| memo.get_or_count(Subject::Text, Encoding::O200kBase, bytes, || count);
+        assert_eq!([count(b"a", 1), count(b"b", 2), count(b"a", 3), count(b"b", 4)], [1, 2, 1, 2]);
+        assert_eq!(memo.get_or_count(Subject::Text, Encoding::Cl100kBase, b"a", || 5), 5);
+        assert_eq!(memo.get_or_count(Subject::Tools, Encoding::O200kBase, b"a", || 6), 6);
+    }
+
+    #[test]
+    fn what_is_used_stays_longest() {
+        let memo = Memo::new(100_000);
+        fill(&memo, 500);
+        fill(&memo, 500);
+        fill(&memo, 2000);
+        let again = |n: u32| memo.get_or_count(Subject::Text, Encoding::O200kBase, &n.to_le_bytes(), || 0) == 7;
+        assert!((0..500).filter(|&n| again(n)).count() > 400);
+    }
+}

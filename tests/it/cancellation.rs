@@ -1,8 +1,9 @@
 //! The client goes away, and the upstream learns it at once: streamed, not streamed, before and after the head.
 
 use crate::support::bodies::{DANGLING, PLAIN};
+use crate::support::http2::{self, Held};
 use crate::support::upstream::head;
-use crate::support::{Scene, chat, request};
+use crate::support::{Scene, Setup, Upstream, chat, request, within};
 
 #[tokio::test]
 async fn a_stream_whose_client_goes_is_cancelled() {
@@ -90,6 +91,23 @@ async fn a_chat_request_whose_client_goes_in_its_middle_never_reaches_the_upstre
     let call = scene.upstream.request().await;
     assert_eq!(call.head.target(), "/v1/models");
     scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_call_over_http2_whose_client_goes_is_cancelled_and_its_connection_is_kept() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with("upstream.http = \"2\"").start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(PLAIN)).await;
+    let mut held = http2::hold(upstream.connection().await.into_socket());
+    assert_eq!(within("a request", held.recv()).await, Some(Held::Came));
+    drop(client);
+    assert_eq!(within("its end", held.recv()).await, Some(Held::Cancelled));
+
+    let mut client = abridge.connect().await;
+    client.send(chat(PLAIN)).await;
+    assert_eq!(within("a request", held.recv()).await, Some(Held::Came));
+    upstream.no_more();
 }
 
 #[tokio::test]

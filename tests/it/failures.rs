@@ -6,7 +6,7 @@ use tokio::net::TcpSocket;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::upstream::head;
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Scene, Setup, Upstream, chat, request};
+use crate::support::{ClosedPort, Scene, Setup, Upstream, chat, request};
 
 #[derive(Debug, Deserialize)]
 struct Refusal {
@@ -33,11 +33,12 @@ pub(crate) fn refused(reply: &Reply, status: u16, code: &str) -> String {
 
 #[tokio::test]
 async fn a_refused_connection_is_a_502_in_openais_shape() {
-    let mut scene = Scene::new().await;
-    scene.upstream.stop().await;
+    let port = ClosedPort::new();
+    let abridge = Setup::to(port.url()).start().await;
+    let mut client = abridge.connect().await;
     for request in [chat(PLAIN), chat(DANGLING), request("GET", "/v1/models", &[])] {
-        scene.client.send(request).await;
-        refused(&scene.client.reply().await, 502, "upstream_connect");
+        client.send(request).await;
+        refused(&client.reply().await, 502, "upstream_connect");
     }
 }
 
@@ -275,15 +276,13 @@ async fn refusals_of_the_upstream_come_back_once_and_as_they_were() {
 
 #[tokio::test]
 async fn an_upstream_that_comes_back_is_used_again() {
-    let mut upstream = Upstream::start().await;
-    let address = upstream.address();
-    let abridge = Abridge::before(&upstream).await;
-    upstream.stop().await;
+    let port = ClosedPort::new();
+    let abridge = Setup::to(port.url()).start().await;
     let mut client = abridge.connect().await;
     client.send(chat(PLAIN)).await;
     refused(&client.reply().await, 502, "upstream_connect");
 
-    let mut upstream = Upstream::start_on(address).await;
+    let mut upstream = port.open();
     client.send(chat(PLAIN)).await;
     upstream.request().await.json("back").await;
     assert_eq!(client.reply().await.body, "back");

@@ -59,6 +59,28 @@ async fn a_gigabyte_of_spaces_ends_at_the_limit() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_only_when_it_has_sent_everything_sees_the_refusal() {
+    let mut scene = Scene::with("server.max_body = \"1MiB\"\nserver.max_in_flight = 1").await;
+    scene.client.send(post(CHAT, &[], spaces(16 << 20))).await;
+    refused(&scene.client.reply().await, 413, "body_too_large");
+
+    let mut chunked = scene.abridge.connect().await;
+    chunked.send(request("POST", CHAT, &["transfer-encoding: chunked"])).await;
+    for _ in 0..256 {
+        chunked.send_chunk(spaces(64 << 10)).await;
+    }
+    chunked.send("0\r\n\r\n").await;
+    refused(&chunked.reply().await, 413, "body_too_large");
+
+    let mut holds = scene.abridge.connect().await;
+    holds.send(request("GET", "/v1/models", &[])).await;
+    let _held = scene.upstream.request().await;
+    let mut shed = scene.abridge.connect().await;
+    shed.send(post(CHAT, &[], spaces(16 << 20))).await;
+    refused(&shed.reply().await, 503, "overloaded");
+}
+
+#[tokio::test]
 async fn the_limit_is_for_bodies_that_are_edited_alone() {
     let mut scene = Scene::with("server.max_body = \"4KiB\"").await;
     scene.client.send(post("/v1/files", &[], spaces(100_000))).await;

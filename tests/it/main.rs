@@ -21,10 +21,12 @@ mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
+mod recall; // what was taken out, got back
 mod recording; // `serve --record`, and replaying what it wrote
 mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
+mod store_crash; // killed, and started again
 mod streaming; // chunk by chunk, with backpressure
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer

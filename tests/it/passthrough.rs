@@ -100,6 +100,35 @@ async fn names_keep_their_case_both_ways() {
 }
 
 #[tokio::test]
+async fn values_that_are_not_ascii_pass_both_ways() {
+    let mut scene = Scene::new().await;
+    scene.client.send(post("/v1/chat/completions", &["x-title: caf\u{e9} \u{1f980}"], PLAIN)).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.head.get("x-title"), Some("caf\u{e9} \u{1f980}"));
+    call.bytes().await;
+    call.answer("200 OK", &["x-said: caf\u{e9} \u{1f980}"], "").await;
+    assert_eq!(scene.client.reply().await.head.get("x-said"), Some("caf\u{e9} \u{1f980}"));
+}
+
+#[tokio::test]
+async fn targets_that_are_not_quite_urls_pass_and_impossible_ones_are_refused() {
+    let mut scene = Scene::new().await;
+    for target in ["/v1/a|b", "/v1/a\\b", "/v1/caf\u{e9}?x=\u{e9}", "/v1/a//../b^?{c}[1]"] {
+        scene.client.send(request("GET", target, &[])).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.target(), target);
+        call.answer("200 OK", &["connection: close"], "").await;
+        scene.client.reply().await;
+    }
+    for target in ["/v1/a?b=\"c\"", "/v1/a`b"] {
+        let mut client = scene.abridge.connect().await;
+        client.send(request("GET", target, &[])).await;
+        assert_eq!(client.head().await.status(), 400, "{target}");
+    }
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
 async fn request_headers_of_one_hop_stay_on_their_hop() {
     let mut scene = Scene::new().await;
     let fields = [
@@ -342,6 +371,34 @@ async fn a_refused_upgrade_is_an_answer_like_any_other() {
     scene.upstream.request().await.answer("426 Upgrade Required", &["x-a: 1"], "no").await;
     let reply = scene.client.reply().await;
     assert_eq!((reply.head.status(), &*reply.body), (426, &b"no"[..]));
+}
+
+#[tokio::test]
+async fn an_offer_of_http2_by_upgrade_stays_on_its_hop() {
+    let offer = ["connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA"];
+    for request in [request("GET", "/v1/models", &offer), post("/v1/chat/completions", &offer, PLAIN)] {
+        let mut scene = Scene::new().await;
+        scene.client.send(request).await;
+        let mut call = scene.upstream.request().await;
+        assert!(!call.head.names().iter().any(|name| ["connection", "upgrade", "http2-settings"].contains(name)));
+        call.bytes().await;
+        call.json("{}").await;
+        assert_eq!(scene.client.reply().await.body, "{}");
+    }
+}
+
+#[tokio::test]
+async fn what_stands_right_behind_an_upgrade_is_not_lost() {
+    let mut scene = Scene::new().await;
+    scene.client.send(request("GET", "/v1/realtime", &["connection: Upgrade", "upgrade: websocket"])).await;
+    let mut call = scene.upstream.request().await;
+    let mut answer = head("101 Switching Protocols", &["connection: Upgrade", "upgrade: websocket"]);
+    answer.extend(b"\x81\x05hello");
+    call.send(answer).await;
+    assert_eq!(scene.client.head().await.status(), 101);
+    assert_eq!(scene.client.exactly(7).await, &b"\x81\x05hello"[..]);
+    drop(call);
+    scene.client.gone().await;
 }
 
 #[tokio::test]

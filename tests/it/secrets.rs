@@ -57,9 +57,9 @@ async fn neither_keys_nor_content_are_in_the_log_at_its_most_talkative() {
         drop(call);
         client.rest().await;
 
-        upstream.stop().await;
         let mut client = abridge.connect().await;
         client.send(post(target, &fields, &edited)).await;
+        drop(upstream.request().await);
         assert_eq!(client.reply().await.head.status(), 502);
 
         abridge.signal("TERM");

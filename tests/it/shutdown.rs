@@ -78,7 +78,7 @@ async fn a_second_signal_ends_at_once() {
     scene.abridge.signal("TERM");
     refuses(&scene).await;
     scene.abridge.signal("TERM");
-    scene.abridge.exit().await;
+    assert_eq!(scene.abridge.exit().await.code(), Some(1), "an answer was cut");
     assert_eq!(scene.client.rest().await.0, "", "no end is faked");
     call.gone().await;
 }
@@ -88,7 +88,7 @@ async fn the_grace_is_the_longest_that_the_end_waits() {
     let mut scene = Scene::with("server.grace = \"200ms\"").await;
     let mut call = streaming(&mut scene).await;
     scene.abridge.signal("TERM");
-    scene.abridge.exit().await;
+    assert_eq!(scene.abridge.exit().await.code(), Some(1), "an answer was cut");
     assert_eq!(scene.client.rest().await.0, "", "no end is faked");
     call.gone().await;
 }

@@ -8,13 +8,14 @@ pub(crate) mod abridge; // the real binary, started and stopped
 pub(crate) mod bodies; // request bodies that are edited, and that are not
 pub(crate) mod conversations; // conversations with everything wrong that can be
 pub(crate) mod http2; // both sides of HTTP/2
+pub(crate) mod offloads; // results that are too long, and their handles
 pub(crate) mod tls; // certificates made for one test
 pub(crate) mod upstream; // the upstream, played by the test
 pub(crate) mod validator; // what strict upstreams ask of a message array
 pub(crate) mod wire; // one connection, byte by byte
 
 pub(crate) use abridge::{Abridge, Setup};
-pub(crate) use upstream::Upstream;
+pub(crate) use upstream::{ClosedPort, Upstream};
 pub(crate) use wire::{End, Wire};
 
 /// Far longer than anything here takes, on the slowest machine.

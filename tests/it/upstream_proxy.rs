@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 use crate::failures::refused;
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::tls::Certificate;
-use crate::support::{Setup, Upstream, chat, post};
+use crate::support::{ClosedPort, Setup, Upstream, chat, post};
 
 /// Takes a CONNECT off the wire, answers it, and becomes a tunnel.
 async fn tunnel_one(proxy: &mut Upstream, upstream: &Upstream) -> Vec<(String, String)> {
@@ -108,9 +108,9 @@ async fn a_tunnel_that_the_proxy_refuses_is_a_502() {
 #[tokio::test]
 async fn a_proxy_that_is_not_there_is_a_502() {
     let upstream = Upstream::start().await;
-    let mut proxy = Upstream::start().await;
-    proxy.stop().await;
-    let abridge = Setup::before(&upstream).environment("HTTP_PROXY", proxy.origin()).start().await;
+    let proxy = ClosedPort::new();
+    let setup = Setup::before(&upstream).environment("HTTP_PROXY", format!("http://{}", proxy.address()));
+    let abridge = setup.start().await;
     let mut client = abridge.connect().await;
     client.send(chat(PLAIN)).await;
     refused(&client.reply().await, 502, "upstream_connect");

@@ -125,6 +125,8 @@ impl Setup {
         for name in FOREIGN {
             command.env_remove(name);
         }
+        // A store of its own, unless the test names one.
+        command.env("XDG_STATE_HOME", folder.path());
         command.env("RUST_BACKTRACE", "1").envs(self.environment);
         let mut child = command.spawn().unwrap();
 

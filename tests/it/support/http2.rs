@@ -19,6 +19,22 @@ pub(crate) struct Seen {
     pub(crate) body: Bytes,
 }
 
+/// What becomes of a request that is held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Held {
+    Came,
+    Cancelled,
+}
+
+/// Dropped with the request.
+struct Cancelled(mpsc::Sender<Held>);
+
+impl Drop for Cancelled {
+    fn drop(&mut self) {
+        self.0.try_send(Held::Cancelled).ok();
+    }
+}
+
 /// Speaks HTTP/2 with prior knowledge as a client.
 pub(crate) async fn client(socket: impl Socket + 'static) -> SendRequest<Full<Bytes>> {
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
@@ -42,6 +58,21 @@ pub(crate) fn serve(socket: impl Socket + 'static, answer: &'static str) -> mpsc
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     tokio::spawn(async move { server.serve_connection(TokioIo::new(socket), service).await });
     seen
+}
+
+/// Takes requests on one HTTP/2 connection and never answers; tells when each has come, and when it has been cancelled.
+pub(crate) fn hold(socket: impl Socket + 'static) -> mpsc::Receiver<Held> {
+    let (sender, notices) = mpsc::channel(64);
+    let service = service_fn(move |_: Request<Incoming>| {
+        let cancelled = Cancelled(sender.clone());
+        async move {
+            cancelled.0.send(Held::Came).await.ok();
+            std::future::pending::<Result<Response<Full<Bytes>>, hyper::Error>>().await
+        }
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    tokio::spawn(async move { server.serve_connection(TokioIo::new(socket), service).await });
+    notices
 }
 
 /// A response's whole body.

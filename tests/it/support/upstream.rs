@@ -1,10 +1,11 @@
 //! The upstream, played by the test itself: it takes each request off the wire, and answers when and as the test says.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -20,6 +21,11 @@ pub(crate) struct Upstream {
     accepting: JoinHandle<()>,
 }
 
+/// A port that nobody listens on, and that nobody else can take meanwhile.
+///
+/// Closing a listener would not do: a process that another test starts in that moment holds it open a little longer.
+pub(crate) struct ClosedPort(TcpSocket);
+
 /// One request, and the connection it came on. Dropping it closes the connection.
 pub(crate) struct Exchange {
     pub(crate) head: Head,
@@ -31,39 +37,35 @@ pub(crate) struct Exchange {
 impl Upstream {
     /// Listens on a free port.
     pub(crate) async fn start() -> Self {
-        Self::start_on(SocketAddr::from(([127, 0, 0, 1], 0))).await
-    }
-
-    /// Listens there.
-    pub(crate) async fn start_on(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, connections) = mpsc::channel(4096);
-        let accepting = tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                socket.set_nodelay(true).unwrap();
-                if sender.send(Wire::new(socket)).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Self { address, scheme: "http", connections, accepting }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listen(listener, "http", |socket| ready(Some(Wire::new(socket))))
     }
 
     /// Listens on a free port, with TLS. A connection whose handshake fails is dropped.
     pub(crate) async fn start_tls(acceptor: TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listen(listener, "https", move |socket| {
+            let handshake = acceptor.accept(socket);
+            async move { handshake.await.ok().map(Wire::new) }
+        })
+    }
+
+    fn listen<F, W>(listener: TcpListener, scheme: &'static str, welcome: F) -> Self
+    where
+        F: Fn(TcpStream) -> W + Send + 'static,
+        W: Future<Output = Option<Wire>> + Send,
+    {
         let address = listener.local_addr().unwrap();
         let (sender, connections) = mpsc::channel(4096);
         let accepting = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 socket.set_nodelay(true).unwrap();
-                if let Ok(socket) = acceptor.accept(socket).await {
-                    sender.send(Wire::new(socket)).await.ok();
+                if let Some(wire) = welcome(socket).await {
+                    sender.send(wire).await.ok();
                 }
             }
         });
-        Self { address, scheme: "https", connections, accepting }
+        Self { address, scheme, connections, accepting }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -101,17 +103,36 @@ impl Upstream {
     pub(crate) fn no_more(&mut self) {
         assert!(self.connections.try_recv().is_err(), "there should have been no other connection");
     }
-
-    /// Stops listening: connections are refused from now on.
-    pub(crate) async fn stop(&mut self) {
-        self.accepting.abort();
-        within("the listener to go", async { (&mut self.accepting).await.ok() }).await;
-    }
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.accepting.abort();
+    }
+}
+
+// === impl ClosedPort ===
+
+impl ClosedPort {
+    /// Takes a free port.
+    pub(crate) fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+
+    /// What `upstream.url` is, if this port is the upstream's.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1", self.address())
+    }
+
+    /// Connections are accepted from now on.
+    pub(crate) fn open(self) -> Upstream {
+        Upstream::listen(self.0.listen(1024).unwrap(), "http", |socket| ready(Some(Wire::new(socket))))
     }
 }
 

@@ -4,6 +4,8 @@
 //! connection that broke is told from one that ended.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +17,9 @@ use super::within;
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// Makes the close that follows a reset.
     fn break_off(&self) {}
+
+    /// Says that nothing more will come, at once and without a word of TLS.
+    fn hang_up(&mut self) {}
 }
 
 /// One end of a connection.
@@ -69,13 +74,28 @@ impl Socket for TcpStream {
     fn break_off(&self) {
         self.set_zero_linger().unwrap();
     }
+
+    fn hang_up(&mut self) {
+        shut_down(self);
+    }
 }
 
-impl Socket for UnixStream {}
+impl Socket for UnixStream {
+    fn hang_up(&mut self) {
+        shut_down(self);
+    }
+}
+
+/// What is left of a connection that has been taken out of its [`Wire`].
+impl Socket for tokio::io::Empty {}
 
 impl Socket for Box<dyn Socket> {
     fn break_off(&self) {
         (**self).break_off();
+    }
+
+    fn hang_up(&mut self) {
+        (**self).hang_up();
     }
 }
 
@@ -83,11 +103,19 @@ impl<S: Socket> Socket for tokio_rustls::server::TlsStream<S> {
     fn break_off(&self) {
         self.get_ref().0.break_off();
     }
+
+    fn hang_up(&mut self) {
+        self.get_mut().0.hang_up();
+    }
 }
 
 impl<S: Socket> Socket for tokio_rustls::client::TlsStream<S> {
     fn break_off(&self) {
         self.get_ref().0.break_off();
+    }
+
+    fn hang_up(&mut self) {
+        self.get_mut().0.hang_up();
     }
 }
 
@@ -147,14 +175,14 @@ impl Wire {
     }
 
     /// What the connection runs over. Nothing may have been read ahead.
-    pub(crate) fn into_socket(self) -> Box<dyn Socket> {
+    pub(crate) fn into_socket(mut self) -> Box<dyn Socket> {
         assert!(self.unread.is_empty());
-        self.socket
+        self.take_socket()
     }
 
     /// Closes with a reset.
-    pub(crate) fn reset(self) {
-        self.socket.break_off();
+    pub(crate) fn reset(mut self) {
+        self.take_socket().break_off();
     }
 
     /// Reads whatever comes next; empty at the end of the connection.
@@ -268,6 +296,10 @@ impl Wire {
         tokio::io::copy_bidirectional(&mut self.socket, &mut to).await.ok();
     }
 
+    fn take_socket(&mut self) -> Box<dyn Socket> {
+        std::mem::replace(&mut self.socket, Box::new(tokio::io::empty()))
+    }
+
     async fn through(&mut self, mark: &[u8]) -> Bytes {
         loop {
             if let Some(at) = memchr::memmem::find(&self.unread, mark) {
@@ -281,6 +313,14 @@ impl Wire {
     async fn fill(&mut self) -> io::Result<bool> {
         self.unread.reserve(64 << 10);
         Ok(self.socket.read_buf(&mut self.unread).await? > 0)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // A process that another test starts in this moment holds our sockets too, until its program is loaded. So it is not
+        // enough to close them.
+        self.socket.hang_up();
     }
 }
 
@@ -332,6 +372,11 @@ impl Head {
 }
 
 // === helpers ===
+
+/// Shutting a plain socket down is one system call, which does not wait.
+fn shut_down(socket: &mut (impl AsyncWrite + Unpin)) {
+    let _done = Pin::new(socket).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+}
 
 /// A chunk of a chunked body, with its framing.
 pub(crate) fn framed(bytes: impl AsRef<[u8]>) -> Vec<u8> {

@@ -1,0 +1,286 @@
+//! `GET /abridge/recall/{handle}`: what was taken out of a conversation, as plain text, whole or in parts.
+//!
+//! | query | answers |
+//! |---|---|
+//! | none | all of it |
+//! | `offset=N&limit=M` | from byte N on, M bytes; both ends move down to where a character begins, so parts that follow each other by their limits fit together without a gap; a limit that is less than a character gives that character |
+//! | `lines=A-B`, `lines=A-`, `lines=A` | the lines with these numbers, the first is 1, B included |
+//! | `grep=TEXT` | each line that holds the text, letter case and all, as `NUMBER:LINE`; of a very long line what is around the first find. No patterns |
+//!
+//! One answer has at most [`MOST`] bytes. `x-abridge-size` says how long the whole is, `x-abridge-range` which bytes of it these are
+//! (the end not included), `x-abridge-lines` and `x-abridge-matches` how many there are of either.
+//!
+//! The handle is the capability: it cannot be guessed, and who has it may read. One that never was and one that cannot be get
+//! the same answer.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use memchr::{memchr_iter, memmem};
+
+use super::text;
+use crate::payload::PayloadKey;
+use crate::store::{Store, StoreError};
+use crate::tasks::blocking;
+
+/// The longest answer, in bytes.
+const MOST: usize = 16 << 20;
+
+/// The longest answer to `grep`, and the longest line in it.
+const MOST_FOUND: usize = 1 << 20;
+const LONGEST_LINE: usize = 2000;
+
+/// The longest query, as it is written.
+const LONGEST_QUERY: usize = 2000;
+
+/// A longer payload is looked through on a thread that may block.
+const HOP_FROM: usize = 1 << 20;
+
+const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
+const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
+const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
+const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
+
+const USAGE: &str =
+    "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
+
+/// Which part of a payload is asked for.
+#[derive(Debug, Eq, PartialEq)]
+enum Part {
+    Bytes { offset: usize, limit: usize },
+    Lines { first: usize, last: usize },
+    Grep(Vec<u8>),
+}
+
+/// A part of a payload.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Found {
+    body: Bytes,
+    range: Option<Range<usize>>,
+    lines: Option<usize>,
+    matches: Option<usize>,
+}
+
+/// The answer.
+pub(super) async fn answer(handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+    let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
+    let payload = match find(handle, store).await {
+        Ok(payload) => payload,
+        Err(Missing::Never) => return text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
+        Err(Missing::Swept) => {
+            let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
+            return text(StatusCode::GONE, why);
+        }
+        Err(Missing::Unknown(error)) => {
+            tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
+            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again\n"));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return response;
+        }
+    };
+    let size = payload.len();
+    let found =
+        if size < HOP_FROM { part.of(&payload) } else { blocking(move || part.of(&payload)).await.unwrap_or_default() };
+    let mut response = text(StatusCode::OK, found.body);
+    let headers = response.headers_mut();
+    // It is whatever a tool said, a page with scripts perhaps.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(SIZE, HeaderValue::from(size));
+    count(headers, LINES, found.lines);
+    count(headers, MATCHES, found.matches);
+    if let Some(Ok(range)) = found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end))) {
+        headers.insert(RANGE, range);
+    }
+    response
+}
+
+fn count(headers: &mut HeaderMap, name: HeaderName, n: Option<usize>) {
+    if let Some(n) = n {
+        headers.insert(name, HeaderValue::from(n));
+    }
+}
+
+/// Why there is no payload.
+enum Missing {
+    Never,
+    Swept,
+    Unknown(StoreError),
+}
+
+async fn find(handle: &str, store: Option<&dyn Store>) -> Result<Bytes, Missing> {
+    let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(Missing::Never) };
+    if let Some(payload) = store.get(key).await.map_err(Missing::Unknown)? {
+        return Ok(payload);
+    }
+    let swept = store.was_swept(key).await.map_err(Missing::Unknown)?;
+    Err(if swept { Missing::Swept } else { Missing::Never })
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Reads a query; none if it is not one of ours.
+    fn read(query: &str) -> Option<Self> {
+        if query.len() > LONGEST_QUERY {
+            return None;
+        }
+        let (mut offset, mut limit, mut lines, mut grep) = (None, None, None, None);
+        for (key, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
+            let value = decoded(value);
+            let text = str::from_utf8(&value).ok()?;
+            let before = match key {
+                "offset" => offset.replace(number(text)?).is_some(),
+                "limit" => limit.replace(number(text)?).is_some(),
+                "lines" => lines.replace(numbers(text)?).is_some(),
+                "grep" if !text.is_empty() => grep.replace(value.clone()).is_some(),
+                _ => return None,
+            };
+            if before {
+                return None;
+            }
+        }
+        match (offset, limit, lines, grep) {
+            (offset, limit, None, None) => {
+                Some(Self::Bytes { offset: offset.unwrap_or(0), limit: limit.unwrap_or(MOST).min(MOST) })
+            }
+            (None, None, Some((first, last)), None) => Some(Self::Lines { first, last }),
+            (None, None, None, Some(needle)) => Some(Self::Grep(needle)),
+            _ => None,
+        }
+    }
+
+    /// Takes the part out of the payload.
+    fn of(&self, payload: &Bytes) -> Found {
+        match self {
+            Self::Bytes { offset, limit } => {
+                let start = down_to_char(payload, *offset);
+                let end = down_to_char(payload, offset.saturating_add(*limit));
+                let end = if end > start || *limit == 0 { end.max(start) } else { up_to_char(payload, start + 1) };
+                part(payload, start..end)
+            }
+            Self::Lines { first, last } => lines(payload, *first, *last),
+            Self::Grep(needle) => grep(payload, needle),
+        }
+    }
+}
+
+/// A range of the payload, its end within the limit and at a character.
+fn part(payload: &Bytes, range: Range<usize>) -> Found {
+    let end = if range.len() > MOST { down_to_char(payload, range.start + MOST) } else { range.end };
+    let range = range.start..end.min(payload.len()).max(range.start);
+    Found { body: payload.slice(range.clone()), range: Some(range), ..Found::default() }
+}
+
+fn lines(payload: &Bytes, first: usize, last: usize) -> Found {
+    // Where each line begins; text behind the last line end is a line, nothing is none.
+    let starts = [0].into_iter().chain(memchr_iter(b'\n', payload).map(|at| at + 1)).filter(|at| *at < payload.len());
+    let (mut n_lines, mut start, mut end) = (0, payload.len(), payload.len());
+    for at in starts {
+        n_lines += 1;
+        if n_lines == first {
+            start = at;
+        }
+        if n_lines - 1 == last {
+            end = at;
+        }
+    }
+    Found { lines: Some(n_lines), ..part(payload, start..end) }
+}
+
+fn grep(payload: &Bytes, needle: &[u8]) -> Found {
+    let finder = memmem::Finder::new(needle);
+    let (mut text, mut n) = (String::new(), 0);
+    for (number, line) in payload.split(|byte| *byte == b'\n').enumerate() {
+        let Some(at) = finder.find(line) else { continue };
+        n += 1;
+        if text.len() < MOST_FOUND {
+            // Into a String nothing fails.
+            let _written = writeln!(text, "{}:{}", number + 1, excerpt(line, at, needle.len()));
+        }
+    }
+    Found { body: text.into(), matches: Some(n), ..Found::default() }
+}
+
+/// The line, or if that is very long, what is around the find.
+fn excerpt(line: &[u8], at: usize, len: usize) -> String {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() <= LONGEST_LINE {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let around = LONGEST_LINE.saturating_sub(len) / 2;
+    let (start, end) = (at.saturating_sub(around), at.saturating_add(len + around));
+    let (start, end) = (down_to_char(line, start), down_to_char(line, end));
+    let text = String::from_utf8_lossy(line.get(start..end).unwrap_or_default());
+    let [before, after] = [start > 0, end < line.len()].map(|cut| if cut { "…" } else { "" });
+    format!("{before}{text}{after}")
+}
+
+// === helpers ===
+
+/// The offset, or the nearest one below it where a character begins; at most the length.
+fn down_to_char(text: &[u8], offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    // No character is longer than four bytes; where one is not found so soon, this is no text.
+    let within = offset.saturating_sub(3);
+    let from = offset;
+    while text.get(offset).is_some_and(|byte| is_inside(*byte)) {
+        if offset == within {
+            return from;
+        }
+        offset -= 1;
+    }
+    offset
+}
+
+fn up_to_char(text: &[u8], offset: usize) -> usize {
+    let rest = text.get(offset..).unwrap_or_default();
+    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_inside(**byte)).count()
+}
+
+/// Whether a byte of UTF-8 is inside of a character.
+fn is_inside(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+fn number(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// `A-B`, `A-` or `A`.
+fn numbers(text: &str) -> Option<(usize, usize)> {
+    let (first, last) = match text.split_once('-') {
+        None => (number(text)?, number(text)?),
+        Some((first, "")) => (number(first)?, usize::MAX),
+        Some((first, last)) => (number(first)?, number(last)?),
+    };
+    (1..=last).contains(&first).then_some((first, last))
+}
+
+/// Undoes `%20` and `+`. What is not an escape stays as it is.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut rest = text.as_bytes();
+    let mut decoded = Vec::with_capacity(rest.len());
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%').and_then(|digits| hex(*digits));
+        if escaped.is_some() {
+            rest = behind.get(2..).unwrap_or_default();
+        }
+        decoded.push(escaped.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
+    }
+    decoded
+}
+
+fn hex(digits: [u8; 2]) -> Option<u8> {
+    let digits = str::from_utf8(&digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Parts of payloads, by every way to ask for them.
+
+use super::*;
+
+fn found(query: &str, payload: &str) -> Found {
+    Part::read(query).unwrap_or_else(|| panic!("{query:?} should be a query")).of(&Bytes::from(payload.to_owned()))
+}
+
+fn check(query: &str, payload: &str, expected: &str) {
+    assert_eq!(found(query, payload).body, expected, "{query}");
+}
+
+#[test]
+fn bytes_end_where_characters_do() {
+    let payload = "aé🦀z";
+    check("", payload, payload);
+    check("offset=1", payload, "é🦀z");
+    check("offset=2", payload, "é🦀z");
+    check("limit=2", payload, "a");
+    check("offset=3&limit=1", payload, "🦀");
+    check("offset=3&limit=4", payload, "🦀");
+    check("offset=7&limit=100", payload, "z");
+    check("offset=8", payload, "");
+    check("offset=99999999999999999&limit=5", payload, "");
+    check("offset=1&limit=0", payload, "");
+    check("&offset=1&&limit=2&", payload, "é");
+}
+
+#[test]
+fn parts_that_follow_each_other_fit_together() {
+    let payload = "aé🦀z€\nüb".repeat(5);
+    for limit in 4..12 {
+        let mut whole = String::new();
+        for offset in (0..payload.len()).step_by(limit) {
+            let found = found(&format!("offset={offset}&limit={limit}"), &payload);
+            assert_eq!(found.range.unwrap().start, whole.len());
+            whole.push_str(str::from_utf8(&found.body).unwrap());
+        }
+        assert_eq!(whole, payload, "{limit}");
+    }
+}
+
+#[test]
+fn lines_are_counted_from_one() {
+    let payload = "one\ntwo\r\n\nfour";
+    check("lines=1-2", payload, "one\ntwo\r\n");
+    check("lines=3", payload, "\n");
+    check("lines=4", payload, "four");
+    check("lines=2-", payload, "two\r\n\nfour");
+    check("lines=4-99", payload, "four");
+    check("lines=5-6", payload, "");
+    assert_eq!(found("lines=1-1", payload).lines, Some(4));
+    assert_eq!(found("lines=1-1", "one\n").lines, Some(1));
+    assert_eq!(found("lines=1-1", "").lines, Some(0));
+}
+
+#[test]
+fn a_text_is_found_with_its_line() {
+    let payload = "Error: a.b\nfine\r\nerror: a+b é\r\n";
+    check("grep=rror", payload, "1:Error: a.b\n3:error: a+b é\n");
+    check("grep=a.b", payload, "1:Error: a.b\n");
+    check("grep=a%2Bb+%C3%A9", payload, "3:error: a+b é\n");
+    check("grep=100%", "at 100%", "1:at 100%\n");
+    check("grep=nothing", payload, "");
+    assert_eq!(found("grep=rror", payload).matches, Some(2));
+}
+
+#[test]
+fn a_very_long_line_is_shown_around_the_find() {
+    let payload = format!("{}needle{}", "é".repeat(50_000), "é".repeat(50_000));
+    let found = found("grep=needle", &payload);
+    let text = str::from_utf8(&found.body).unwrap();
+    assert!(text.starts_with("1:…é") && text.ends_with("é…\n") && text.contains("éneedleé"), "{text}");
+    assert!(text.len() <= LONGEST_LINE + 20);
+}
+
+#[test]
+fn what_is_found_has_a_limit_and_the_count_has_none() {
+    let payload = "a needle\n".repeat(1_000_000);
+    let found = found("grep=needle", &payload);
+    assert!(found.body.len() < MOST_FOUND + LONGEST_LINE);
+    assert_eq!(found.matches, Some(1_000_000));
+}
+
+#[test]
+fn other_queries_are_refused() {
+    let long = format!("grep={}", "x".repeat(LONGEST_QUERY));
+    for query in [
+        "x=1",
+        "offset",
+        "offset=",
+        "offset=-1",
+        "offset=1e3",
+        "limit=+5",
+        "lines=",
+        "lines=0",
+        "lines=0-1",
+        "lines=3-2",
+        "lines=-3",
+        "lines=1-2-3",
+        "grep=",
+        "grep=%FF",
+        "offset=1&lines=1",
+        "limit=1&grep=x",
+        "lines=1&grep=x",
+        "offset=1&offset=2",
+        &long,
+    ] {
+        assert_eq!(Part::read(query), None, "{query}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_given_as_they_are() {
+    let payload = Bytes::from(vec![0x80; 10]);
+    assert_eq!(Part::read("offset=5&limit=3").unwrap().of(&payload).range, Some(5..8));
+}

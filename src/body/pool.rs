@@ -1,0 +1,143 @@
+//! Buffers for long bodies, used again: a fresh megabyte costs more in page faults than everything we do with it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Buffers that wait for the next long body. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<Shelf>);
+
+/// A buffer that goes back to its pool when it is dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    pool: Pool,
+}
+
+#[derive(Debug)]
+#[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
+struct Shelf(std::sync::Mutex<Vec<Vec<u8>>>);
+
+/// Shorter bodies are left to the allocator, which keeps such memory mapped by itself, in bytes.
+const LONG: usize = 64 * 1024;
+
+/// All buffers in a pool together hold at most so much: two bodies of 8 MiB, in bytes.
+const MAX_KEPT: usize = 16 << 20;
+
+impl Default for Pool {
+    #[expect(clippy::disallowed_types, reason = "see `Shelf`")]
+    fn default() -> Self {
+        Self(Arc::new(Shelf(std::sync::Mutex::default())))
+    }
+}
+
+impl Pool {
+    /// An empty buffer with room for so many bytes.
+    pub fn take(&self, room: usize) -> Buffer {
+        // A conversation grows from request to request: with room to spare, the next one fits where this one was.
+        // Pages that nobody writes to cost nothing.
+        let bytes = self.kept(room).unwrap_or_else(|| Vec::with_capacity(room.next_power_of_two()));
+        Buffer { bytes, pool: self.clone() }
+    }
+
+    /// The smallest kept buffer that is large enough.
+    fn kept(&self, room: usize) -> Option<Vec<u8>> {
+        let mut kept = self.0.0.lock().ok()?;
+        let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= room);
+        let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
+        Some(kept.swap_remove(at))
+    }
+
+    fn give_back(&self, mut bytes: Vec<u8>) {
+        let Ok(mut kept) = self.0.0.lock() else { return };
+        let held: usize = kept.iter().map(Vec::capacity).sum();
+        if bytes.capacity() >= LONG && held + bytes.capacity() <= MAX_KEPT {
+            bytes.clear();
+            kept.push(bytes);
+        }
+    }
+}
+
+impl Buffer {
+    /// Puts bytes behind those that are there.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// How many bytes are there.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether none are.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes, to be shared. The buffer goes back when the last share is dropped.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.give_back(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(pool: &Pool) -> Vec<usize> {
+        pool.0.0.lock().unwrap().iter().map(Vec::capacity).collect()
+    }
+
+    #[test]
+    fn a_long_buffer_is_used_again_when_its_last_share_is_gone() {
+        let pool = Pool::default();
+        let mut buffer = pool.take(LONG);
+        buffer.extend(b"one body");
+        let body = buffer.freeze();
+        let (part, at) = (body.slice(4..), body.as_ptr());
+        drop(body);
+        assert_eq!((kept(&pool).len(), &part[..]), (0, &b"body"[..]));
+        drop(part);
+        let again = pool.take(LONG - 1);
+        assert!(again.is_empty());
+        assert_eq!(again.as_ref().as_ptr(), at);
+    }
+
+    #[test]
+    fn short_buffers_are_not_kept() {
+        let pool = Pool::default();
+        drop(pool.take(LONG / 2));
+        assert!(kept(&pool).is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let pool = Pool::default();
+        let buffers: Vec<_> = (0..9).map(|_| pool.take(4 << 20)).collect();
+        drop(buffers);
+        assert_eq!(kept(&pool), vec![4 << 20; 4]);
+        drop(pool.take(MAX_KEPT + 1));
+        assert_eq!(kept(&pool).len(), 4);
+    }
+
+    #[test]
+    fn the_smallest_that_fits_is_taken() {
+        let pool = Pool::default();
+        let sizes = [8 << 20, 1 << 20, 2 << 20];
+        drop(sizes.map(|size| pool.take(size)));
+        assert_eq!(pool.take((1 << 20) + 1).bytes.capacity(), 2 << 20);
+    }
+}

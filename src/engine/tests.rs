@@ -1,0 +1,220 @@
+//! What the engine does, where all goes well and where the world does not help.
+
+use std::borrow::Cow;
+
+use super::*;
+use crate::conversation::{CallId, Conversation};
+use crate::dialect::{self, Input};
+use crate::planner::Parts;
+use crate::recall::Via;
+use crate::replay::Scene;
+use crate::span::Span;
+use crate::store::memory::Memory;
+use crate::store::{self, Clock};
+use crate::tokens;
+
+fn chat() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+fn rules(parts: &Parts) -> Arc<Rules> {
+    let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
+    Arc::new(Rules { policy: Policy::new(parts), meter: Meter::new(&tokens::Settings::default(), &[]), export_dir })
+}
+
+/// An engine and what it stores in.
+fn engine() -> (Engine, Arc<Memory>) {
+    let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
+    (Engine::new(Some(store.clone()), Keys::new([1; 32])), store)
+}
+
+/// A text that is truncated by default.
+fn long_text() -> String {
+    (0..9_000).map(|n| format!("line {n}\n")).collect()
+}
+
+fn body(result: &str) -> Bytes {
+    let result = serde_json::to_string(result).unwrap();
+    let calls = r#"[{"id":"1","type":"function","function":{"name":"cat","arguments":"{}"}}]"#;
+    format!(
+        r#"{{"model":"m","messages":[{{"role":"assistant","tool_calls":{calls}}},{{"role":"tool","tool_call_id":"1","content":{result}}}]}}"#
+    )
+    .into()
+}
+
+fn check_same_allocation(body: &Bytes, edited: &Edited) {
+    assert_eq!(edited.body.len(), 1);
+    assert_eq!(edited.body[0].as_ptr_range(), body.as_ptr_range());
+}
+
+fn handles(edited: &Edited) -> Vec<crate::payload::PayloadKey> {
+    let report = edited.report.as_ref().unwrap();
+    report.changes.iter().flat_map(|change| change.handles.clone()).collect()
+}
+
+// === without a store ===
+
+fn edit(body: &'static str) -> (Bytes, Edited) {
+    let body = Bytes::from(body.to_owned());
+    let edited = edit_body(&Policy::new(&Parts::default()), chat(), body.clone(), &Scene::default().situation());
+    (body, edited)
+}
+
+#[test]
+fn what_is_not_understood_goes_on_as_it_came() {
+    for body in ["", "no json", r#"{"messages":7}"#, r#"{"messages":["hi"]}"#] {
+        let (body, edited) = edit(body);
+        check_same_allocation(&body, &edited);
+        assert!(edited.report.is_none() && edited.skipped.is_some());
+    }
+}
+
+#[test]
+fn what_needs_no_edit_goes_on_as_it_came() {
+    let (body, edited) = edit(r#"{"model":"m","messages":[{"role":"user"}]}"#);
+    check_same_allocation(&body, &edited);
+    assert_eq!(edited.report.unwrap().model.as_deref(), Some("m"));
+    assert_eq!(edited.skipped, None);
+}
+
+#[test]
+fn an_edited_body_is_made_of_pieces_of_the_one_that_came() {
+    let (body, edited) = edit(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#);
+    assert_eq!(edited.body[0].as_ptr(), body.as_ptr());
+    let output = edited.body.concat();
+    assert_eq!(edited.report.unwrap().bytes_after, output.len());
+    assert!(output.ends_with(b"finished.\"}]}"));
+}
+
+// === with a store ===
+
+#[tokio::test]
+async fn what_is_taken_out_is_kept_as_it_was() {
+    let (engine, store) = engine();
+    let (body, rules) = (body(&long_text()), rules(&Parts::default()));
+    let caller = engine.caller(Some(b"Bearer a"));
+    let edited = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    assert!(edited.trouble.is_none() && edited.body.concat().len() < body.len());
+    let [handle] = handles(&edited)[..] else { panic!("one handle: {edited:?}") };
+    assert_eq!(store.get(handle).await.unwrap().unwrap(), long_text());
+
+    // The same again is nothing new; another caller's is another payload.
+    let again = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    assert_eq!(again.body, edited.body);
+    for (n, credential) in [(2, Some(&b"Bearer b"[..])), (3, None), (3, None)] {
+        let other = engine.edit_body(&rules, chat(), body.clone(), engine.caller(credential), Wanted::Made).await;
+        assert_ne!(handles(&other), [handle]);
+        assert_eq!(store.stats().await.unwrap().payloads, n);
+    }
+}
+
+#[tokio::test]
+async fn what_is_only_reported_is_not_kept() {
+    let (engine, store) = engine();
+    let caller = engine.caller(None);
+    let edited =
+        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), caller, Wanted::Reported).await;
+    assert_eq!(handles(&edited).len(), 1);
+    assert_eq!(store.stats().await.unwrap().payloads, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_not_taken_out() {
+    let (engine, store) = engine();
+    store.close().await.unwrap();
+    let body = body(&long_text());
+    let caller = engine.caller(None);
+    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    check_same_allocation(&body, &edited);
+    assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
+    assert_eq!(edited.report.unwrap().left_out.len(), 1);
+
+    let without = Engine::new(None, Keys::new([1; 32]));
+    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    check_same_allocation(&body, &edited);
+    assert!(edited.trouble.is_none());
+}
+
+#[tokio::test]
+async fn payloads_are_files_too_where_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, _store) = engine();
+    let parts = |dir: PathBuf| {
+        let mut parts = Parts::default();
+        parts.recall.via = Via::File;
+        parts.recall.export_dir = Some(dir.display().to_string());
+        rules(&parts)
+    };
+    let dir = folder.path().join("exported");
+    let (body, caller) = (body(&long_text()), engine.caller(None));
+    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), caller, Wanted::Made).await;
+    let file = dir.join(format!("{}.txt", handles(&edited)[0]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), long_text());
+    let text = String::from_utf8(edited.body.concat()).unwrap();
+    assert!(text.contains(&file.display().to_string()), "the notice names the file");
+
+    // A notice that names a file is not written where the file is not.
+    let edited = engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), caller, Wanted::Made).await;
+    check_same_allocation(&body, &edited);
+    assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
+}
+
+// === faults of our own ===
+
+/// A dialect with a bug.
+#[derive(Debug)]
+struct Panicking;
+
+impl Dialect for Panicking {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    fn parse<'a>(&self, _: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
+        panic!("a bug");
+    }
+
+    fn verify(&self, _: &[u8]) -> Result<(), ParseError> {
+        Ok(())
+    }
+
+    fn texts(&self, _: &[u8], _: Span) -> Vec<Span> {
+        Vec::new()
+    }
+
+    fn text<'a>(&self, _: &'a [u8], _: Span) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    fn render_text(&self, _: &str) -> Bytes {
+        Bytes::new()
+    }
+
+    fn input(&self, _: &[u8], _: Span) -> Option<Input> {
+        None
+    }
+
+    fn calls_key(&self, _: &[u8], _: Span) -> Option<Span> {
+        None
+    }
+
+    fn tool_names<'a>(&self, _: &'a [u8], _: Span) -> Vec<Cow<'a, str>> {
+        Vec::new()
+    }
+
+    fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
+        Bytes::new()
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_an_edit_leaves_the_request_as_it_came() {
+    let (engine, _store) = engine();
+    for length in [2, HOP_FROM + 1] {
+        let body = Bytes::from(vec![b' '; length]);
+        let rules = rules(&Parts::default());
+        let edited = engine.edit_body(&rules, &Panicking, body.clone(), engine.caller(None), Wanted::Made).await;
+        check_same_allocation(&body, &edited);
+        assert!(matches!(edited.trouble, Some(Trouble::Panic)));
+    }
+}

@@ -1,0 +1,176 @@
+//! A store that is gone with the process: the measure for the others, and what tests put their payloads in.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+
+use super::{Clock, Doing, Entry, IN_USE, Kind, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use crate::payload::PayloadKey;
+
+/// Payloads in memory.
+#[derive(Debug)]
+pub struct Memory {
+    settings: Settings,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    rows: HashMap<PayloadKey, Row>,
+    swept: HashMap<PayloadKey, Time>,
+    stats: Stats,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Row {
+    payload: Bytes,
+    created: Time,
+    used: Time,
+}
+
+/// The store was closed.
+#[derive(Debug, thiserror::Error)]
+#[error("closed")]
+struct Closed;
+
+// === impl Memory ===
+
+impl Memory {
+    /// An empty store.
+    pub fn new(settings: Settings, clock: Clock) -> Self {
+        Self { settings, clock, inner: Mutex::default() }
+    }
+
+    fn locked<'a, T: Send + 'a>(&'a self, op: Op, run: impl FnOnce(&mut Inner, Time) -> T + Send + 'a) -> Doing<'a, T> {
+        Box::pin(async move {
+            let mut inner = self.inner.lock().await;
+            if inner.closed {
+                return Err(StoreError::new(op, Kind::Unavailable, Closed));
+            }
+            Ok(run(&mut inner, self.clock.now()))
+        })
+    }
+}
+
+impl Store for Memory {
+    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
+        self.locked(Op::Put, |inner, now| {
+            for (key, payload) in payloads {
+                inner.swept.remove(&key);
+                if let Some(row) = inner.rows.get_mut(&key) {
+                    row.used = now;
+                    inner.stats.known += 1;
+                } else {
+                    inner.rows.insert(key, Row { payload, created: now, used: now });
+                    inner.stats.written += 1;
+                }
+            }
+            inner.stats.commits += 1;
+        })
+    }
+
+    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+        self.locked(Op::Get, move |inner, now| {
+            let row = inner.rows.get_mut(&key)?;
+            row.used = now;
+            inner.stats.recalled += 1;
+            Some(row.payload.clone())
+        })
+    }
+
+    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+        self.locked(Op::Get, move |inner, _| inner.swept.contains_key(&key))
+    }
+
+    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+        self.locked(Op::Get, |inner, now| {
+            for key in keys {
+                if let Some(row) = inner.rows.get_mut(&key) {
+                    row.used = now;
+                }
+            }
+        })
+    }
+
+    fn sweep(&self) -> Doing<'_, Swept> {
+        self.locked(Op::Sweep, |inner, now| inner.sweep(&self.settings, now))
+    }
+
+    fn keep_house(&self) -> Doing<'_, ()> {
+        self.locked(Op::Sweep, |inner, now| {
+            inner.sweep(&self.settings, now);
+        })
+    }
+
+    fn compact(&self) -> Doing<'_, ()> {
+        self.locked(Op::Compact, |inner, _| inner.rows.shrink_to_fit())
+    }
+
+    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+        self.locked(Op::Get, move |inner, _| {
+            let mut entries: Vec<_> = inner.rows.iter().map(|(key, row)| row.entry(*key)).collect();
+            entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
+            entries.truncate(most);
+            entries
+        })
+    }
+
+    fn stats(&self) -> Doing<'_, Stats> {
+        self.locked(Op::Get, |inner, _| {
+            let bytes = inner.bytes();
+            Stats {
+                payloads: inner.rows.len() as u64,
+                bytes,
+                stored_bytes: bytes,
+                file_bytes: 0,
+                tombstones: inner.swept.len() as u64,
+                ..inner.stats
+            }
+        })
+    }
+
+    fn close(&self) -> Doing<'_, ()> {
+        Box::pin(async move {
+            self.inner.lock().await.closed = true;
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    fn bytes(&self) -> u64 {
+        self.rows.values().map(|row| row.payload.len() as u64).sum()
+    }
+
+    fn sweep(&mut self, settings: &Settings, now: Time) -> Swept {
+        let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| row.entry(*key)).collect();
+        rows.sort_by_key(|entry| (entry.used, entry.key));
+        let mut bytes = self.bytes();
+        let mut swept = Swept::default();
+        for entry in rows {
+            let unused = now.since(entry.used);
+            if unused > settings.keep_for.0 {
+                swept.aged += 1;
+            } else if bytes > settings.max_bytes.0 && unused >= IN_USE {
+                swept.crowded_out += 1;
+            } else {
+                break;
+            }
+            bytes -= entry.bytes;
+            swept.stored_bytes += entry.bytes;
+            self.rows.remove(&entry.key);
+            self.swept.insert(entry.key, now);
+        }
+        swept
+    }
+}
+
+impl Row {
+    fn entry(&self, key: PayloadKey) -> Entry {
+        let bytes = self.payload.len() as u64;
+        Entry { key, bytes, stored_bytes: bytes, created: self.created, used: self.used }
+    }
+}

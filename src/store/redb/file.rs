@@ -1,0 +1,203 @@
+//! Taking hold of the file: who may read it, which version it has, and the secret in it.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::redb::backends::FileBackend;
+use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
+
+use super::tables::{self, META};
+use crate::store::{Kind, Op, StoreError};
+
+/// The secret of a store, which all its keys are made with.
+pub(super) type Secret = [u8; 32];
+
+/// Makes a database out of the file, or of what stands for it in a test.
+pub(super) type Opener = Arc<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+
+/// A step from one version of the tables to the next.
+pub(super) type Step = fn(&WriteTransaction) -> Result<(), Error>;
+
+/// The versions of the tables that there were: the steps lead from version 1 to the present one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schema(pub(super) &'static [Step]);
+
+/// This version.
+pub(super) const SCHEMA: Schema = Schema(&[]);
+
+/// Why a store cannot be opened. One line that says what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the file.
+    #[error("the store {} is in use by another abridge; stop that one, or give this one a store.path of its own", path.display())]
+    Taken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer abridge wrote the file.
+    #[error(
+        "the store {} has format {found}, and this abridge knows formats up to {known}; take the newer abridge, or another store.path",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of its tables.
+        found: u32,
+        /// The version that this program writes.
+        known: u32,
+    },
+    /// The file is not ours, or damaged.
+    #[error("{} is no store of abridge, or is damaged; move it away, or set another store.path", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Arc<Error>,
+    },
+    /// The file cannot be read or written.
+    #[error("the store {} cannot be opened; set another store.path, or store.enabled = false", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Arc<Error>,
+    },
+}
+
+/// Opens the file at `path` for as long as the database lives. Whatever is made here, only its owner may read.
+pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
+    let path = path.to_owned();
+    Arc::new(move || {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let metadata = file.metadata()?;
+        if metadata.len() == 0
+            && let Some(folder) = path.parent()
+        {
+            // The file's name is to survive a crash as well as what will be in it.
+            File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()?;
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
+    })
+}
+
+/// Opens the database and brings its tables to the present version. A new one gets `secret`, or one made now; one that has
+/// another secret than that is refused, because nothing in it could be found.
+pub(super) fn open(
+    path: &Path,
+    opener: &Opener,
+    schema: Schema,
+    secret: Option<Secret>,
+) -> Result<(Database, Secret), OpenError> {
+    let wrong = |error: Error| match error {
+        Error::DatabaseAlreadyOpen => OpenError::Taken { path: path.to_owned() },
+        error if kind_of(&error) == Kind::Corrupt => {
+            OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
+        }
+        error => OpenError::Io { path: path.to_owned(), source: Arc::new(error) },
+    };
+    let db = opener().map_err(|error| wrong(error.into()))?;
+    let known = schema.version();
+    let (found, stored) = read_meta(&db).map_err(wrong)?;
+    if found > known {
+        return Err(OpenError::Newer { path: path.to_owned(), found, known });
+    }
+    match (stored, secret) {
+        (Some(stored), Some(secret)) if stored != secret => {
+            Err(wrong(Error::Corrupted("it has another secret than it had".to_owned())))
+        }
+        (Some(stored), _) if found == known => Ok((db, stored)),
+        (stored, secret) => {
+            let secret = stored.or(secret).map_or_else(new_secret, Ok).map_err(|error| wrong(error.into()))?;
+            prepare(&db, schema, found, secret).map_err(wrong)?;
+            Ok((db, secret))
+        }
+    }
+}
+
+/// What kind of failure an error of redb is.
+pub(super) fn kind_of(error: &Error) -> Kind {
+    match error {
+        Error::Io(error) => match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Kind::Full,
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Kind::Corrupt,
+            _ => Kind::Unavailable,
+        },
+        Error::Corrupted(_)
+        | Error::UpgradeRequired(_)
+        | Error::RepairAborted
+        | Error::TableTypeMismatch { .. }
+        | Error::TypeDefinitionChanged { .. }
+        | Error::TableDoesNotExist(_) => Kind::Corrupt,
+        _ => Kind::Unavailable,
+    }
+}
+
+// === impl Schema, OpenError ===
+
+impl Schema {
+    fn version(self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+}
+
+impl OpenError {
+    /// The same as an error of a store that was open before.
+    pub(super) fn into_store_error(self, op: Op) -> StoreError {
+        let kind = match &self {
+            Self::Taken { .. } => Kind::Unavailable,
+            Self::Newer { .. } | Self::Damaged { .. } => Kind::Corrupt,
+            Self::Io { source, .. } => kind_of(source),
+        };
+        StoreError::new(op, kind, self)
+    }
+}
+
+// === helpers ===
+
+/// The version of the tables, and the secret. A new file is of version 0 and has none.
+fn read_meta(db: &Database) -> Result<(u32, Option<Secret>), Error> {
+    let meta = match db.begin_read()?.open_table(META) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok((0, None)),
+        opened => opened?,
+    };
+    let wrong = |key| Error::Corrupted(format!("{key} in the table meta_v1"));
+    let version = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
+    let version = version.value().try_into().map(u32::from_le_bytes).map_err(|_| wrong("the version"))?;
+    let secret = meta.get("secret")?.ok_or_else(|| wrong("no secret"))?;
+    let secret = secret.value().try_into().map_err(|_| wrong("the secret"))?;
+    Ok((version, Some(secret)))
+}
+
+/// Brings the tables from one version to the present one, all at once.
+fn prepare(db: &Database, Schema(steps): Schema, found: u32, secret: Secret) -> Result<(), Error> {
+    let transaction = tables::begin(db)?;
+    let done = usize::try_from(found).unwrap_or_default();
+    if done == 0 {
+        tables::create(&transaction)?;
+    } else {
+        steps.iter().skip(done - 1).try_for_each(|step| step(&transaction))?;
+    }
+    {
+        let mut meta = transaction.open_table(META)?;
+        meta.insert("version", Schema(steps).version().to_le_bytes().as_slice())?;
+        meta.insert("secret", secret.as_slice())?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn new_secret() -> Result<Secret, io::Error> {
+    let mut secret = [0; 32];
+    getrandom::getrandom(&mut secret).map_err(io::Error::other)?;
+    Ok(secret)
+}

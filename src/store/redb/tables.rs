@@ -1,0 +1,194 @@
+//! What is in the file, and what is done to it. Every function is one transaction, or a step of one.
+
+use std::collections::HashSet;
+
+use ::redb::{
+    Database, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError,
+    WriteTransaction,
+};
+use bytes::Bytes;
+
+use super::packed::{Packed, unpack};
+use crate::payload::PayloadKey;
+use crate::store::{Entry, TOMBSTONES, Time};
+
+/// The version of the tables, and the secret.
+pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta_v1");
+/// Packed payloads.
+const PAYLOADS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("payloads_v1");
+/// Beside each payload: last use, first write, its length, its length in the file. Apart from the payloads, so that a sweep
+/// reads nothing else.
+const ROWS: TableDefinition<'_, [u8; 16], (u64, u64, u64, u64)> = TableDefinition::new("rows_v1");
+/// When a payload was swept.
+const SWEPT: TableDefinition<'_, [u8; 16], u64> = TableDefinition::new("swept_v1");
+
+/// What became of payloads that were to be kept.
+#[derive(Debug, Default)]
+pub(super) struct Put {
+    /// Each key, and the last use that the file has of it.
+    pub(super) kept: Vec<(PayloadKey, Time)>,
+    /// How many were not there before.
+    pub(super) written: u64,
+    /// What those take.
+    pub(super) stored_bytes: u64,
+}
+
+/// A transaction that is durable once it is committed, and quick to reopen after a crash.
+pub(super) fn begin(db: &Database) -> Result<WriteTransaction, Error> {
+    let mut transaction = db.begin_write()?;
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+/// Makes the tables that are not there, so that nobody who reads has to ask.
+pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
+    transaction.open_table(PAYLOADS)?;
+    transaction.open_table(ROWS)?;
+    transaction.open_table(SWEPT)?;
+    Ok(())
+}
+
+/// Keeps payloads: all, or none. Those that are there already cost no transaction.
+pub(super) fn put(db: &Database, payloads: &[(PayloadKey, Packed)], now: Time) -> Result<Put, Error> {
+    let mut put = Put::default();
+    let missing: Vec<_> = {
+        let rows = db.begin_read()?.open_table(ROWS)?;
+        let mut missing = Vec::new();
+        for (key, packed) in payloads {
+            match rows.get(key.as_bytes())? {
+                Some(row) => put.kept.push((*key, Time(row.value().0))),
+                None => missing.push((*key, packed)),
+            }
+        }
+        missing
+    };
+    if missing.is_empty() {
+        return Ok(put);
+    }
+    let transaction = begin(db)?;
+    insert(&transaction, &missing, now, &mut put)?;
+    transaction.commit()?;
+    Ok(put)
+}
+
+fn insert(
+    transaction: &WriteTransaction,
+    missing: &[(PayloadKey, &Packed)],
+    now: Time,
+    put: &mut Put,
+) -> Result<(), Error> {
+    let mut payloads = transaction.open_table(PAYLOADS)?;
+    let mut rows = transaction.open_table(ROWS)?;
+    let mut swept = transaction.open_table(SWEPT)?;
+    let mut seen = HashSet::new();
+    for (key, packed) in missing {
+        if !seen.insert(*key) {
+            continue;
+        }
+        let bytes = key.as_bytes();
+        packed.write(payloads.insert_reserve(bytes, packed.len())?.as_mut());
+        let stored_bytes = packed.len() as u64;
+        rows.insert(bytes, (now.0, now.0, packed.plain_len, stored_bytes))?;
+        swept.remove(bytes)?;
+        put.kept.push((*key, now));
+        put.written += 1;
+        put.stored_bytes += stored_bytes;
+    }
+    Ok(())
+}
+
+/// The payload.
+pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Bytes>, Error> {
+    let Some(stored) = db.begin_read()?.open_table(PAYLOADS)?.get(key.as_bytes())? else { return Ok(None) };
+    unpack(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("payload {key}")))
+}
+
+/// Whether a payload was swept.
+pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Result<bool, Error> {
+    Ok(db.begin_read()?.open_table(SWEPT)?.get(key.as_bytes())?.is_some())
+}
+
+/// Those of the keys that are kept, and when they were last used as far as the file says.
+pub(super) fn used(db: &Database, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Time)>, Error> {
+    let rows = db.begin_read()?.open_table(ROWS)?;
+    let mut used = Vec::new();
+    for key in keys {
+        if let Some(row) = rows.get(key.as_bytes())? {
+            used.push((*key, Time(row.value().0)));
+        }
+    }
+    Ok(used)
+}
+
+/// Writes down when payloads were used.
+pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(), Error> {
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let transaction = begin(db)?;
+    {
+        let mut rows = transaction.open_table(ROWS)?;
+        for (key, used) in uses {
+            let row = rows.get(key.as_bytes())?.map(|row| row.value());
+            if let Some((before, created, bytes, stored_bytes)) = row.filter(|row| row.0 < used.0) {
+                rows.insert(key.as_bytes(), (before.max(used.0), created, bytes, stored_bytes))?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Shows each payload to `see`, without its content, in the order of the keys.
+pub(super) fn each(db: &Database, mut see: impl FnMut(Entry)) -> Result<(), Error> {
+    let rows = db.begin_read()?.open_table(ROWS)?;
+    for row in rows.iter()? {
+        let (key, row) = row?;
+        let (used, created, bytes, stored_bytes) = row.value();
+        let key = PayloadKey::from_bytes(key.value());
+        see(Entry { key, bytes, stored_bytes, created: Time(created), used: Time(used) });
+    }
+    Ok(())
+}
+
+/// Removes payloads, and remembers that they were there.
+pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<(), Error> {
+    let transaction = begin(db)?;
+    {
+        let mut payloads = transaction.open_table(PAYLOADS)?;
+        let mut rows = transaction.open_table(ROWS)?;
+        let mut swept = transaction.open_table(SWEPT)?;
+        for key in keys {
+            payloads.remove(key.as_bytes())?;
+            rows.remove(key.as_bytes())?;
+            swept.insert(key.as_bytes(), now.0)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// How many swept payloads are remembered.
+pub(super) fn n_tombstones(db: &Database) -> Result<u64, Error> {
+    Ok(db.begin_read()?.open_table(SWEPT)?.len()?)
+}
+
+/// Forgets the swept payloads that are too old or too many.
+pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
+    let (most, age) = TOMBSTONES;
+    let mut oldest = now.0.saturating_sub(age.as_secs());
+    {
+        let swept = db.begin_read()?.open_table(SWEPT)?;
+        let mut times = swept.iter()?.map(|row| Ok(row?.1.value())).collect::<Result<Vec<u64>, Error>>()?;
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        let first_too_many = usize::try_from(most).ok().and_then(|most| times.get(most)).map(|time| time + 1);
+        oldest = oldest.max(first_too_many.unwrap_or(0));
+        if times.last().is_none_or(|time| *time >= oldest) {
+            return Ok(());
+        }
+    }
+    let transaction = begin(db)?;
+    transaction.open_table(SWEPT)?.retain(|_, time| time >= oldest)?;
+    transaction.commit()?;
+    Ok(())
+}

@@ -1,0 +1,422 @@
+//! The file behind the store: what it survives, who may have it, and what is written when.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::AtomicBool;
+
+use ::redb::backends::FileBackend;
+use ::redb::{ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
+use tokio::sync::Semaphore;
+
+use super::file::{Schema, Step};
+use super::*;
+use crate::store::Time;
+use crate::store::conformance::{Hands, dense, key, suite};
+
+// === what every store does ===
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let n = AtomicU64::new(0);
+    suite(|settings, clock| {
+        let path = folder.path().join(n.fetch_add(1, Ordering::Relaxed).to_string());
+        Redb::open(&path, settings, clock).unwrap()
+    })
+    .await;
+}
+
+// === the file ===
+
+fn open(path: &Path) -> Result<Redb, OpenError> {
+    Redb::open(path, Settings::default(), Clock::system())
+}
+
+fn one(n: u8) -> Vec<(PayloadKey, Bytes)> {
+    vec![(key(&dense(n, 2000)), dense(n, 2000))]
+}
+
+#[tokio::test]
+async fn a_restart_keeps_payloads_and_the_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a/b/store.redb");
+    let store = open(&path).unwrap();
+    store.put_all(one(1)).await.unwrap();
+    let secret = store.secret();
+    store.close().await.unwrap();
+    let store = open(&path).unwrap();
+    assert_eq!(store.secret(), secret);
+    assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+    assert_ne!(open(&folder.path().join("other")).unwrap().secret(), secret);
+}
+
+#[tokio::test]
+async fn only_its_owner_may_read_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let path = folder.path().join("a/b/store.redb");
+    let store = open(&path).unwrap();
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    store.close().await.unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let _store = open(&path).unwrap();
+    assert_eq!(mode(&path), 0o600);
+    assert!(!format!("{_store:?}").contains(&format!("{:?}", _store.secret())));
+}
+
+#[tokio::test]
+async fn a_file_is_one_process_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let store = open(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Taken { .. }), "{error:?}");
+    store.close().await.unwrap();
+    open(&path).unwrap();
+}
+
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    let text = "not a store ".repeat(1000);
+    fs::write(&path, &text).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let error = open(folder.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
+    // Two more versions of the tables, as later programs would have them.
+    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v2");
+    fn add_a_table(transaction: &WriteTransaction) -> Result<(), Error> {
+        transaction.open_table(NOTES)?.insert("n", 1)?;
+        Ok(())
+    }
+    fn count_up(transaction: &WriteTransaction) -> Result<(), Error> {
+        let mut notes = transaction.open_table(NOTES)?;
+        let n = notes.get("n")?.map_or(0, |n| n.value());
+        notes.insert("n", n + 1)?;
+        Ok(())
+    }
+    const STEPS: &[Step] = &[add_a_table, count_up];
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let as_version = |steps: &'static [Step]| {
+        let way = Way { opener: file::opener(&path, 1 << 20), schema: Schema(steps), rest: Duration::ZERO };
+        Redb::open_as(&path, way, Settings::default(), Clock::system())
+    };
+    let store = open(&path).unwrap();
+    store.put_all(one(1)).await.unwrap();
+    let secret = store.secret();
+    store.close().await.unwrap();
+    for _ in 0..2 {
+        let store = as_version(STEPS).unwrap();
+        assert_eq!(store.secret(), secret);
+        assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+        store.close().await.unwrap();
+    }
+    let db = file::opener(&path, 1 << 20)().unwrap();
+    assert_eq!(db.begin_read().unwrap().open_table(NOTES).unwrap().get("n").unwrap().unwrap().value(), 2);
+    drop(db);
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 3, known: 1, .. }), "{error:?}");
+    let error = as_version(&STEPS[..1]).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn uses_are_written_down_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let hands = Hands::new();
+    let day = 86_400;
+    let open = || Redb::open(&path, Settings::default(), hands.clock()).unwrap();
+    let store = open();
+    store.put_all(one(1)).await.unwrap();
+    store.put_all(one(2)).await.unwrap();
+    hands.forward(6 * day);
+    store.put_all(one(1)).await.unwrap();
+    store.close().await.unwrap();
+    hands.forward(2 * day);
+    let store = open();
+    let entries = store.list(9).await.unwrap();
+    assert_eq!((entries[0].key, entries[0].used.since(entries[0].created).as_secs()), (one(1)[0].0, 6 * day));
+    assert_eq!(store.sweep().await.unwrap().aged, 1);
+    assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+}
+
+#[tokio::test]
+async fn a_file_that_shrank_gives_its_room_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let hands = Hands::new();
+    let store = Redb::open(&path, Settings::default(), hands.clock()).unwrap();
+    let payload = |n| dense(n, 1 << 20);
+    store.put_all((0..40).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
+    let full = store.stats().await.unwrap().file_bytes;
+    hands.forward(8 * 86_400);
+    assert_eq!(store.sweep().await.unwrap().aged, 40);
+    store.compact().await.unwrap();
+    let empty = store.stats().await.unwrap().file_bytes;
+    assert!(empty < full / 4, "{full} -> {empty}");
+    store.put_all(one(1)).await.unwrap();
+}
+
+// === the disk ===
+
+/// A disk with faults: real files, and switches.
+#[derive(Debug)]
+struct Disk {
+    path: PathBuf,
+    // No file can grow.
+    crowded: AtomicBool,
+    // Nothing can be written.
+    full: AtomicBool,
+    // Nothing can be read either.
+    broken: AtomicBool,
+    // The file cannot be opened.
+    gone: AtomicBool,
+    syncs: AtomicU64,
+    accesses: AtomicU64,
+    // Each sync takes a permit.
+    gate: Semaphore,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    disk: Arc<Disk>,
+    file: FileBackend,
+}
+
+impl Disk {
+    fn new(folder: &tempfile::TempDir) -> Arc<Self> {
+        Arc::new(Self {
+            path: folder.path().join("store.redb"),
+            crowded: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
+            accesses: AtomicU64::new(0),
+            gate: Semaphore::new(1 << 20),
+        })
+    }
+
+    fn store(self: &Arc<Self>) -> Redb {
+        let disk = Arc::clone(self);
+        let opener: Opener = Arc::new(move || {
+            if disk.gone.load(Ordering::SeqCst) {
+                return Err(io::Error::from(io::ErrorKind::NotFound).into());
+            }
+            let file: File = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&disk.path)?;
+            Database::builder().create_with_backend(Faulty { disk: Arc::clone(&disk), file: FileBackend::new(file)? })
+        });
+        let way = Way { opener, schema: SCHEMA, rest: Duration::ZERO };
+        Redb::open_as(&self.path, way, Settings::default(), Clock::system()).unwrap()
+    }
+}
+
+impl Faulty {
+    fn access(&self) -> io::Result<()> {
+        self.disk.accesses.fetch_add(1, Ordering::SeqCst);
+        if self.disk.broken.load(Ordering::SeqCst) { Err(io::Error::other("bad sector")) } else { Ok(()) }
+    }
+
+    fn write_access(&self) -> io::Result<()> {
+        self.access()?;
+        if self.disk.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl StorageBackend for Faulty {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.access()?;
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.write_access()?;
+        if self.disk.crowded.load(Ordering::SeqCst) && len > self.file.len()? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.access()?;
+        self.disk.syncs.fetch_add(1, Ordering::SeqCst);
+        while self.disk.gate.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() {
+            thread::yield_now();
+        }
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_access()?;
+        self.file.write(offset, data)
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_so_and_recovered_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    store.put_all(one(1)).await.unwrap();
+    let large = vec![(key(b"large"), dense(2, 8 << 20))];
+    for switch in [&disk.crowded, &disk.full] {
+        switch.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            let error = store.put_all(large.clone()).await.unwrap_err();
+            assert_eq!(error.kind, Kind::Full, "{error:?}");
+            if disk.crowded.load(Ordering::SeqCst) {
+                // What is there can be read, and needs no room to be put again.
+                assert_eq!(store.get(large[0].0).await.unwrap(), None);
+                assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+                store.put_all(one(1)).await.unwrap();
+            }
+        }
+        switch.store(false, Ordering::SeqCst);
+    }
+    store.put_all(large.clone()).await.unwrap();
+    assert_eq!(store.get(large[0].0).await.unwrap(), Some(large[0].1.clone()));
+    assert!(store.stats().await.unwrap().failures >= 6);
+    store.close().await.unwrap();
+    let store = open(&disk.path).unwrap();
+    assert_eq!(store.get(large[0].0).await.unwrap(), Some(large[0].1.clone()));
+}
+
+#[tokio::test]
+async fn a_broken_disk_is_said_so_and_recovered_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    store.put_all(one(1)).await.unwrap();
+    for switch in [&disk.broken, &disk.gone] {
+        switch.store(true, Ordering::SeqCst);
+        disk.broken.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, Kind::Unavailable);
+        }
+        disk.broken.store(false, Ordering::SeqCst);
+        switch.store(false, Ordering::SeqCst);
+        // The reader is first to find out that it is well again.
+        assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+    }
+    store.put_all(one(2)).await.unwrap();
+    assert_eq!(store.get(one(2)[0].0).await.unwrap(), Some(dense(2, 2000)));
+}
+
+#[tokio::test]
+async fn a_file_that_is_exchanged_for_another_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    store.put_all(one(1)).await.unwrap();
+    fs::rename(&disk.path, folder.path().join("moved")).unwrap();
+    open(&disk.path).unwrap().close().await.unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    store.put_all(one(2)).await.unwrap_err();
+    disk.full.store(false, Ordering::SeqCst);
+    assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, Kind::Corrupt);
+}
+
+#[tokio::test]
+async fn a_file_that_is_removed_is_made_again_with_the_same_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    store.put_all(one(1)).await.unwrap();
+    fs::remove_file(&disk.path).unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    store.put_all(one(2)).await.unwrap_err();
+    disk.full.store(false, Ordering::SeqCst);
+    // What was known to be kept is not any more, so it is written again.
+    store.put_all([one(1), one(2)].concat()).await.unwrap();
+    let secret = store.secret();
+    store.close().await.unwrap();
+    let store = open(&disk.path).unwrap();
+    assert_eq!(store.secret(), secret);
+    assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
+}
+
+#[tokio::test]
+async fn what_is_known_to_be_kept_asks_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    let all: Vec<_> = (0..60).flat_map(one).collect();
+    store.put_all(all.clone()).await.unwrap();
+    let accesses = disk.accesses.load(Ordering::SeqCst);
+    for _ in 0..10 {
+        store.put_all(all.clone()).await.unwrap();
+        store.touch(all.iter().map(|(key, _)| *key).collect()).await.unwrap();
+    }
+    assert_eq!(disk.accesses.load(Ordering::SeqCst), accesses);
+    store.close().await.unwrap();
+    // After a restart each is looked up, and still none is written.
+    let store = disk.store();
+    let syncs = disk.syncs.load(Ordering::SeqCst);
+    store.put_all(all).await.unwrap();
+    assert_eq!(disk.syncs.load(Ordering::SeqCst), syncs);
+}
+
+#[tokio::test]
+async fn those_who_wait_share_one_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    let closed = disk.gate.forget_permits(1 << 20);
+    // The first is at the disk while the others come.
+    let mut first = store.put_all(one(0));
+    let syncs = disk.syncs.load(Ordering::SeqCst);
+    while disk.syncs.load(Ordering::SeqCst) == syncs {
+        let pending = std::future::poll_fn(|cx| std::task::Poll::Ready(first.as_mut().poll(cx).is_pending()));
+        assert!(pending.await);
+        thread::yield_now();
+    }
+    let put = |n| store.put_all(one(n));
+    let others = async { tokio::try_join!(put(1), put(2), put(3), put(4), put(5), put(6), put(7), put(8)) };
+    let mut others = Box::pin(others);
+    let pending = std::future::poll_fn(|cx| std::task::Poll::Ready(others.as_mut().poll(cx).is_pending()));
+    assert!(pending.await);
+    disk.gate.add_permits(closed);
+    first.await.unwrap();
+    others.await.unwrap();
+    assert_eq!(store.stats().await.unwrap().commits, 2);
+    assert_eq!(store.stats().await.unwrap().payloads, 9);
+}
+
+#[tokio::test]
+async fn a_dropped_request_leaves_all_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("store.redb")).unwrap();
+    for n in 0..20 {
+        let all: Vec<_> = (0..4).flat_map(|m| one(n * 4 + m)).collect();
+        let mut putting = store.put_all(all.clone());
+        for _ in 0..n % 4 {
+            let _polled =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(putting.as_mut().poll(cx).is_pending())).await;
+        }
+        drop(putting);
+        // Behind whatever the writer was given before.
+        store.put_all(one(255)).await.unwrap();
+        store.sweep().await.unwrap();
+        let mut kept = 0;
+        for (key, _) in &all {
+            kept += usize::from(store.get(*key).await.unwrap().is_some());
+        }
+        assert!(kept == 0 || kept == all.len(), "{kept}");
+    }
+    assert_eq!(Time(3).since(Time(5)), Duration::ZERO);
+}

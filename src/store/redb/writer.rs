@@ -1,0 +1,405 @@
+//! The one thread that writes: what has come together becomes one transaction.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::redb::{Database, Error};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::file::{self, Opener, Schema, Secret};
+use super::packed::Packed;
+use super::{Shared, Way, closed, failed, tables};
+use crate::payload::PayloadKey;
+use crate::store::{Entry, IN_USE, Kind, Op, StoreError, Swept, Time};
+
+/// Where an answer goes. Who asked may have gone.
+pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Something to write.
+pub(super) enum Job {
+    Put {
+        payloads: Vec<(PayloadKey, Packed)>,
+        answer: Answer<()>,
+    },
+    Touch {
+        keys: Vec<PayloadKey>,
+        answer: Answer<()>,
+    },
+    Sweep {
+        answer: Answer<Swept>,
+    },
+    KeepHouse {
+        answer: Answer<()>,
+    },
+    Compact {
+        answer: Answer<()>,
+    },
+    /// A reader has failed: see whether the file is well, and open it again if not.
+    Mend {
+        answer: Answer<()>,
+    },
+    Close {
+        answer: Answer<()>,
+    },
+}
+
+/// The thread's own.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    queue: mpsc::Receiver<Job>,
+    // Taken out of the queue while it was looked through for payloads.
+    next: Option<Job>,
+    opener: Opener,
+    schema: Schema,
+    secret: Secret,
+    // What all payloads take; none if it is not known.
+    stored_bytes: Option<u64>,
+    alarmed: bool,
+    // The last failure to write, and to open the file. Till `rest` is over there is no use in another try.
+    failed: Option<(Instant, StoreError)>,
+    rest: Duration,
+    swept: Option<Time>,
+    // The commits that there were when the house was last kept.
+    commits: u64,
+}
+
+/// Payloads of one transaction take about this much at most, in bytes.
+const GROUP: usize = 32 << 20;
+
+/// Payloads that one transaction of a sweep removes. Between two of them, others get their turn.
+const SWEEP_GROUP: usize = 1000;
+
+/// The store may grow by this part of its limit beyond it before a sweep is due at once.
+const SLACK: u64 = 16;
+
+/// The house is swept no more often, and at least eight times while a payload is kept.
+const SWEEP_PAUSE: Duration = Duration::from_mins(10);
+
+/// A smaller file is not worth compacting.
+const COMPACT_FROM: u64 = 64 << 20;
+
+// === impl Writer ===
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, way: Way, secret: Secret) -> Self {
+        let Way { opener, schema, rest } = way;
+        Self {
+            shared,
+            queue,
+            next: None,
+            opener,
+            schema,
+            secret,
+            stored_bytes: None,
+            alarmed: false,
+            failed: None,
+            rest,
+            swept: None,
+            commits: 0,
+        }
+    }
+
+    /// Works until it is told to close, or nobody is left to tell.
+    pub(super) fn run(mut self) {
+        while let Some(job) = self.next.take().or_else(|| self.queue.blocking_recv()) {
+            match job {
+                Job::Put { payloads, answer } => {
+                    self.put(payloads, answer);
+                    self.sweep_if_crowded();
+                }
+                Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
+                Job::Sweep { answer } => {
+                    let swept = self.sweep();
+                    reply(answer, swept);
+                }
+                Job::KeepHouse { answer } => {
+                    let kept = self.keep_house();
+                    reply(answer, kept);
+                }
+                Job::Compact { answer } => {
+                    let compacted = self.compact();
+                    reply(answer, compacted);
+                }
+                Job::Mend { answer } => {
+                    let mended = self.attempt(Op::Get, |db, _| tables::n_tombstones(db)).map(drop);
+                    reply(answer, mended);
+                }
+                Job::Close { answer } => return reply(answer, self.close()),
+            }
+        }
+        let _closed = self.close();
+    }
+
+    /// Keeps the payloads, and those of everybody who waits behind.
+    fn put(&mut self, mut payloads: Vec<(PayloadKey, Packed)>, answer: Answer<()>) {
+        let mut answers = vec![answer];
+        let mut bytes: usize = payloads.iter().map(|(_, packed)| packed.len()).sum();
+        while bytes < GROUP && self.next.is_none() {
+            match self.queue.try_recv() {
+                Ok(Job::Put { payloads: more, answer }) => {
+                    bytes += more.iter().map(|(_, packed)| packed.len()).sum::<usize>();
+                    payloads.extend(more);
+                    answers.push(answer);
+                }
+                Ok(other) => self.next = Some(other),
+                Err(_) => break,
+            }
+        }
+        let kept = match &self.failed {
+            Some((at, error)) if at.elapsed() < self.rest => Err(error.clone()),
+            _ => self.attempt(Op::Put, |db, now| tables::put(db, &payloads, now)),
+        };
+        let result = kept.map(|put| {
+            let now = self.shared.clock.now();
+            if put.written > 0 {
+                self.well();
+            }
+            let mut known = self.shared.known.blocking_lock();
+            for (key, used) in put.kept {
+                known.learn(key, used, now);
+            }
+            self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
+            self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
+            self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
+        });
+        for answer in answers {
+            reply(answer, result.clone());
+        }
+    }
+
+    /// Notes uses of payloads that were not known here.
+    fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+        let used = self.attempt(Op::Put, |db, _| tables::used(db, keys))?;
+        let now = self.shared.clock.now();
+        let mut known = self.shared.known.blocking_lock();
+        for (key, used) in used {
+            known.learn(key, used, now);
+        }
+        Ok(())
+    }
+
+    /// Writes down what waits, and lets go of the file.
+    fn close(&mut self) -> Result<(), StoreError> {
+        let written = if self.shared.slot.blocking_read().is_some() { self.write_uses() } else { Ok(()) };
+        drop(self.shared.slot.blocking_write().take());
+        written
+    }
+
+    fn write_uses(&mut self) -> Result<(), StoreError> {
+        let uses = self.shared.known.blocking_lock().unwritten();
+        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, &uses))
+    }
+}
+
+// === the house ===
+
+impl Writer {
+    fn keep_house(&mut self) -> Result<(), StoreError> {
+        let now = self.shared.clock.now();
+        let pause = SWEEP_PAUSE.min(self.shared.settings.keep_for.0 / 8);
+        if self.swept.is_none_or(|swept| now.since(swept) >= pause) {
+            self.sweep()?;
+        } else {
+            self.write_uses()?;
+        }
+        let commits = self.shared.counts.commits.load(Ordering::Relaxed);
+        let idle = std::mem::replace(&mut self.commits, commits) == commits;
+        let len = self.shared.file_len();
+        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()? {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    fn sweep_if_crowded(&mut self) {
+        let most = self.shared.settings.max_bytes.0;
+        let crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
+        if crowded {
+            // Its failure is in the log and in the counters; who put something has it.
+            let _swept = self.sweep();
+        }
+    }
+
+    fn stored_bytes(&mut self) -> Result<u64, StoreError> {
+        if let Some(bytes) = self.stored_bytes {
+            return Ok(bytes);
+        }
+        let mut bytes = 0;
+        self.attempt(Op::Sweep, |db, _| {
+            bytes = 0;
+            tables::each(db, |entry| bytes += entry.stored_bytes)
+        })?;
+        self.stored_bytes = Some(bytes);
+        Ok(bytes)
+    }
+
+    fn sweep(&mut self) -> Result<Swept, StoreError> {
+        self.write_uses()?;
+        self.swept = Some(self.shared.clock.now());
+        let mut swept = Swept::default();
+        for entries in self.victims()?.chunks(SWEEP_GROUP) {
+            self.remove(entries, &mut swept)?;
+            if self.next.is_none()
+                && let Ok(job) = self.queue.try_recv()
+            {
+                match job {
+                    Job::Put { payloads, answer } => self.put(payloads, answer),
+                    other => self.next = Some(other),
+                }
+            }
+        }
+        self.attempt(Op::Sweep, tables::trim_tombstones)?;
+        if swept != Swept::default() {
+            let Swept { aged, crowded_out, stored_bytes } = swept;
+            tracing::debug!(aged, crowded_out, stored_bytes, "payloads were swept");
+        }
+        Ok(swept)
+    }
+
+    /// What is too old, and then what is too much: oldest first.
+    fn victims(&mut self) -> Result<Vec<Entry>, StoreError> {
+        let (keep_for, most) = (self.shared.settings.keep_for.0, self.shared.settings.max_bytes.0);
+        let mut left = self.stored_bytes()?;
+        let now = self.shared.clock.now();
+        let crowded = left > most;
+        let mut entries = Vec::new();
+        self.attempt(Op::Sweep, |db, now| {
+            entries.clear();
+            tables::each(db, |entry| {
+                if crowded || now.since(entry.used) > keep_for {
+                    entries.push(entry);
+                }
+            })
+        })?;
+        {
+            let known = self.shared.known.blocking_lock();
+            for entry in &mut entries {
+                entry.used = known.used(entry.key).unwrap_or_default().max(entry.used);
+            }
+        }
+        entries.sort_unstable_by_key(|entry| (entry.used, entry.key));
+        let n = entries.iter().take_while(|entry| {
+            let unused = now.since(entry.used);
+            let goes = unused > keep_for || left > most && unused >= IN_USE;
+            left = left.saturating_sub(entry.stored_bytes);
+            goes
+        });
+        let n = n.count();
+        entries.truncate(n);
+        Ok(entries)
+    }
+
+    /// Removes those that were not used in the meantime.
+    fn remove(&mut self, entries: &[Entry], swept: &mut Swept) -> Result<(), StoreError> {
+        let entries: Vec<_> = {
+            let mut known = self.shared.known.blocking_lock();
+            let unused = |entry: &&Entry| known.used(entry.key).is_none_or(|used| used <= entry.used);
+            let entries: Vec<_> = entries.iter().filter(unused).copied().collect();
+            // Forgotten before they are gone: a request that comes now puts them again, behind this.
+            for entry in &entries {
+                known.forget(entry.key);
+            }
+            entries
+        };
+        let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
+        self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
+        let (now, keep_for) = (self.shared.clock.now(), self.shared.settings.keep_for.0);
+        let bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
+        let aged = entries.iter().filter(|entry| now.since(entry.used) > keep_for).count() as u64;
+        swept.aged += aged;
+        swept.crowded_out += entries.len() as u64 - aged;
+        swept.stored_bytes += bytes;
+        self.stored_bytes = self.stored_bytes.map(|before| before.saturating_sub(bytes));
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Result<(), StoreError> {
+        let mut slot = self.shared.slot.blocking_write();
+        let db = slot.as_mut().ok_or_else(|| closed(Op::Compact))?;
+        let compacted = db.compact().map_err(Error::from);
+        drop(slot);
+        compacted.map(drop).map_err(|error| self.fail(failed(Op::Compact, error)))
+    }
+}
+
+// === trouble ===
+
+impl Writer {
+    /// Does something with the file. Where that fails the file is opened again, and where that may help it is done again.
+    fn attempt<T>(
+        &mut self,
+        op: Op,
+        mut run: impl FnMut(&Database, Time) -> Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        let now = self.shared.clock.now();
+        let shared = Arc::clone(&self.shared);
+        let mut once = || shared.slot.blocking_read().as_ref().map(|db| run(db, now));
+        let first = match once() {
+            Some(Ok(done)) => return Ok(done),
+            Some(Err(error)) => Some(self.fail(failed(op, error))),
+            None => None,
+        };
+        if let Err(error) = self.reopen() {
+            return Err(first.unwrap_or(error));
+        }
+        if let Some(full) = first.filter(|error| error.kind == Kind::Full) {
+            return Err(full);
+        }
+        match once() {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(error)) => {
+                let error = self.fail(failed(op, error));
+                // Reading may go on, whatever is wrong with writing.
+                self.reopen().map_or(Err(error.clone()), |()| Err(error))
+            }
+            None => Err(closed(op)),
+        }
+    }
+
+    /// Something was made durable: if it could not be before, that is over.
+    fn well(&mut self) {
+        self.failed = None;
+        if std::mem::take(&mut self.alarmed) {
+            tracing::warn!(path = %self.shared.path.display(), "the store works again");
+        }
+    }
+
+    /// One alarm, however often it fails, until it is well again.
+    fn fail(&mut self, error: StoreError) -> StoreError {
+        self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
+        self.failed = Some((Instant::now(), error.clone()));
+        if std::mem::replace(&mut self.alarmed, true) {
+            tracing::debug!(kind = error.kind.label(), %error, cause = %error.source, "the store failed again");
+        } else {
+            tracing::error!(
+                path = %self.shared.path.display(),
+                kind = error.kind.label(),
+                %error,
+                cause = %error.source,
+                "the store failed: requests go on without the edits that need it, until it works again"
+            );
+        }
+        error
+    }
+
+    /// Opens the file again: after a failure redb does nothing else with it.
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let mut slot = shared.slot.blocking_write();
+        drop(slot.take());
+        // What is in the file now may be less than what was.
+        shared.known.blocking_lock().clear();
+        self.stored_bytes = None;
+        let opened = file::open(&shared.path, &self.opener, self.schema, Some(self.secret));
+        let (db, _) = opened.map_err(|error| self.fail(error.into_store_error(Op::Open)))?;
+        *slot = Some(db);
+        Ok(())
+    }
+}
+
+fn reply<T>(answer: Answer<T>, result: Result<T, StoreError>) {
+    // A request that was dropped does not wait for its answer.
+    let _gone = answer.send(result);
+}

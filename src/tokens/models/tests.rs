@@ -1,0 +1,204 @@
+//! Who is believed about a model, and what the well-known servers say of theirs.
+
+use super::*;
+
+fn models(toml: &str) -> Models {
+    #[derive(Deserialize)]
+    struct File {
+        models: Vec<Settings>,
+    }
+    Models::new(&toml::from_str::<File>(toml).unwrap().models)
+}
+
+fn known(name: &str) -> Model {
+    Models::new(&[]).find(name)
+}
+
+#[test]
+fn a_model_that_nobody_knows_has_no_window() {
+    for name in [
+        "",
+        "my-model",
+        "gpt-99",
+        "gpt-4o-realtime-preview",
+        "claude-opus-4-99",
+        "claude-sonnet-4-5-plus",
+        "gpt-oss:20b",
+    ] {
+        assert_eq!(known(name), Model { window: None, encoding: Encoding::O200kBase }, "{name}");
+    }
+    assert_eq!(known("gpt-4-something"), Model { window: None, encoding: Encoding::Cl100kBase });
+}
+
+#[test]
+fn well_known_models_are_known_under_all_their_names() {
+    for (names, window) in [
+        (
+            &[
+                "gpt-4o",
+                "gpt-4o-2024-08-06",
+                "openai/gpt-4o",
+                "openai/gpt-4o:extended",
+                "ft:gpt-4o-mini-2024-07-18:org::id",
+            ][..],
+            128_000,
+        ),
+        (&["gpt-4", "gpt-4-0613"], 8_192),
+        (&["gpt-4-32k-0613"], 32_768),
+        (&["gpt-4-turbo-2024-04-09", "gpt-4-1106-preview"], 128_000),
+        (&["gpt-4.1-nano-2025-04-14"], 1_047_576),
+        (&["gpt-5", "gpt-5-2025-08-07", "gpt-5.1"], 400_000),
+        (&["gpt-5-chat-latest"], 128_000),
+        (&["gpt-oss-120b", "openai/gpt-oss-20b"], 131_072),
+        (
+            &[
+                "claude-sonnet-4-5-20250929",
+                "claude-sonnet-4-5@20250929",
+                "anthropic/claude-sonnet-4.5",
+                "claude-3-5-sonnet-latest",
+            ],
+            200_000,
+        ),
+        (&["claude-opus-4-6"], 1_000_000),
+        (&["google/gemini-2.5-pro", "gemini-2.5-flash"], 1_048_576),
+        (&["meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-8b-instant"], 131_072),
+        (&["Qwen/Qwen3-Coder-480B-A35B-Instruct"], 262_144),
+        (&["moonshotai/kimi-k2-thinking"], 262_144),
+        (&["z-ai/glm-4.6"], 200_000),
+    ] {
+        for name in names {
+            assert_eq!(known(name).window, Some(window), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_settings_win_and_the_first_that_fits_counts() {
+    let models = models(
+        r#"
+        [[models]]
+        match = "gpt-4o-mini"
+        context_window = 1000
+        [[models]]
+        match = "GPT-4o*"
+        context_window = 2000
+        encoding = "cl100k_base"
+        [[models]]
+        match = "{my,your}-model-[0-9]?"
+        context_window = 3000
+        [[models]]
+        match = "vendor/*"
+        encoding = "p50k_base"
+        "#,
+    );
+    models.learn("gpt-4o-mini", 5);
+    let find = |name: &str| (models.find(name).window, models.find(name).encoding);
+    // What the first says nothing about is the second's to say.
+    assert_eq!(find("gpt-4o-mini"), (Some(1000), Encoding::Cl100kBase));
+    assert_eq!(find("openai/gpt-4o-mini-2024-07-18"), (Some(1000), Encoding::Cl100kBase));
+    assert_eq!(find("gpt-4o-audio"), (Some(2000), Encoding::Cl100kBase));
+    assert_eq!(find("your-model-7b"), (Some(3000), Encoding::O200kBase));
+    assert_eq!(find("vendor/gpt-4"), (Some(8192), Encoding::P50kBase));
+    assert_eq!(find("gpt-4"), (Some(8192), Encoding::Cl100kBase));
+}
+
+#[test]
+fn what_an_upstream_says_wins_over_the_table() {
+    let models = Models::new(&[]);
+    models.learn("gpt-4o", 64_000);
+    models.learn("local", 4096);
+    models.learn("local", 8192);
+    models.learn("nothing", 0);
+    assert_eq!(models.find("gpt-4o").window, Some(64_000));
+    assert_eq!(models.find("local").window, Some(8192));
+    assert_eq!(models.find("nothing").window, None);
+    assert_eq!(models.find("gpt-4o-2024-08-06").window, Some(128_000));
+}
+
+#[test]
+fn what_is_learned_is_bounded() {
+    let models = Models::new(&[]);
+    models.learned.store(Arc::new((0..MOST_LEARNED).map(|n| (n.to_string().into(), 1)).collect()));
+    models.learn("one more", 7);
+    models.learn("5", 7);
+    assert_eq!(models.learned.load().len(), MOST_LEARNED);
+    assert_eq!((models.find("one more").window, models.find("5").window), (None, Some(7)));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for (text, wrong) in [
+        ("match = \"a{b\"", "\"a{b\" is not a pattern such as \"gpt-4o*\": unclosed alternate group"),
+        ("match = \"a\"\ncontext_window = 0", "0 is out of range; allowed: 1 or more"),
+        ("context_window = 5", "missing field `match`"),
+        ("match = \"a\"\nencoding = \"o300k\"", "unknown variant `o300k`"),
+        ("match = \"a\"\nwindow = 5", "unknown field `window`"),
+    ] {
+        let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+        assert!(error.contains(wrong), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_line_of_the_table_can_be_reached() {
+    for (n, line) in known::TABLE.iter().enumerate() {
+        let name = line.pattern.trim_end_matches('*');
+        let found = known::find(name).unwrap();
+        assert!(std::ptr::eq(found, line), "line {n}, {name}, is behind {}", found.pattern);
+        assert_eq!(known::bare(name), name, "line {n} is no bare name");
+    }
+}
+
+// === listings ===
+
+#[test]
+fn windows_of_vllm() {
+    let answer = br#"{"object":"list","data":[{"id":"Qwen/Qwen2.5-7B-Instruct","object":"model","created":1732000000,"owned_by":"vllm","root":"Qwen/Qwen2.5-7B-Instruct","parent":null,"max_model_len":32768,"permission":[{"id":"modelperm-1","object":"model_permission","allow_sampling":true}]},{"id":"adapter","object":"model","owned_by":"vllm","parent":"Qwen/Qwen2.5-7B-Instruct","max_model_len":null}]}"#;
+    assert_eq!(windows_in(answer), [("Qwen/Qwen2.5-7B-Instruct".to_owned(), 32768)]);
+}
+
+#[test]
+fn windows_of_openrouter() {
+    let answer = br#"{"data":[{"id":"openai/gpt-4o","canonical_slug":"openai/gpt-4o","name":"OpenAI: GPT-4o","created":1715558400,"description":"\"o\" for omni","context_length":128000,"architecture":{"modality":"text+image->text","tokenizer":"GPT"},"pricing":{"prompt":"0.0000025"},"top_provider":{"context_length":128000,"max_completion_tokens":16384,"is_moderated":true},"per_request_limits":null},{"id":"z-ai/glm-4.6","context_length":202752,"top_provider":{"context_length":202752}}]}"#;
+    assert_eq!(windows_in(answer), [("openai/gpt-4o".to_owned(), 128_000), ("z-ai/glm-4.6".to_owned(), 202_752)]);
+}
+
+#[test]
+fn windows_of_llama_cpp_are_what_it_serves() {
+    let answer = |meta: &str| {
+        format!(
+            r#"{{"models":[{{"name":"m.gguf","model":"m.gguf","type":"model","capabilities":["completion"]}}],"object":"list","data":[{{"id":"m.gguf","object":"model","created":1732000000,"owned_by":"llamacpp","meta":{meta}}}]}}"#
+        )
+    };
+    let windows = |meta: &str| windows_in(answer(meta).as_bytes());
+    assert_eq!(
+        windows(r#"{"vocab_type":2,"n_vocab":128256,"n_ctx_train":131072,"n_embd":4096,"n_ctx":8192}"#),
+        [("m.gguf".to_owned(), 8192)]
+    );
+    assert_eq!(windows(r#"{"vocab_type":2,"n_ctx_train":131072}"#), [("m.gguf".to_owned(), 131_072)]);
+    assert_eq!(windows("null"), []);
+}
+
+#[test]
+fn windows_of_groq_mistral_and_together() {
+    let groq = br#"{"object":"list","data":[{"id":"llama-3.1-8b-instant","object":"model","owned_by":"Meta","active":true,"context_window":131072,"public_apps":null,"max_completion_tokens":131072}]}"#;
+    assert_eq!(windows_in(groq), [("llama-3.1-8b-instant".to_owned(), 131_072)]);
+    let mistral = br#"{"object":"list","data":[{"id":"mistral-small-2503","capabilities":{"completion_chat":true},"max_context_length":131072}]}"#;
+    assert_eq!(windows_in(mistral), [("mistral-small-2503".to_owned(), 131_072)]);
+    let together = br#"[{"id":"meta-llama/Llama-3-8b-chat-hf","type":"chat","context_length":8192},{"id":"black-forest-labs/FLUX","type":"image","context_length":0}]"#;
+    assert_eq!(windows_in(together), [("meta-llama/Llama-3-8b-chat-hf".to_owned(), 8192)]);
+}
+
+#[test]
+fn answers_without_windows_say_nothing() {
+    for answer in [
+        &br#"{"object":"list","data":[{"id":"gpt-4o","object":"model","created":1715367049,"owned_by":"system"}]}"#[..],
+        br#"{"error":{"message":"no such path"}}"#,
+        br#"{"data":[{"id":7,"max_model_len":5},{"max_model_len":5},"x",null,{"id":"a","max_model_len":-1},{"id":"a","max_model_len":1.5}]}"#,
+        b"<html>404</html>",
+        b"\xff",
+        b"",
+    ] {
+        assert_eq!(windows_in(answer), [], "{}", String::from_utf8_lossy(answer));
+    }
+}

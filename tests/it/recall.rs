@@ -1,0 +1,236 @@
+//! What was taken out of a conversation, got back: over HTTP, as a file, from the command line.
+
+use std::process::Command;
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::wire::Reply;
+use crate::support::{Abridge, Scene, Setup, Upstream, Wire, chat, post, request};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Sends a request; the body that went upstream. The client's answer is read.
+async fn upstream_got(scene: &mut Scene, request: Vec<u8>) -> Vec<u8> {
+    let mut client = scene.abridge.connect().await;
+    client.send(request).await;
+    let mut call = scene.upstream.request().await;
+    let body = call.bytes().await.to_vec();
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    client.reply().await;
+    body
+}
+
+async fn get(client: &mut Wire, target: &str) -> Reply {
+    client.send(request("GET", target, &[])).await;
+    client.reply().await
+}
+
+fn text(reply: &Reply) -> &str {
+    std::str::from_utf8(&reply.body).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
+    let mut scene = Scene::new().await;
+    let long = long_text(1);
+    let body = upstream_got(&mut scene, chat(with_results(std::slice::from_ref(&long)))).await;
+    let [target] = &recalls(&body)[..] else { panic!("one handle: {body:?}") };
+    let notice = format!("http://{}{target}", scene.abridge.address());
+    assert!(std::str::from_utf8(&body).unwrap().contains(&notice), "the notice says where we are reached");
+
+    let whole = get(&mut scene.client, target).await;
+    assert_eq!((whole.head.status(), text(&whole)), (200, &*long));
+    assert_eq!(whole.head.get("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(whole.head.get("x-content-type-options"), Some("nosniff"));
+    assert_eq!(whole.head.get("x-abridge-size"), Some(&*long.len().to_string()));
+
+    let part = get(&mut scene.client, &format!("{target}?offset=100&limit=50")).await;
+    assert_eq!(text(&part), &long[100..150]);
+    assert_eq!(part.head.get("x-abridge-range"), Some("100-150"));
+    let lines = get(&mut scene.client, &format!("{target}?lines=5000-5001")).await;
+    assert_eq!(text(&lines), long.lines().skip(4999).take(2).map(|line| format!("{line}\n")).collect::<String>());
+    assert_eq!(lines.head.get("x-abridge-lines"), Some("6000"));
+    let found = get(&mut scene.client, &format!("{target}?grep=line%204711+%C3%A9")).await;
+    assert_eq!(text(&found), format!("4712:{}\n", long.lines().nth(4711).unwrap()));
+    assert_eq!(found.head.get("x-abridge-matches"), Some("1"));
+
+    scene.client.send(request("HEAD", target, &[])).await;
+    let head = scene.client.head().await;
+    assert_eq!((head.status(), head.get("content-length")), (200, Some(&*long.len().to_string())));
+    // Nothing came behind the head: the connection is at the next answer.
+    assert_eq!(get(&mut scene.client, "/abridge/healthz").await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn what_is_not_there_says_why() {
+    let mut scene = Scene::new().await;
+    let never = get(&mut scene.client, "/abridge/recall/00000000000000000000000000").await;
+    assert_eq!(never.head.status(), 404);
+    for wrong in ["", "x", "..%2F..%2Fetc%2Fpasswd", "../../etc/passwd", "0000000000000000000000000u"] {
+        let malformed = get(&mut scene.client, &format!("/abridge/recall/{wrong}")).await;
+        assert_eq!((malformed.head.status(), text(&malformed)), (404, text(&never)), "{wrong:?}");
+    }
+    let query = get(&mut scene.client, "/abridge/recall/00000000000000000000000000?regex=x").await;
+    assert_eq!(query.head.status(), 400);
+    assert!(text(&query).contains("grep=TEXT"), "{}", text(&query));
+    scene.client.send(post("/abridge/recall/00000000000000000000000000", &[], "")).await;
+    let posted = scene.client.reply().await;
+    assert_eq!((posted.head.status(), posted.head.get("allow")), (405, Some("GET, HEAD")));
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
+async fn callers_do_not_share_handles() {
+    let mut scene = Scene::new().await;
+    let body = with_results(&[long_text(1)]);
+    let mut handles = Vec::new();
+    for fields in [&["authorization: Bearer a"][..], &["authorization: Bearer b"], &["api-key: b"], &[]] {
+        for _ in 0..2 {
+            let got = upstream_got(&mut scene, post(CHAT, fields, &body)).await;
+            handles.extend(recalls(&got));
+        }
+    }
+    assert_eq!(handles.len(), 8);
+    handles.dedup();
+    assert_eq!(handles.len(), 4, "the same for one caller, another for another one");
+    handles.sort();
+    handles.dedup();
+    assert_eq!(handles.len(), 4);
+    for handle in handles {
+        assert_eq!(text(&get(&mut scene.client, &handle).await), long_text(1));
+    }
+}
+
+#[tokio::test]
+async fn a_restart_keeps_handles() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let mut scene = Scene::with(&line).await;
+    let texts: Vec<_> = (0..3).map(long_text).collect();
+    let before = upstream_got(&mut scene, chat(with_results(&texts))).await;
+    let handles = recalls(&before);
+    assert_eq!(handles.len(), 3);
+    scene.abridge.signal("TERM");
+    assert!(scene.abridge.exit().await.success());
+
+    let mut scene = Scene::with(&line).await;
+    for (handle, text_before) in handles.iter().zip(&texts) {
+        assert_eq!(text(&get(&mut scene.client, handle).await), text_before);
+    }
+    // The same conversation is rewritten as it was, but for the port of this run.
+    let after = upstream_got(&mut scene, chat(with_results(&texts))).await;
+    assert_eq!(recalls(&after), handles);
+}
+
+#[tokio::test]
+async fn without_a_store_nothing_is_taken_out() {
+    let mut scene = Scene::with("store.enabled = false").await;
+    let body = with_results(&[long_text(1)]);
+    assert_eq!(upstream_got(&mut scene, chat(&body)).await, body.as_bytes());
+    let none = get(&mut scene.client, "/abridge/recall/00000000000000000000000000").await;
+    assert_eq!(none.head.status(), 404);
+}
+
+#[tokio::test]
+async fn a_dry_run_keeps_nothing() {
+    let mut scene = Scene::with("dry_run = true").await;
+    let body = with_results(&[long_text(1)]);
+    assert_eq!(upstream_got(&mut scene, chat(&body)).await, body.as_bytes());
+    scene.abridge.signal("TERM");
+    scene.abridge.exit().await;
+    assert_eq!(Store::of(&scene.abridge).run(&["stats"]).1.lines().next().unwrap().split_whitespace().last(), Some("0"));
+}
+
+#[tokio::test]
+async fn an_agent_on_the_same_disk_gets_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("exported");
+    let mut scene = Scene::with(&format!("recall.via = \"file\"\nrecall.export_dir = {dir:?}")).await;
+    let body = upstream_got(&mut scene, chat(with_results(&[long_text(1)]))).await;
+    let body = std::str::from_utf8(&body).unwrap();
+    let path = &body[body.find(dir.to_str().unwrap()).expect("the notice names the file")..];
+    let path = &path[..path.find(".txt").unwrap() + 4];
+    assert_eq!(std::fs::read_to_string(path).unwrap(), long_text(1));
+}
+
+// === one file, one process ===
+
+#[tokio::test]
+async fn a_second_process_on_the_file_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let scene = Scene::with(&line).await;
+    let failed = Setup::before(&scene.upstream).with(&line).fail().await;
+    assert_eq!(failed.status.code(), Some(69));
+    assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
+    assert!(failed.stderr.contains("in use by another abridge") && failed.stderr.contains("store.path"), "{}", failed.stderr);
+
+    let (code, _, stderr) = Store::of(&scene.abridge).run(&["ls"]);
+    assert_eq!((code, stderr.lines().count()), (69, 1), "{stderr}");
+    assert!(stderr.contains("/abridge/recall/"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_store_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "notes ".repeat(1000)).unwrap();
+    let upstream = Upstream::start().await;
+    let failed = Setup::before(&upstream).with(format!("store.path = {path:?}")).fail().await;
+    assert_eq!(failed.status.code(), Some(69));
+    assert!(failed.stderr.contains("is no store of abridge"), "{}", failed.stderr);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "notes ".repeat(1000));
+}
+
+#[tokio::test]
+async fn the_command_line_reads_what_a_proxy_kept() {
+    let mut scene = Scene::new().await;
+    let body = upstream_got(&mut scene, chat(with_results(&[long_text(1), long_text(2)]))).await;
+    let handles: Vec<_> = recalls(&body).iter().map(|target| target[target.len() - 26..].to_owned()).collect();
+    let store = Store::of(&scene.abridge);
+    scene.abridge.signal("TERM");
+    scene.abridge.exit().await;
+
+    let (code, listed, _) = store.run(&["ls"]);
+    assert_eq!((code, listed.lines().count()), (0, 3), "{listed}");
+    assert!(handles.iter().all(|handle| listed.contains(handle)), "{listed}");
+    assert_eq!(store.run(&["ls", "--most", "1"]).1.lines().count(), 2);
+    assert!(store.run(&["ls", "--json"]).1.contains(&format!("\"key\": \"{}\"", handles[0])));
+    assert_eq!(store.run(&["get", &handles[1]]), (0, long_text(2), String::new()));
+    for wrong in ["00000000000000000000000000", "../x"] {
+        let (code, out, stderr) = store.run(&["get", wrong]);
+        assert_eq!((code, &*out, stderr.lines().count()), (1, "", 1));
+    }
+    assert!(store.run(&["stats", "--json"]).1.contains("\"payloads\": 2"));
+    assert_eq!(store.run(&["sweep"]).0, 0);
+    assert_eq!(store.run(&["compact"]).0, 0);
+    assert_eq!(store.run(&["get", &handles[1]]).1, long_text(2));
+
+    std::fs::remove_file(store.file()).unwrap();
+    let (code, _, stderr) = store.run(&["ls"]);
+    assert_eq!((code, stderr.lines().count()), (66, 1), "{stderr}");
+}
+
+/// The commands for the store of a process, with its settings.
+struct Store {
+    config: std::path::PathBuf,
+}
+
+impl Store {
+    fn of(abridge: &Abridge) -> Self {
+        Self { config: abridge.config().to_owned() }
+    }
+
+    /// Where a process of these tests has its store if it is not told otherwise.
+    fn file(&self) -> std::path::PathBuf {
+        self.config.with_file_name("abridge").join("store.redb")
+    }
+
+    fn run(&self, args: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        command.arg("--config").arg(&self.config).arg("store").args(args);
+        command.env("XDG_STATE_HOME", self.config.parent().unwrap());
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+}

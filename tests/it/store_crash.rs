@@ -1,0 +1,68 @@
+//! Killed at the worst time, and started again: what went upstream can be recalled.
+
+use tokio::task::JoinSet;
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::{Scene, Setup, Upstream, chat, request};
+
+#[tokio::test]
+async fn killed_as_soon_as_the_upstream_has_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let mut sent = Vec::new();
+    for round in 0..4 {
+        let mut scene = Scene::with(&line).await;
+        let texts: Vec<_> = (0..3).map(|n| long_text(round * 3 + n)).collect();
+        scene.client.send(chat(with_results(&texts))).await;
+        let mut call = scene.upstream.request().await;
+        let body = call.bytes().await;
+        scene.abridge.signal("KILL");
+        scene.abridge.exit().await;
+        let handles = recalls(&body);
+        assert_eq!(handles.len(), texts.len());
+        sent.extend(handles.into_iter().zip(texts));
+    }
+    check_all(&line, &sent).await;
+}
+
+#[tokio::test]
+async fn killed_while_many_clients_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(&line).start().await;
+    let mut clients = JoinSet::new();
+    for client in 0..8 {
+        let mut wire = abridge.connect().await;
+        clients.spawn(async move {
+            let texts: Vec<_> = (0..4).map(|n| long_text(client * 4 + n)).collect();
+            // The process may be gone before it has read all of it.
+            wire.try_send(chat(with_results(&texts))).await.ok();
+            // Kept open to the end of the test.
+            wire
+        });
+    }
+    // Three have arrived; the others are anywhere on the way.
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        let body = upstream.request().await.bytes().await;
+        sent.push(body);
+    }
+    abridge.signal("KILL");
+    abridge.exit().await;
+    clients.join_all().await;
+    let sent: Vec<_> = sent.iter().flat_map(|body| recalls(body)).map(|target| (target, String::new())).collect();
+    assert_eq!(sent.len(), 12);
+    check_all(&line, &sent).await;
+}
+
+/// Starts again, and recalls each payload. An empty text stands for any.
+async fn check_all(line: &str, sent: &[(String, String)]) {
+    let mut scene = Scene::with(line).await;
+    for (target, text) in sent {
+        scene.client.send(request("GET", target, &[])).await;
+        let reply = scene.client.reply().await;
+        assert_eq!(reply.head.status(), 200, "{target}");
+        assert!(text.is_empty() && !reply.body.is_empty() || reply.body == text.as_bytes(), "{target}");
+    }
+}
