@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
-const FLOORS: [&[&str]; 13] = [
-    &["span", "units"],
-    &["conversation", "tokens"],
+const FLOORS: [&[&str]; 14] = [
+    &["language", "payload", "span", "units"],
+    &["conversation", "recall", "tokens"],
     &["dialect", "plan"],
     &["draft"],
     &["edit"],
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.
-    &["admin", "body", "recording", "tasks", "telemetry"],
-    &["engine", "relay", "upstream"],
+    &["body", "recording", "tasks", "telemetry"],
+    &["relay", "store", "upstream"],
+    &["admin", "engine"],
     &["proxy", "replay"],
     &["server"],
     &["config"],
