@@ -12,8 +12,6 @@ pub mod keep;
 mod names;
 pub mod patch_tool_calls;
 mod template;
-#[cfg(test)]
-mod testing;
 pub mod tools;
 pub mod trigger;
 pub mod truncate_tool_results;
@@ -30,3 +28,6 @@ pub trait Edit: Debug + Send + Sync {
     /// Writes its decisions on the draft.
     fn apply(&self, draft: &mut Draft<'_>);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Which calls leave, and what stays of the messages that made them.
 
-use super::super::testing::{check, check_untouched, plan};
+use super::super::tests::{check, check_untouched, plan};
 
 fn policy(keys: &str) -> String {
     format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]")

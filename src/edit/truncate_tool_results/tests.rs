@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::testing::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
+use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
 use super::*;
 use crate::draft::Offload;
 
