@@ -1,4 +1,4 @@
-//! The settings as a whole, and where they come from: default < `proxy.toml` < environment < flags.
+//! The settings as a whole, and where they come from: default < preset < `proxy.toml` < environment < flags.
 //!
 //! Each part of abridge keeps its own `Settings` beside what they configure; this module lays them together, reads them and
 //! checks them against each other. It is the only one that reads the environment.
@@ -23,11 +23,13 @@ use crate::{planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
+pub mod preset;
 mod problem;
 mod sources;
 mod tree;
 
 pub use environment::{Environment, Secret, Variables};
+pub use preset::Preset;
 pub use problem::Problem;
 pub use sources::{Flags, Sources};
 
@@ -44,6 +46,8 @@ pub struct NoStorePath;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// The defaults on which all else is laid.
+    pub preset: Preset,
     /// The language of the texts that abridge writes into a conversation.
     pub language: Language,
     /// Whether every request is forwarded as it came, and only reported on.
@@ -83,6 +87,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            preset: Preset::default(),
             language: Language::default(),
             dry_run: false,
             report_headers: true,
@@ -110,6 +115,8 @@ impl Config {
     /// An error is a [`Problem`]: one line that says where, what, and what is allowed.
     pub fn load(sources: &Sources) -> anyhow::Result<Self> {
         let written = sources.read()?;
+        let preset = Self::of(&written)?.preset;
+        let written = preset.under(written)?;
         let config = Self::of(&written)?;
         check::check(&config, &written)?;
         Ok(config)

@@ -28,3 +28,6 @@ pub trait Edit: Debug + Send + Sync {
     /// Writes its decisions on the draft.
     fn apply(&self, draft: &mut Draft<'_>);
 }
+
+#[cfg(test)]
+mod tests;

@@ -300,7 +300,7 @@ impl Proxy {
             (None, None) => {}
         }
         if let Some(report) = &edited.report {
-            live.windows.learn(report.model.as_deref(), &live.rules, &live.upstream, parts, &self.tasks);
+            live.windows.learn(report, &live.rules, &live.upstream, parts, &self.tasks);
         }
         edited
     }

@@ -11,12 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 pub mod tap;
 
-/// Sees what is relayed. It cannot change or delay anything.
+/// Sees what is relayed. It cannot change anything, and is to be quick: what takes longer belongs into a task of its own.
 pub trait Observe: Send {
-    /// A chunk went on.
+    /// A chunk goes on.
     fn on_data(&mut self, chunk: &Bytes);
-    /// Nothing more will come. Called once.
-    fn on_end(&mut self, end: End);
+    /// Nothing more will come. The last bytes may not have left yet.
+    fn on_end(self, end: End);
 }
 
 /// How a relayed body ended.
@@ -49,7 +49,10 @@ pin_project_lite::pin_project! {
     pub struct Relay<O: Observe> {
         body: Incoming,
         idle: Duration,
-        // Set while the upstream is silent, so that a chunk that is there costs no timer.
+        // Since when we have been waiting for the upstream. It is not silent while the client leaves us no room.
+        silent_since: Option<Instant>,
+        // Set at the first silence. What comes does not move it; it asks `silent_since` when it fires: most answers end
+        // long before that, and their chunks cost no timer.
         #[pin]
         deadline: Option<Sleep>,
         // Taken at the end, so that the observer hears of it once.
@@ -66,7 +69,7 @@ pin_project_lite::pin_project! {
 }
 
 fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
-    if let Some(mut observer) = observer.take() {
+    if let Some(observer) = observer.take() {
         observer.on_end(end);
     }
 }
@@ -74,7 +77,7 @@ fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
 impl<O: Observe> Relay<O> {
     /// Relays `body`, which may pause for at most `idle`.
     pub fn new(body: Incoming, idle: Duration, observer: O) -> Self {
-        Self { body, idle, deadline: None, observer: Some(observer) }
+        Self { body, idle, silent_since: None, deadline: None, observer: Some(observer) }
     }
 }
 
@@ -84,20 +87,22 @@ impl<O: Observe> Body for Relay<O> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         let mut this = self.project();
-        let next = match Pin::new(this.body).poll_frame(cx) {
-            Poll::Ready(next) => next,
-            Poll::Pending => {
-                if this.deadline.is_none() {
-                    this.deadline.set(Some(sleep_until(Instant::now() + *this.idle)));
-                }
-                if let Some(deadline) = this.deadline.as_mut().as_pin_mut() {
-                    std::task::ready!(deadline.poll(cx));
-                }
-                ended(this.observer, End::Cut);
-                return Poll::Ready(Some(Err(RelayError::Paused(*this.idle))));
+        let Poll::Ready(next) = Pin::new(&mut *this.body).poll_frame(cx) else {
+            let due = *this.silent_since.get_or_insert_with(Instant::now) + *this.idle;
+            if this.deadline.is_none() {
+                this.deadline.set(Some(sleep_until(due)));
             }
+            while let Some(mut deadline) = this.deadline.as_mut().as_pin_mut() {
+                std::task::ready!(deadline.as_mut().poll(cx));
+                if due <= Instant::now() {
+                    break;
+                }
+                deadline.reset(due);
+            }
+            ended(this.observer, End::Cut);
+            return Poll::Ready(Some(Err(RelayError::Paused(*this.idle))));
         };
-        this.deadline.set(None);
+        *this.silent_since = None;
         Poll::Ready(match next {
             Some(Ok(frame)) => {
                 if let (Some(chunk), Some(observer)) = (frame.data_ref(), this.observer.as_mut()) {

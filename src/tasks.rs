@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 /// The tasks that run beside requests. Clones share one set.
@@ -16,9 +17,11 @@ pub struct Unfinished;
 // === impl Tasks ===
 
 impl Tasks {
-    /// Starts a task that nobody awaits but shutdown.
+    /// Starts a task that nobody awaits but shutdown. Once the runtime is gone, nothing is started any more.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
+        if let Ok(runtime) = Handle::try_current() {
+            self.0.spawn_on(task, &runtime);
+        }
     }
 
     /// How many are running.

@@ -27,7 +27,7 @@ use abridge_proxy::dialect;
 use abridge_proxy::engine::{Edited, edit_body};
 use abridge_proxy::plan::{Action, Report};
 use abridge_proxy::planner::Policy;
-use abridge_proxy::replay::own_policy;
+use abridge_proxy::replay::{self, own_policy};
 use bytes::Bytes;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
@@ -300,7 +300,7 @@ fn policy() -> Result<Policy, Failed> {
 
 fn edit(policy: &Policy, body: &Bytes) -> Result<Edited, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
-    Ok(edit_body(policy, dialect, body.clone()))
+    Ok(edit_body(policy, dialect, body.clone(), &replay::Scene::default().situation()))
 }
 
 /// Whether the body goes on as it came, without having been copied.
@@ -322,6 +322,7 @@ fn elements(body: &[u8]) -> Result<Vec<&RawValue>, Failed> {
 fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<(), Failed> {
     let actions = report.changes.iter().map(|change| change.action);
     let (mut left, mut moved, mut inserted) = (vec![false; came.len()], Vec::new(), 0_usize);
+    let mut rewritten = vec![false; came.len()];
     for action in actions {
         match action {
             Action::Drop { message } => left[message] = true,
@@ -330,16 +331,22 @@ fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<
                 moved.push(came[message].get());
             }
             Action::Insert { .. } => inserted += 1,
+            Action::DropCall { message }
+            | Action::Truncate { message }
+            | Action::Clear { message }
+            | Action::ClearInput { message } => rewritten[message] = true,
         }
     }
-    let mut staying = came.iter().zip(&left).filter(|(_, left)| !**left).map(|(message, _)| message.get()).peekable();
+    let mut staying =
+        came.iter().enumerate().filter(|(n, _)| !left[*n]).map(|(n, message)| (n, message.get())).peekable();
     for message in went.iter().map(|message| message.get()) {
-        if staying.next_if_eq(&message).is_some() {
+        if staying.next_if(|(_, came)| *came == message).is_some() {
             continue;
         }
         match moved.iter().position(|moved| *moved == message) {
             Some(found) => drop(moved.swap_remove(found)),
             None if inserted > 0 && message.starts_with(r#"{"role":"tool","#) => inserted -= 1,
+            None if staying.next_if(|(n, _)| rewritten[*n]).is_some() => {}
             None => return Err(format!("nobody knows of {message:.200}").into()),
         }
     }

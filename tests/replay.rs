@@ -20,7 +20,7 @@ use std::{env, fs};
 use abridge_proxy::dialect;
 use abridge_proxy::planner::Policy;
 use abridge_proxy::recording::Exchange;
-use abridge_proxy::replay::{Chosen, Difference, folders, own_policy};
+use abridge_proxy::replay::{self, Chosen, Difference, folders, own_policy};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::de::IgnoredAny;
 
@@ -81,7 +81,7 @@ fn check_plan(dir: &Path, exchange: &Exchange, policy: &Policy) -> Result<(), Fa
         return Ok(());
     }
     let dialect = dialect::for_path(exchange.meta.path_only()).ok_or("a path that no dialect knows")?;
-    let now = match policy.plan(dialect, &exchange.request) {
+    let now = match policy.plan(dialect, &exchange.request, &replay::Scene::default().situation()) {
         Ok(plan) => plan.to_string(),
         Err(error) => format!("{error}\n"),
     };

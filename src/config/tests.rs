@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::edit::{clear_tool_results::Frontier, keep::Keep};
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
@@ -35,11 +36,11 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -94,7 +95,7 @@ fn wrong_values_say_what_is_allowed() {
         ),
         (
             "[policy]\nedits = [\"patch_tool_call\"]",
-            "proxy.toml:2:10: policy.edits: \"patch_tool_call\" is not a choice; did you mean \"patch_tool_calls\"? allowed: \"patch_tool_calls\"",
+            "proxy.toml:2:10: policy.edits: \"patch_tool_call\" is not a choice; did you mean \"patch_tool_calls\"? allowed: \"patch_tool_calls\", \"filter_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"",
         ),
         (
             "[server]\nmax_body = \"64MB/s\"",
@@ -283,7 +284,7 @@ fn mistakes_in_variables_and_flags_name_them() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, tokens, models",
+            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, tools, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),
@@ -305,6 +306,25 @@ fn a_mistake_is_found_where_a_stronger_source_covers_it() {
     let flags = Flags { upstream: Some("http://up".into()), ..Flags::default() };
     let line = load("", &[("ABRIDGE__UPSTREAM__URL", "nowhere")], flags).unwrap_err();
     assert!(line.starts_with("ABRIDGE__UPSTREAM__URL: \"nowhere\" is not an upstream URL"), "{line}");
+}
+
+#[test]
+fn a_preset_lies_below_everything() {
+    let preset = |text: &str| file(text).unwrap();
+    let eino = preset("preset = \"eino\"");
+    assert_eq!(eino.clear_tool_results.trigger.0[0].tokens, Some(30_000));
+    assert_eq!(eino.clear_tool_results.keep, Keep::Rounds(1));
+    let own = preset("preset = \"eino\"\n[clear_tool_results]\nkeep = { results = 7 }\ntrigger = { messages = 9 }");
+    assert_eq!(own.clear_tool_results.keep, Keep::Results(7));
+    let condition = &own.clear_tool_results.trigger.0[0];
+    assert_eq!((own.clear_tool_results.trigger.0.len(), condition.tokens, condition.messages), (1, None, Some(9)));
+    assert_eq!(own.clear_tool_results.frontier, Frontier::Sliding);
+    let by_variable = load("", &[("ABRIDGE__PRESET", "agno"), ("ABRIDGE__FILTER_TOOL_CALLS__SLACK", "2")], Flags::default());
+    let filter = by_variable.unwrap().filter_tool_calls;
+    assert_eq!((filter.max_tool_calls, filter.slack), (Some(3), 2));
+    assert_eq!(preset("preset = \"langchain\"").clear_tool_results.placeholder.as_deref(), Some("[cleared]"));
+    assert_eq!(preset("preset = \"default\""), Config::default());
+    assert!(file("preset = \"crewai\"").unwrap_err().contains("allowed: \"default\", \"eino\", \"langchain\", \"agno\""));
 }
 
 #[test]
@@ -337,7 +357,7 @@ fn the_example_has_every_key() {
     };
     let complete: toml::Table = toml::from_str(&EXAMPLE.lines().map(uncommented).collect::<String>()).unwrap();
     // Which keys there are is what the answer to an unknown one says.
-    let tables = complete.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name.as_str());
+    let tables = complete.iter().filter(|(name, value)| value.is_table() && *name != "tools").map(|(name, _)| name.as_str());
     for name in std::iter::once("").chain(tables) {
         let (unknown, table) = match name {
             "" => ("unknown_key = 1".to_owned(), &complete),

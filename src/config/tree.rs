@@ -14,6 +14,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, Wrong};
 
+/// The keys of tables that say one thing with all their keys together.
+const WHOLE: [&str; 3] = ["keep", "trigger", "truncate"];
+
 /// Where a value was written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Place {
@@ -91,14 +94,15 @@ impl Node {
         })
     }
 
-    /// Lays another tree on this one: tables are joined, everything else is replaced.
+    /// Lays another tree on this one: tables are joined, everything else is replaced. So are tables of which a part would
+    /// mean something else with a part of another: see [`WHOLE`].
     pub(super) fn lay(&mut self, over: Self) {
         match (&mut self.value, over) {
             (Value::Table(under), Self { value: Value::Table(over), .. }) => {
                 for (key, entry) in over {
                     match under.get_mut(&key) {
-                        Some(below) => below.node.lay(entry.node),
-                        None => drop(under.insert(key, entry)),
+                        Some(below) if !WHOLE.contains(&&*key) => below.node.lay(entry.node),
+                        _ => drop(under.insert(key, entry)),
                     }
                 }
             }

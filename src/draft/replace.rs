@@ -142,6 +142,9 @@ impl<'a> Draft<'a> {
                 refused = Refused::NotSmaller;
                 continue;
             }
+            if with == now {
+                continue;
+            }
             offer.bytes.before += text.len();
             offer.bytes.after += with.len();
             let stored = wants.stored.then(|| (key(), self.payload(span, &text)));
@@ -161,6 +164,9 @@ impl<'a> Draft<'a> {
             None => raw(),
         };
         let (text, with) = (text.ok_or(Refused::Nothing)?, "{}".to_owned());
+        if text == with {
+            return Err(Refused::Nothing);
+        }
         if wants.smaller && !self.is_smaller(&text, &text, &with, &with) {
             return Err(Refused::NotSmaller);
         }

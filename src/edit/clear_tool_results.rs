@@ -107,6 +107,9 @@ impl Default for Settings {
     }
 }
 
+/// A longer text is no placeholder, whatever it looks like.
+const LONGEST_PLACEHOLDER: usize = 4096;
+
 /// The edit.
 #[derive(Debug)]
 pub struct ClearToolResults {
@@ -164,6 +167,9 @@ impl ClearToolResults {
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
         let result = draft.offer_result(row.message?, wants, |text| {
+            if text.text.len() < LONGEST_PLACEHOLDER && self.placeholder.may_have_made(text.text) {
+                return None; // somebody quotes us, or has edited before us
+            }
             let (handle, how) = text.way_back();
             let bytes = text.text.len().to_string();
             let words = self.placeholder.fill(|place| match place {

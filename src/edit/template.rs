@@ -54,9 +54,31 @@ impl Template {
         filled
     }
 
-    /// Whether the text has a place for a value.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Value(known) if *known == name))
+    /// Whether a text may be this one, filled in. A template that is nothing but places is never recognised.
+    pub(super) fn may_have_made(&self, text: &str) -> bool {
+        let mut rest = text;
+        let mut any = false;
+        let mut open = false; // whether a value, of any length, stands before `rest`
+        let n_pieces = self.pieces.len();
+        for (n, piece) in self.pieces.iter().enumerate() {
+            let Piece::Text(literal) = piece else {
+                open = true;
+                continue;
+            };
+            any = true;
+            // An empty value has taken a space along.
+            let literal = if n + 1 < n_pieces { literal.trim_end_matches(' ') } else { literal };
+            let at = if !open {
+                rest.starts_with(literal).then_some(0)
+            } else if n + 1 == n_pieces {
+                rest.ends_with(literal).then(|| rest.len() - literal.len())
+            } else {
+                rest.find(literal)
+            };
+            let Some(behind) = at.and_then(|at| rest.get(at + literal.len()..)) else { return false };
+            (rest, open) = (behind, false);
+        }
+        any && (open || rest.is_empty())
     }
 }
 
@@ -86,6 +108,20 @@ mod tests {
     fn an_empty_value_takes_its_space_along() {
         let template = Template::new("a {tool_name} b. {tool_call_id}", &NAMES);
         assert_eq!(template.fill(|_| ""), "a b.");
-        assert!(template.has("tool_name") && !template.has("tool"));
+    }
+
+    #[test]
+    fn knows_its_own() {
+        let template = Template::new("[{tool_name} gave {tool_call_id} bytes. {tool_name}]", &NAMES);
+        for values in [["", ""], ["a", "7"], ["] gave", "x bytes."]] {
+            let text = template.fill(|name| if name == "tool_name" { values[0] } else { values[1] });
+            assert!(template.may_have_made(&text), "{text}");
+        }
+        for text in ["", "[", "[a gave 7 bytes. ] ", "x[a gave 7 bytes.]", "[a bytes.]"] {
+            assert!(!template.may_have_made(text), "{text}");
+        }
+        assert!(Template::new("[cleared]", &NAMES).may_have_made("[cleared]"));
+        assert!(!Template::new("[cleared]", &NAMES).may_have_made("[cleared] "));
+        assert!(!Template::new("{tool_name}", &NAMES).may_have_made("a"));
     }
 }

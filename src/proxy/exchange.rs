@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
+use tracing::Level;
 
 use super::headers;
 use super::tunnel::Tunnel;
@@ -151,13 +153,13 @@ impl Exchange {
     }
 
     /// One line a request: for edited ones at info, for the others at debug. Never content, never a key.
-    fn log(&self, end: End) {
+    fn log(&self, seen: &Seen, end: End) {
         let Some(Answered { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
         let Some(edit) = &self.edit else {
             return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
-        let Seen { finish_reason, usage, overflowed } = edit.tap.seen();
+        let Seen { finish_reason, usage, overflowed } = seen;
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
@@ -188,6 +190,13 @@ impl Exchange {
         }
     }
 
+    /// All that is done when nothing more comes.
+    fn finish(mut self, end: End) {
+        let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
+        self.log(&seen, end);
+        self.finish_recording(end);
+    }
+
     /// Writes the recording, beside the request: nobody waits for a disk.
     fn finish_recording(&mut self, end: End) {
         let Some(recording) = self.recording.take() else { return };
@@ -213,19 +222,20 @@ impl Observe for Exchange {
             answer.bytes += chunk.len() as u64;
         }
         if let Some(edit) = &mut self.edit {
-            edit.tap.on_data(chunk);
+            edit.tap.watch(chunk);
         }
         if let Some(recording) = &mut self.recording {
             recording.chunk(self.sent.elapsed(), chunk);
         }
     }
 
-    fn on_end(&mut self, end: End) {
-        if let Some(edit) = &mut self.edit {
-            edit.tap.on_end(end);
+    fn on_end(self, end: End) {
+        if self.edit.is_none() && self.recording.is_none() && !tracing::enabled!(Level::DEBUG) {
+            return;
         }
-        self.log(end);
-        self.finish_recording(end);
+        // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move { self.finish(end) });
     }
 }
 

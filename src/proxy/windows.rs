@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
 use crate::engine::Rules;
+use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens::models::windows_in;
 use crate::upstream::Upstream;
@@ -22,6 +23,9 @@ use super::headers::API_KEY;
 pub struct Windows {
     asked: AtomicBool,
 }
+
+/// A shorter body, in bytes, is far from filling any window; the upstream is not asked for its sake.
+const FROM: usize = 8 * 1024;
 
 /// The longest listing that is read, in bytes. Those of gateways to everything are a tenth of it.
 const LONGEST: usize = 8 << 20;
@@ -46,15 +50,11 @@ enum Unlearned {
 
 impl Windows {
     /// Asks the upstream, in a task of its own and as the client of this request, if that has not been done and is of use.
-    pub(super) fn learn(
-        &self,
-        model: Option<&str>,
-        rules: &Arc<Rules>,
-        upstream: &Upstream,
-        parts: &Parts,
-        tasks: &Tasks,
-    ) {
-        if self.asked.load(Ordering::Relaxed) || rules.meter.for_model(model).window().is_some() {
+    pub(super) fn learn(&self, report: &Report, rules: &Arc<Rules>, upstream: &Upstream, parts: &Parts, tasks: &Tasks) {
+        if self.asked.load(Ordering::Relaxed) || report.model.is_none() || report.bytes_before < FROM {
+            return;
+        }
+        if rules.meter.for_model(report.model.as_deref()).window().is_some() {
             return;
         }
         let Some(request) = listing(upstream, parts) else { return };

@@ -9,7 +9,6 @@ use http::{HeaderMap, HeaderValue};
 use memchr::{memchr, memmem};
 use serde::{Deserialize, Deserializer};
 
-use super::{End, Observe};
 use crate::body::encoding::Coding;
 
 /// What the upstream reported. A later report in the stream replaces an earlier one.
@@ -76,9 +75,23 @@ impl Tap {
         Self { form, carry: BytesMut::new(), seen: Seen::default() }
     }
 
-    /// What was seen so far.
-    pub fn seen(&self) -> &Seen {
-        &self.seen
+    /// A chunk of the answer passes by.
+    pub fn watch(&mut self, chunk: &Bytes) {
+        match self.form {
+            Form::Events => self.events(chunk),
+            Form::Json => _ = self.carried(chunk),
+            Form::Off => {}
+        }
+    }
+
+    /// What there was to see. Parses a JSON answer, which may take a millisecond.
+    pub fn finish(mut self) -> Seen {
+        match self.form {
+            Form::Events => self.seen.line(&self.carry),
+            Form::Json => self.seen.chunk(&self.carry),
+            Form::Off => {}
+        }
+        self.seen
     }
 
     fn events(&mut self, mut chunk: &[u8]) {
@@ -105,25 +118,6 @@ impl Tap {
         }
         self.carry.extend_from_slice(bytes);
         true
-    }
-}
-
-impl Observe for Tap {
-    fn on_data(&mut self, chunk: &Bytes) {
-        match self.form {
-            Form::Events => self.events(chunk),
-            Form::Json => _ = self.carried(chunk),
-            Form::Off => {}
-        }
-    }
-
-    fn on_end(&mut self, _: End) {
-        let last = self.carry.split();
-        match self.form {
-            Form::Events => self.seen.line(&last),
-            Form::Json => self.seen.chunk(&last),
-            Form::Off => {}
-        }
     }
 }
 
@@ -205,10 +199,9 @@ mod tests {
         headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
         let mut tap = Tap::new(&headers);
         for chunk in chunks {
-            tap.on_data(&Bytes::copy_from_slice(chunk));
+            tap.watch(&Bytes::copy_from_slice(chunk));
         }
-        tap.on_end(End::Complete);
-        tap.seen().clone()
+        tap.finish()
     }
 
     const STREAM: &[u8] = b": hello\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\":{\"},\"finish_reason\":null}],\"usage\":null}\r\n\r\n\

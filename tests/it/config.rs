@@ -30,7 +30,7 @@ impl Place {
 
     fn abridge(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
-        command.args(args).current_dir(self.path()).env_clear().stdin(Stdio::null());
+        command.args(args).current_dir(self.path()).env_clear().env("HOME", self.path()).stdin(Stdio::null());
         command
     }
 

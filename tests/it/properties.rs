@@ -2,12 +2,10 @@
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    edit::{
-        Language,
-        patch_tool_calls::{self, Orphans},
-    },
+    edit::patch_tool_calls::{self, Orphans},
     engine::{Edited, edit_body},
-    planner::{self, Policy},
+    planner::{Parts, Policy},
+    replay::{Scene, own_policy},
 };
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
@@ -26,12 +24,12 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 fn policy(orphans: Orphans) -> Policy {
-    let patch = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
-    Policy::new(&planner::Settings::default(), Language::En, &patch)
+    let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
+    Policy::new(&Parts { patch_tool_calls, ..Parts::default() })
 }
 
 fn edit(orphans: Orphans, body: &Bytes) -> Edited {
-    edit_body(&policy(orphans), dialect(), body.clone())
+    edit_body(&policy(orphans), dialect(), body.clone(), &Scene::default().situation())
 }
 
 /// The edited body in one piece.
@@ -72,8 +70,8 @@ proptest! {
     #[test]
     fn without_edits_a_body_is_the_one_that_came(layout in layout(), messages in damaged()) {
         let body = body(&layout, &messages);
-        let none = Policy::new(&planner::Settings { edits: vec![] }, Language::En, &patch_tool_calls::Settings::default());
-        let edited = edit_body(&none, dialect(), body.clone());
+        let none = own_policy("policy.edits = []").unwrap();
+        let edited = edit_body(&none, dialect(), body.clone(), &Scene::default().situation());
         prop_assert!(is_same_allocation(&body, &edited));
         prop_assert!(edited.report.is_some_and(|report| report.changes.is_empty()));
     }
@@ -139,14 +137,14 @@ proptest! {
     fn the_same_body_gives_the_same_plan(layout in layout(), messages in damaged()) {
         let body = body(&layout, &messages);
         let copy = Bytes::copy_from_slice(&body);
-        prop_assert_eq!(policy(Orphans::Drop).plan(dialect(), &body), policy(Orphans::Drop).plan(dialect(), &copy));
+        prop_assert_eq!(policy(Orphans::Drop).plan(dialect(), &body, &Scene::default().situation()), policy(Orphans::Drop).plan(dialect(), &copy, &Scene::default().situation()));
     }
 
     #[test]
     fn an_edited_body_needs_no_edit(layout in layout(), messages in damaged(), keep in any::<bool>()) {
         let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
         let output = output(orphans, &body(&layout, &messages));
-        let again = policy(orphans).plan(dialect(), &output).unwrap();
+        let again = policy(orphans).plan(dialect(), &output, &Scene::default().situation()).unwrap();
         prop_assert!(again.is_empty(), "{}\n{}", String::from_utf8_lossy(&output), again);
     }
 

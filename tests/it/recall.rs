@@ -44,10 +44,11 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
     assert_eq!(whole.head.get("x-abridge-size"), Some(&*long.len().to_string()));
 
     let part = get(&mut scene.client, &format!("{target}?offset=100&limit=50")).await;
-    assert_eq!(text(&part), &long[100..150]);
+    assert_eq!(part.body, &long.as_bytes()[100..150]);
     assert_eq!(part.head.get("x-abridge-range"), Some("100-150"));
     let lines = get(&mut scene.client, &format!("{target}?lines=5000-5001")).await;
-    assert_eq!(text(&lines), long.lines().skip(4999).take(2).map(|line| format!("{line}\n")).collect::<String>());
+    let expected: Vec<_> = long.split_inclusive('\n').skip(4999).take(2).collect();
+    assert_eq!(text(&lines), expected.concat());
     assert_eq!(lines.head.get("x-abridge-lines"), Some("6000"));
     let found = get(&mut scene.client, &format!("{target}?grep=line%204711+%C3%A9")).await;
     assert_eq!(text(&found), format!("4712:{}\n", long.lines().nth(4711).unwrap()));
@@ -137,7 +138,10 @@ async fn a_dry_run_keeps_nothing() {
     assert_eq!(upstream_got(&mut scene, chat(&body)).await, body.as_bytes());
     scene.abridge.signal("TERM");
     scene.abridge.exit().await;
-    assert_eq!(Store::of(&scene.abridge).run(&["stats"]).1.lines().next().unwrap().split_whitespace().last(), Some("0"));
+    assert_eq!(
+        Store::of(&scene.abridge).run(&["stats"]).1.lines().next().unwrap().split_whitespace().last(),
+        Some("0")
+    );
 }
 
 #[tokio::test]
@@ -147,9 +151,9 @@ async fn an_agent_on_the_same_disk_gets_files() {
     let mut scene = Scene::with(&format!("recall.via = \"file\"\nrecall.export_dir = {dir:?}")).await;
     let body = upstream_got(&mut scene, chat(with_results(&[long_text(1)]))).await;
     let body = std::str::from_utf8(&body).unwrap();
-    let path = &body[body.find(dir.to_str().unwrap()).expect("the notice names the file")..];
-    let path = &path[..path.find(".txt").unwrap() + 4];
-    assert_eq!(std::fs::read_to_string(path).unwrap(), long_text(1));
+    let (_, name) = body.split_once(dir.to_str().unwrap()).expect("the notice names the file");
+    let (name, _) = name.split_once(".txt").unwrap();
+    assert_eq!(std::fs::read_to_string(format!("{}{name}.txt", dir.display())).unwrap(), long_text(1));
 }
 
 // === one file, one process ===
@@ -162,7 +166,11 @@ async fn a_second_process_on_the_file_is_told_so() {
     let failed = Setup::before(&scene.upstream).with(&line).fail().await;
     assert_eq!(failed.status.code(), Some(69));
     assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
-    assert!(failed.stderr.contains("in use by another abridge") && failed.stderr.contains("store.path"), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("in use by another abridge") && failed.stderr.contains("store.path"),
+        "{}",
+        failed.stderr
+    );
 
     let (code, _, stderr) = Store::of(&scene.abridge).run(&["ls"]);
     assert_eq!((code, stderr.lines().count()), (69, 1), "{stderr}");
@@ -185,7 +193,8 @@ async fn a_file_that_is_no_store_is_left_alone() {
 async fn the_command_line_reads_what_a_proxy_kept() {
     let mut scene = Scene::new().await;
     let body = upstream_got(&mut scene, chat(with_results(&[long_text(1), long_text(2)]))).await;
-    let handles: Vec<_> = recalls(&body).iter().map(|target| target[target.len() - 26..].to_owned()).collect();
+    let handles: Vec<_> =
+        recalls(&body).iter().filter_map(|target| Some(target.rsplit_once('/')?.1.to_owned())).collect();
     let store = Store::of(&scene.abridge);
     scene.abridge.signal("TERM");
     scene.abridge.exit().await;
@@ -233,4 +242,44 @@ impl Store {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
+}
+
+// === windows ===
+
+#[tokio::test]
+async fn the_upstream_is_asked_once_for_windows_that_nobody_knows() {
+    let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }\nserver.workers = 2").await;
+    let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
+    let body = with_results(&texts).replace("gpt-4o", "house-model");
+    let request = post("/v1/chat/completions?v=1", &["authorization: Bearer a"], &body);
+
+    scene.client.send(&request).await;
+    let mut first = scene.upstream.request().await;
+    let mut second = scene.upstream.request().await;
+    if first.head.start.starts_with("GET") {
+        std::mem::swap(&mut first, &mut second);
+    }
+    assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
+    assert_eq!(second.head.start, "GET /v1/models?v=1 HTTP/1.1");
+    assert_eq!(second.head.get("authorization"), Some("Bearer a"));
+    // The request does not wait for the listing.
+    first.json("{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+    let listing = r#"{"object":"list","data":[{"id":"house-model","max_model_len":16000}]}"#;
+    second.answer("200 OK", &["connection: close"], listing).await;
+
+    // Learned at some point behind the answer; from then on, old results are cleared.
+    let mut call = first;
+    for _ in 0..1000 {
+        scene.client.send(&request).await;
+        call = call.next().await;
+        let got = call.bytes().await;
+        call.json("{}").await;
+        scene.client.reply().await;
+        if got.len() < body.len() {
+            scene.upstream.no_more();
+            return;
+        }
+    }
+    panic!("the window should have been learned");
 }

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abridge_proxy::relay::tap::{Seen, Tap, Usage};
-use abridge_proxy::relay::{End, Observe};
 use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
@@ -27,9 +26,8 @@ fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Seen {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "text/event-stream".parse().unwrap());
     let mut tap = Tap::new(&headers);
-    chunks.for_each(|chunk| tap.on_data(&Bytes::copy_from_slice(chunk)));
-    tap.on_end(End::Complete);
-    tap.seen().clone()
+    chunks.for_each(|chunk| tap.watch(&Bytes::copy_from_slice(chunk)));
+    tap.finish()
 }
 
 async fn judged(body: &[u8]) -> Seen {

@@ -7,7 +7,7 @@ use crate::conversation::{BlockKind, MAX_ELEMENTS};
 
 /// One line for each message and block, with the bytes they cover.
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
-    let text = |span: crate::span::Span| std::str::from_utf8(span.of(body.as_bytes())).unwrap();
+    let text = |span: Span| std::str::from_utf8(span.of(body.as_bytes())).unwrap();
     let mut lines = vec![format!("model {:?}", conversation.model.as_deref())];
     for message in &conversation.messages {
         lines.push(format!("{:?} {} {}", message.role, text(message.span), message.content.map_or("-", text)));

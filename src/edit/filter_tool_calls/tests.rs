@@ -1,0 +1,80 @@
+//! Which calls leave, and what stays of the messages that made them.
+
+use super::super::tests::{check, check_untouched, plan};
+
+fn policy(keys: &str) -> String {
+    format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]")
+}
+
+#[test]
+fn is_off_unless_a_number_is_set() {
+    check_untouched("u c:1 t:1 c:2 t:2 a u", "");
+    check_untouched("u c:1 t:1 c:2 t:2 a u", &policy("slack = 0"));
+}
+
+#[test]
+fn keeps_the_newest_results_of_the_history() {
+    check("u c:1 t:1 c:2 t:2 c:3 t:3 a u", &policy("max_tool_calls = 2"), "u c:2 t:2 c:3 t:3 a u");
+    check("u c:1 t:1 c:2 t:2 a u", &policy("max_tool_calls = 0"), "u a u");
+    check_untouched("u c:1 t:1 c:2 t:2 a u", &policy("max_tool_calls = 2"));
+}
+
+#[test]
+fn the_current_run_is_exempt() {
+    check("u c:1 t:1 a u c:2 t:2 c:3 t:3", &policy("max_tool_calls = 0"), "u a u c:2 t:2 c:3 t:3");
+    check_untouched("s u c:1 t:1 c:2 t:2 a", &policy("max_tool_calls = 0"));
+}
+
+#[test]
+fn a_batch_keeps_the_calls_whose_results_are_kept() {
+    check("u c:1,2,3 t:1 t:2 t:3 a u", &policy("max_tool_calls = 1"), "u c:3 t:3 a u");
+    check("u c:1,2,3 t:3 t:2 t:1 a u", &policy("max_tool_calls = 1"), "u c:1 t:1 a u");
+}
+
+#[test]
+fn text_stays_without_its_calls() {
+    let plan = check("u C:1,2 t:1 t:2 a u", &policy("max_tool_calls = 0"), "u a a u");
+    assert_eq!(plan.report.counts(), [("filter", 4)]);
+    assert_eq!((plan.report.messages_before, plan.report.messages_after), (6, 4));
+}
+
+#[test]
+fn what_was_not_read_stays() {
+    check_untouched("u c:1 t:1 u", &policy("max_tool_calls = 0"));
+    check("u c:1 t:1 u c:2 t:2 u a", &policy("max_tool_calls = 0"), "u u u a");
+    check("u c:1 t:1 u c:2 t:2 u", &policy("max_tool_calls = 0"), "u u c:2 t:2 u");
+}
+
+#[test]
+fn slack_goes_down_in_steps() {
+    let policy = policy("max_tool_calls = 1\nslack = 2");
+    check_untouched("u c:1 t:1 c:2 t:2 c:3 t:3 a u", &policy);
+    check("u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u", &policy, "u c:4 t:4 a u");
+    // Found out by replay: what has left stays away, and nothing else leaves until there are too many again.
+    check("u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u a c:5 t:5 c:6 t:6 a u", &policy, "u c:4 t:4 a u a c:5 t:5 c:6 t:6 a u");
+    check("u c:1,2,3,4 t:1 t:2 t:3 t:4 a u a c:5,6,7 t:5 t:6 t:7 a u", &policy, "u a u a c:7 t:7 a u");
+}
+
+#[test]
+fn what_patch_put_in_leaves_with_its_call() {
+    let plan = check("u c:1 c:2 t:2 a u", &policy("max_tool_calls = 1"), "u c:2 t:2 a u");
+    assert_eq!(plan.report.counts(), [("filter", 2)]);
+    let plan = check("u c:1 u t:1 c:2 t:2 a u", &policy("max_tool_calls = 1"), "u u c:2 t:2 a u");
+    assert_eq!(plan.report.counts(), [("filter", 3)]);
+}
+
+#[test]
+fn bytes_around_what_leaves_stay() {
+    let body = br#"{ "messages" : [ {"role":"user"} ,
+  { "tool_calls" : [ {"id":"a"} , {"id":"b"} ] , "role":"assistant", "content" : "\u0041" },
+  {"role":"tool","tool_call_id":"a"} , {"role":"tool","tool_call_id":"b"}, {"role":"assistant"}, {"role":"user"} ] }"#;
+    let body = bytes::Bytes::from_static(body);
+    let (_, one) = plan(&body, &policy("max_tool_calls = 1"));
+    let expected = br#"{ "messages" : [ {"role":"user"} ,
+  { "tool_calls" : [ {"id":"b"} ] , "role":"assistant", "content" : "\u0041" } , {"role":"tool","tool_call_id":"b"}, {"role":"assistant"}, {"role":"user"} ] }"#;
+    assert_eq!(std::str::from_utf8(&one), std::str::from_utf8(expected));
+    let (_, none) = plan(&body, &policy("max_tool_calls = 0"));
+    let expected = br#"{ "messages" : [ {"role":"user"} ,
+  { "role":"assistant", "content" : "\u0041" }, {"role":"assistant"}, {"role":"user"} ] }"#;
+    assert_eq!(std::str::from_utf8(&none), std::str::from_utf8(expected));
+}

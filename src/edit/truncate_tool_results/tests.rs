@@ -1,0 +1,160 @@
+//! Which results are cut, where, and what stands there.
+
+use serde_json::json;
+
+use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
+use super::*;
+use crate::draft::Offload;
+
+fn policy(keys: &str) -> String {
+    format!("{HTTP}[truncate_tool_results]\n{keys}")
+}
+
+/// The content of the message at the end.
+fn last(output: &[u8]) -> String {
+    messages(output).last().unwrap()["content"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn cuts_what_is_longer_than_allowed() {
+    check("u c:1 t:1*60000", HTTP, "u c:1 t:1~");
+    check_untouched("u c:1 t:1*50000", HTTP);
+    check("u c:1 t:1*1000 c:2 t:2*1001", &policy("max_bytes = 1000"), "u c:1 t:1*1000 c:2 t:2~");
+}
+
+#[test]
+fn old_and_new_results_are_cut_alike() {
+    let plan = check("u c:1,2 t:1*3000 t:2 a u c:3 t:3*3000", &policy("max_bytes = 1000"), "u c:1,2 t:1~ t:2 a u c:3 t:3~");
+    assert_eq!(plan.report.counts(), [("truncate", 2)]);
+    assert_eq!(plan.offloads.len(), 1, "the same text is stored once");
+    assert_eq!(plan.offloads[0].payload, text(3000));
+    assert_eq!(plan.report.changes[0].handles, [plan.offloads[0].key]);
+    assert_eq!(plan.report.changes[0].bytes.before, 3000);
+}
+
+#[test]
+fn what_is_left_is_whole_lines_of_both_ends() {
+    let (plan, output) = plan(&body("u c:1 t:1*5000"), &policy("max_bytes = 1000"));
+    let left = last(&output);
+    assert!(left.len() <= 1000 && left.len() > 850, "{}", left.len());
+    let handle = plan.offloads[0].key;
+    let (head, rest) = left.split_once("\n\n[").unwrap();
+    let (notice, tail) = rest.split_once("]\n").unwrap();
+    let missing = 5000 - head.len() - 1 - tail.len();
+    assert_eq!(
+        notice,
+        format!("{missing} of 5000 bytes left out here. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).")
+    );
+    let original = text(5000);
+    assert!(original.starts_with(&format!("{head}\n")));
+    assert!(original.ends_with(tail) && tail.starts_with("line "));
+}
+
+#[test]
+fn cuts_between_characters() {
+    let long = "é😀".repeat(1000);
+    let body = body_of(&[json!({"role": "assistant", "tool_calls": [{"id": "1"}]}), json!({"role": "tool", "tool_call_id": "1", "content": long})]);
+    for max_bytes in 400..420 {
+        let (plan, output) = plan(&body, &policy(&format!("max_bytes = {max_bytes}")));
+        assert!(last(&output).len() <= max_bytes);
+        assert_eq!(plan.offloads[0].payload, long);
+    }
+    assert_eq!((head_end("é", 1), tail_start("é", 1), head_end("", 5), tail_start("", 5)), (0, 2, 0, 0));
+    assert_eq!((head_end("0123456789012345678\n01", 21), head_end("\n01234567890", 12)), (20, 12));
+    assert_eq!((tail_start("0\n0123456789", 10), tail_start("01\n01234567890123456789", 21), tail_start("0123", 9)), (2, 3, 0));
+}
+
+#[test]
+fn texts_of_one_result_have_equal_shares() {
+    let part = |n| json!({"type": "text", "text": text(n)});
+    let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
+    let of = |parts: serde_json::Value| body_of(&[json!({"role": "assistant", "tool_calls": [{"id": "1"}]}), json!({"role": "tool", "tool_call_id": "1", "content": parts})]);
+    let policy = policy("max_bytes = 2000");
+    let (one, output) = plan(&of(json!([part(900), image, part(3000)])), &policy);
+    let content = messages(&output)[1]["content"].clone();
+    assert_eq!((&content[0], &content[1]), (&part(900), &image));
+    assert!(content[2]["text"].as_str().unwrap().len() <= 1000);
+    assert_eq!(one.offloads.len(), 1);
+    let (both, _) = plan(&of(json!([part(1500), image, part(3000)])), &policy);
+    assert_eq!((both.offloads.len(), both.report.changes[0].handles.len(), both.report.changes.len()), (2, 2, 1));
+    assert!(plan(&of(json!([part(900), part(1000)])), &policy).0.is_empty());
+}
+
+#[test]
+fn excluded_tools_and_reader_tools_stay_whole() {
+    let input = "u c:1,read_file/2,mcp__x/3 t:1*60000 t:read_file/2*60000 t:mcp__x/3*60000";
+    check(input, &policy("exclude_tools = [\"mcp__*\"]"), "u c:1,read_file/2,mcp__x/3 t:1~ t:read_file/2*60000 t:mcp__x/3*60000");
+    let readers = "[recall]\nreader_tools = [\"bash\"]";
+    check(input, readers, "u c:1,read_file/2,mcp__x/3 t:1*60000 t:read_file/2~ t:mcp__x/3~");
+}
+
+#[test]
+fn settings_of_a_tool_win() {
+    let tools = |entry: &str| format!("{HTTP}[tools]\n{entry}");
+    check_untouched("u c:1 t:1*60000", &tools("bash = { truncate = false }"));
+    check("u c:read_file/1 t:read_file/1*60000", &tools("read_file = { truncate = true }"), "u c:read_file/1 t:read_file/1~");
+    check("u c:1 t:1*3000", &tools("'b*' = { truncate = { max_bytes = 1000 } }"), "u c:1 t:1~");
+    let lengths = |limits: &str| {
+        let (_, output) = plan(&body("u c:1 t:1*60000"), &tools(&format!("bash = {{ truncate = {limits} }}")));
+        let left = last(&output);
+        let (head, rest) = left.split_once("\n[").unwrap();
+        (head.len(), rest.split_once("]\n").unwrap().1.len())
+    };
+    let (head, tail) = lengths("{ max_bytes = 10000, head = 500, tail = 200 }");
+    assert!((450..=500).contains(&head) && (180..=200).contains(&tail), "{head} {tail}");
+    let (head, tail) = lengths("{ max_bytes = 10000, head = 0 }");
+    assert!(head == 0 && (8900..=10000).contains(&tail), "{head} {tail}");
+    let (head, tail) = lengths("{ max_bytes = 10000, tail = 20000 }");
+    assert!(head == 0 && tail < 10000, "{head} {tail}");
+}
+
+#[test]
+fn what_was_read_back_is_not_cut_again() {
+    let handle = "0".repeat(26);
+    let round = |arguments: &str, result: &str| {
+        body_of(&[
+            json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "bash", "arguments": arguments}}]}),
+            json!({"role": "tool", "tool_call_id": "1", "content": result}),
+        ])
+    };
+    let url = format!("http://h/abridge/recall/{handle}");
+    let asks = round(&json!({"command": format!("curl {url}")}).to_string(), &text(60000));
+    assert!(plan(&asks, HTTP).0.is_empty());
+    let quotes = round("{}", &format!("{}\n{url}\n{}", text(40000), text(40000)));
+    assert!(plan(&quotes, HTTP).0.is_empty());
+    assert!(!plan(&round("{}", &text(60000)), HTTP).0.is_empty());
+}
+
+#[test]
+fn without_a_store_results_stay_whole() {
+    let (plan, _) = plan_with(&body("u c:1 t:1*60000"), HTTP, Offload::Impossible);
+    assert!(plan.is_empty() && plan.offloads.is_empty());
+    let left_out = &plan.report.left_out[0];
+    assert_eq!((left_out.why, left_out.message, left_out.call_id.as_str()), (Why::NoStore, Some(2), "1"));
+}
+
+#[test]
+fn nothing_becomes_longer() {
+    let (plan, _) = plan(&body("u c:1 t:1*120"), &policy("max_bytes = 100"));
+    assert!(plan.is_empty(), "{plan}");
+    assert_eq!(plan.report.left_out[0].why, Why::NotSmaller);
+}
+
+#[test]
+fn the_notice_can_be_written() {
+    let notice = policy("max_bytes = 1000\nnotice = '<{tool_name} {left_out}/{bytes} {handle}>'");
+    let (plan, output) = plan(&body("u c:1 t:1*5000"), &notice);
+    assert!(last(&output).contains(&format!("/5000 {}>", plan.offloads[0].key)), "{}", last(&output));
+    let (_, output) = self::plan(&body("u c:1 t:1*60000"), &format!("language = 'zh'\n{HTTP}"));
+    assert!(last(&output).contains("字节，共 60000 字节。读取方式：GET http://h/abridge/recall/"));
+    let (_, output) = self::plan(&body("u c:1 t:1*60000"), "[recall]\nvia = 'none'");
+    assert!(last(&output).contains("of 60000 bytes left out here.]\n"));
+}
+
+#[test]
+fn what_is_no_text_stays() {
+    for content in [r#""\ud83d""#.to_owned() + &" ".repeat(0), "7".repeat(60000), format!("{{\"a\":\"{}\"}}", "x".repeat(60000))] {
+        let body = format!(r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}},{{"role":"tool","tool_call_id":"1","content":{content}}}]}}"#);
+        assert!(plan(&body.into(), HTTP).0.is_empty());
+    }
+}

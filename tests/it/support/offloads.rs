@@ -11,7 +11,7 @@ pub(crate) fn long_text(seed: usize) -> String {
     text
 }
 
-/// A request whose results are these texts, of a tool `bash` that is offered, too.
+/// A request whose results are these texts, of a tool `bash` that is offered, too. The model is one whose window is known.
 pub(crate) fn with_results(texts: &[String]) -> String {
     let mut messages = String::from("{\"role\":\"user\",\"content\":\"go\"}");
     for (n, text) in texts.iter().enumerate() {
@@ -24,7 +24,7 @@ pub(crate) fn with_results(texts: &[String]) -> String {
         .unwrap();
     }
     format!(
-        "{{\"model\":\"m\",\"messages\":[{messages}],\"tools\":[{{\"type\":\"function\",\"function\":{{\"name\":\"bash\"}}}}]}}"
+        "{{\"model\":\"gpt-4o\",\"messages\":[{messages}],\"tools\":[{{\"type\":\"function\",\"function\":{{\"name\":\"bash\"}}}}]}}"
     )
 }
 
@@ -32,5 +32,5 @@ pub(crate) fn with_results(texts: &[String]) -> String {
 pub(crate) fn recalls(body: &[u8]) -> Vec<String> {
     const PATH: &str = "/abridge/recall/";
     let body = std::str::from_utf8(body).unwrap();
-    body.match_indices(PATH).map(|(at, _)| body[at..at + PATH.len() + 26].to_owned()).collect()
+    body.match_indices(PATH).filter_map(|(at, _)| body.get(at..at + PATH.len() + 26)).map(str::to_owned).collect()
 }

@@ -1,0 +1,79 @@
+//! Presets: defaults on which the user's settings are laid, by name. Each is a piece of `proxy.toml`.
+//!
+//! They make of one request what the systems of these names make of it. What abridge never does, it does not do for them
+//! either: what the model has not read stays, each call keeps its result, and what is not understood goes on as it came.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, tree::Node};
+
+/// A set of defaults.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Those that `proxy.toml.example` shows.
+    #[default]
+    Default,
+    /// The middlewares of `CloudWeGo` Eino's agent kit: patch, reduction.
+    Eino,
+    /// `LangChain`'s `ClearToolUsesEdit`.
+    Langchain,
+    /// Agno's `max_tool_calls_from_history`.
+    Agno,
+}
+
+const EINO: &str = r#"
+[policy]
+edits = ["patch_tool_calls", "truncate_tool_results", "clear_tool_results"]
+[truncate_tool_results]
+max_bytes = 50000
+[clear_tool_results]
+trigger = { tokens = 30000 }
+keep = { rounds = 1 }
+growth_guard = false
+frontier = "sliding"
+[tokens]
+counter = "estimate"
+"#;
+
+const LANGCHAIN: &str = r#"
+[policy]
+edits = ["patch_tool_calls", "clear_tool_results"]
+[patch_tool_calls]
+orphans = "drop"
+[clear_tool_results]
+trigger = { tokens = 100000 }
+keep = { results = 3 }
+clear_at_least = 0
+clear_tool_inputs = false
+placeholder = "[cleared]"
+offload = false
+growth_guard = false
+frontier = "sliding"
+[tokens]
+counter = "estimate"
+"#;
+
+const AGNO: &str = r#"
+[policy]
+edits = ["patch_tool_calls", "filter_tool_calls"]
+[filter_tool_calls]
+max_tool_calls = 3
+"#;
+
+impl Preset {
+    /// Lays what was written on the preset.
+    pub(super) fn under(self, written: Node) -> Result<Node, Problem> {
+        let (name, text) = match self {
+            Self::Default => return Ok(written),
+            Self::Eino => ("preset eino", EINO),
+            Self::Langchain => ("preset langchain", LANGCHAIN),
+            Self::Agno => ("preset agno", AGNO),
+        };
+        let mut settings = Node::from_file(Path::new(name), text)?;
+        settings.lay(written);
+        Ok(settings)
+    }
+}

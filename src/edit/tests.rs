@@ -1,0 +1,151 @@
+//! Conversations in shorthand, one word a message, for the tests of all edits that make a conversation shorter.
+//!
+//! - `s`, `u`, `a`: a system, user and plain assistant message
+//! - `c:1,2`: an assistant message without text that calls `1` and `2`; `C:1` has text, too. A call is of tool `bash`;
+//!   `read_file/1` is one of another tool. What stands behind `^` is how many bytes its argument has
+//! - `t:1*400`: a result of 400 bytes; without a length, of two
+//!
+//! In what comes out, `t:1!` is a result that was cleared, `t:1~` one that was truncated, and `1-` a call whose arguments
+//! were cleared. Tokens are a quarter of bytes.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::{
+    dialect::{self, Dialect},
+    draft::{Offload, Situation},
+    payload::Keys,
+    plan::Plan,
+    planner::{Parts, Policy},
+    span::splice,
+    tokens::{self, Counter, Meter},
+};
+
+pub(super) const HTTP: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
+
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+/// Lines of text, as long as they are asked to be.
+pub(super) fn text(n_bytes: usize) -> String {
+    let mut text = String::new();
+    for n in 0.. {
+        if text.len() >= n_bytes {
+            break;
+        }
+        text += &format!("line {n}\n");
+    }
+    text.truncate(n_bytes);
+    text
+}
+
+fn message(word: &str) -> Value {
+    let length = |word: &str| word.parse::<usize>().unwrap();
+    match word.split_once(':') {
+        None => {
+            let role = match word {
+                "s" => "system",
+                "u" => "user",
+                _ => "assistant",
+            };
+            json!({"role": role, "content": "hi"})
+        }
+        Some((kind @ ("c" | "C"), calls)) => {
+            let call = |call: &str| {
+                let (call, n_bytes) = call.split_once('^').unwrap_or((call, "0"));
+                let name = call.rsplit_once('/').map_or("bash", |(name, _)| name);
+                let arguments = json!({"a": text(length(n_bytes))}).to_string();
+                json!({"id": call, "type": "function", "function": {"name": name, "arguments": arguments}})
+            };
+            let calls: Vec<_> = calls.split(',').map(call).collect();
+            let content = if kind == "C" { json!("hi") } else { Value::Null };
+            json!({"role": "assistant", "content": content, "tool_calls": calls})
+        }
+        Some((_, result)) => {
+            let (id, n_bytes) = result.split_once('*').unwrap_or((result, "2"));
+            json!({"role": "tool", "tool_call_id": id, "content": text(length(n_bytes))})
+        }
+    }
+}
+
+pub(super) fn body(words: &str) -> Bytes {
+    let messages: Vec<_> = words.split_whitespace().map(message).collect();
+    body_of(&messages)
+}
+
+pub(super) fn body_of(messages: &[Value]) -> Bytes {
+    Bytes::from(json!({"messages": messages}).to_string())
+}
+
+/// The word for a message that has come out.
+fn word(message: &Value) -> String {
+    let content = message["content"].as_str().unwrap_or_default();
+    match (message["role"].as_str().unwrap(), message["tool_calls"].as_array()) {
+        ("assistant", Some(calls)) => {
+            let call = |call: &Value| {
+                let id = call["id"].as_str().unwrap();
+                let arguments = call["function"]["arguments"].as_str().unwrap();
+                let length = serde_json::from_str::<Value>(arguments).unwrap()["a"].as_str().map(str::len);
+                match length {
+                    None => format!("{id}-"),
+                    Some(0) => id.to_owned(),
+                    Some(length) => format!("{id}^{length}"),
+                }
+            };
+            let kind = if content.is_empty() { 'c' } else { 'C' };
+            format!("{kind}:{}", calls.iter().map(call).collect::<Vec<_>>().join(","))
+        }
+        ("tool", _) => {
+            let id = message["tool_call_id"].as_str().unwrap();
+            match content.len() {
+                _ if content.starts_with("[Cleared: ") => format!("t:{id}!"),
+                _ if content.contains("left out here") => format!("t:{id}~"),
+                2 => format!("t:{id}"),
+                length => format!("t:{id}*{length}"),
+            }
+        }
+        (role, _) => role[..1].to_owned(),
+    }
+}
+
+fn words(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body["messages"].as_array().unwrap().iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn plan_with(body: &Bytes, policy: &str, offload: Offload) -> (Plan, Bytes) {
+    let parts: Parts = toml::from_str(policy).unwrap();
+    let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
+    let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([0; 32]));
+    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload };
+    let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
+    let output = Bytes::from(splice(body, &plan.splices).concat());
+    assert_eq!(plan.report.bytes_after, output.len());
+    (plan, output)
+}
+
+pub(super) fn plan(body: &Bytes, policy: &str) -> (Plan, Bytes) {
+    plan_with(body, policy, Offload::Possible)
+}
+
+/// The messages of a body, as JSON.
+pub(super) fn messages(body: &[u8]) -> Vec<Value> {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body["messages"].as_array().unwrap().clone()
+}
+
+/// Checks what comes out, and that it comes out as it is when it goes in again.
+pub(super) fn check(input: &str, policy: &str, expected: &str) -> Plan {
+    let (plan, output) = plan(&body(input), policy);
+    assert_eq!(words(&output), expected, "{input}\n{policy}\n{plan}");
+    assert_eq!(plan.is_empty(), plan.report.changes.is_empty());
+    let (again, _) = self::plan(&output, policy);
+    assert!(again.is_empty(), "{input}\n{policy}\n{again}");
+    plan
+}
+
+/// Checks that nothing is done.
+pub(super) fn check_untouched(input: &str, policy: &str) -> Plan {
+    check(input, policy, input)
+}
