@@ -21,7 +21,7 @@ const FLOORS: [&[&str]; 14] = [
     &["body", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine"],
-    &["proxy", "replay"],
+    &["proxy", "replay", "simulate"],
     &["server"],
     &["config"],
     &["app", "cli"],

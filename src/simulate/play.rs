@@ -87,8 +87,8 @@ impl Sent {
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
             (message.span, known.map_or_else(|| gauge.message(bytes), |(_, tokens)| tokens))
         });
-        let messages = messages.collect();
-        Ok(Self { tools, tools_tokens, messages, body })
+        let messages: Vec<_> = messages.collect();
+        Ok(Self { body, tools, tools_tokens, messages })
     }
 
     /// The tokens of all of it.
@@ -104,7 +104,7 @@ impl Sent {
     /// The prefix that it shares with the one before.
     pub fn common(&self, before: &Self) -> Common {
         let n_equal = (0..self.messages.len().min(before.messages.len()))
-            .take_while(|&n| self.message(n).map(|(bytes, _)| bytes) == before.message(n).map(|(bytes, _)| bytes))
+            .take_while(|&n| self.raw(n) == before.raw(n))
             .count();
         let whole = n_equal == before.messages.len();
         if self.tools.map(|tools| tools.of(&self.body)) != before.tools.map(|tools| tools.of(&before.body)) {
@@ -116,6 +116,11 @@ impl Sent {
             tokens * n_bytes / now.len().max(1)
         });
         Common { tokens: self.tools_tokens + equal + partial, whole }
+    }
+
+    /// The bytes of one message.
+    pub fn raw(&self, n: usize) -> Option<&[u8]> {
+        self.message(n).map(|(bytes, _)| bytes)
     }
 
     fn message(&self, n: usize) -> Option<(&[u8], usize)> {

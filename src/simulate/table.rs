@@ -78,7 +78,7 @@ fn cells(figures: &Figures) -> [String; 10] {
 fn grouped(number: impl fmt::Display) -> String {
     let digits = number.to_string();
     digits.chars().enumerate().fold(String::new(), |mut text, (n, digit)| {
-        let comma = if n > 0 && (digits.len() - n) % 3 == 0 { "," } else { "" };
+        let comma = if n > 0 && (digits.len() - n).is_multiple_of(3) { "," } else { "" };
         let _ = write!(text, "{comma}{digit}");
         text
     })

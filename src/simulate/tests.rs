@@ -34,7 +34,9 @@ fn session() -> String {
 fn contender(settings: &str, window: Option<usize>) -> Contender {
     let estimate = tokens::Settings { counter: tokens::Counter::Estimate, ..tokens::Settings::default() };
     let meter = Meter::new(&estimate, &[]);
-    window.into_iter().for_each(|window| meter.learn_window("m", window));
+    if let Some(window) = window {
+        meter.learn_window("m", window);
+    }
     let parts: Parts = toml::from_str(settings).unwrap();
     Contender { name: "p".to_owned(), policy: Policy::new(&parts), meter }
 }
@@ -145,8 +147,8 @@ fn prices_are_decimals() {
     }
 }
 
-fn simulate(choice: Choice) -> Simulation {
-    Simulation::run(&choice, &[contender(NONE, None)], Prices::default())
+fn simulate(choice: &Choice) -> Simulation {
+    Simulation::run(choice, &[contender(NONE, None)], Prices::default())
 }
 
 fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
@@ -169,13 +171,13 @@ fn folders_are_searched_and_recordings_of_one_session_are_one() {
     fs::write(dir.path().join("d.txt"), "Hi.").unwrap();
     let paths = vec![dir.path().to_owned(), dir.path().join("a.json"), dir.path().join("nothing")];
 
-    let simulation = simulate(Choice { paths: paths.clone(), ..Choice::default() });
+    let simulation = simulate(&Choice { paths: paths.clone(), ..Choice::default() });
     assert_eq!(rows(&simulation), [("3".to_owned(), 6), ("a.json".to_owned(), 1)]);
     let unreadable: Vec<_> = simulation.unreadable.iter().map(|it| it.name.rsplit('/').next().unwrap()).collect();
     assert_eq!(unreadable, ["b.json", "c.json", "nothing"]);
     assert_eq!(simulation.totals[0].figures.requests, 5);
 
-    let longest = simulate(Choice { paths, limit: Some(1), ..Choice::default() });
+    let longest = simulate(&Choice { paths, limit: Some(1), ..Choice::default() });
     assert_eq!(rows(&longest), [("3".to_owned(), 6)]);
 }
 

@@ -27,6 +27,7 @@ mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod store_crash; // killed, and started again
+mod simulate; // transcripts through policies, and the figures of it
 mod streaming; // chunk by chunk, with backpressure
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer

@@ -1,0 +1,194 @@
+//! Policies on long recorded sessions. Runs where `ABRIDGE_CORPUS` names a folder with `trajectories/*.json`.
+//!
+//! Each session is sent as an agent's loop sent it, under the trigger of 40,000 tokens and with three results kept:
+//!
+//! - what went out once goes out again at the beginning of the next request, byte for byte, unless the trigger held anew,
+//!   and then nothing is another but the results that were cleared now;
+//! - no request is larger than the trigger, unless it is so with what must not be cleared alone;
+//! - on the ten longest, a sticky frontier moves at most a quarter as often as a sliding one, and costs less than that and
+//!   less than no edits at all.
+#![expect(clippy::indexing_slicing, reason = "a panic is a test's answer")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+use abridge_proxy::conversation::Role;
+use abridge_proxy::dialect;
+use abridge_proxy::plan::Action;
+use abridge_proxy::planner::{Parts, Policy};
+use abridge_proxy::simulate::play::{Sent, joined};
+use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Stage, Transcript};
+use abridge_proxy::span::splice;
+use abridge_proxy::tokens::{self, Meter};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const TRIGGER: usize = 40_000;
+const KEEP: usize = 3;
+
+const STICKY: &str = "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 } }";
+const SLIDING: &str =
+    "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, frontier = \"sliding\" }";
+const NONE: &str = "policy.edits = []";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let Some(corpus) = env::var_os("ABRIDGE_CORPUS").map(PathBuf::from) else {
+        say("0 run: ABRIDGE_CORPUS is not set");
+        return ExitCode::SUCCESS;
+    };
+    let folder = corpus.join("trajectories");
+    let Ok(files) = files(&folder) else {
+        say(&format!("{} cannot be listed", folder.display()));
+        return ExitCode::FAILURE;
+    };
+    let mut trials = vec![Trial::test("the_ten_longest", move || ten_longest(folder))];
+    trials.extend(files.into_iter().map(|file| {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Trial::test(format!("stable/{name}"), move || stable(&file))
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+// === one session ===
+
+/// One request, as it went out.
+struct Step {
+    sent: Sent,
+    roles: Vec<Role>,
+    tokens: Vec<usize>,
+    /// The results that were cleared, and what they had before.
+    cleared: BTreeSet<(usize, usize)>,
+    /// Whether messages stand elsewhere than they came.
+    patched: bool,
+    /// The tokens of the results that must not be cleared: those that were not read, and the newest others.
+    spared: usize,
+}
+
+fn stable(file: &Path) -> Result<(), Failed> {
+    let transcript = Transcript::read(file, None)?;
+    let contender = contender("sticky", STICKY)?;
+    let mut before: Option<Step> = None;
+    for (n, body) in transcript.requests().enumerate() {
+        let now = step(&transcript, &contender, &body, before.as_ref())?;
+        let wrong = |what: String| Failed::from(format!("request {n}: {what}"));
+        bounded(&now).map_err(wrong)?;
+        if let Some(before) = &before {
+            grown(before, &now).map_err(wrong)?;
+        }
+        before = Some(now);
+    }
+    Ok(())
+}
+
+fn step(
+    transcript: &Transcript,
+    contender: &Contender,
+    body: &bytes::Bytes,
+    before: Option<&Step>,
+) -> Result<Step, Failed> {
+    let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
+    let stage = Stage::default();
+    let plan = contender.policy.plan(dialect, body, &stage.situation(&contender.meter))?;
+    let changes = &plan.report.changes;
+    let cleared = changes.iter().filter_map(|change| match change.action {
+        Action::Clear { message } => Some((message, change.tokens.map_or(0, |tokens| tokens.before))),
+        _ => None,
+    });
+    let out = joined(splice(body, &plan.splices));
+    let gauge = contender.meter.for_model(transcript.model());
+    let conversation = dialect.parse(&out)?;
+    let last_read = conversation.last_assistant();
+    let roles: Vec<_> = conversation.messages.iter().map(|message| message.role).collect();
+    let sent = Sent::new(out.clone(), &gauge, before.map(|before| &before.sent))?;
+    let tokens: Vec<_> = sent.message_tokens().collect();
+    let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
+    let (unread, read): (Vec<_>, Vec<_>) = results.iter().partition(|&&n| last_read.is_none_or(|last| n > last));
+    let kept = read.iter().rev().take(KEEP);
+    let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
+    let patched = changes.iter().any(|change| change.edit == "patch");
+    Ok(Step { sent, roles, tokens, cleared: cleared.collect(), patched, spared })
+}
+
+/// Below the trigger, or nothing that could go is there: what is left of the other results is placeholders, and results
+/// that are no longer than those.
+fn bounded(now: &Step) -> Result<(), String> {
+    const PLACEHOLDER: usize = 60;
+    let n_results = now.roles.iter().filter(|role| **role == Role::Tool).count();
+    let results: usize = now.roles.iter().zip(&now.tokens).filter(|(role, _)| **role == Role::Tool).map(|(_, n)| n).sum();
+    let never = now.sent.tokens() - results;
+    let most = never + now.spared + n_results * PLACEHOLDER;
+    let size = now.sent.tokens();
+    if size < TRIGGER || size <= most { Ok(()) } else { Err(format!("{size} tokens, where {most} cannot be cleared")) }
+}
+
+/// The beginning is the old one, or the trigger held and only what was cleared now is another.
+fn grown(before: &Step, now: &Step) -> Result<(), String> {
+    if now.sent.common(&before.sent).whole {
+        return Ok(());
+    }
+    if before.patched || now.patched {
+        // A result that comes late takes the place of the text that stood for it.
+        return Ok(());
+    }
+    if !before.cleared.is_subset(&now.cleared) {
+        return Err("what was cleared has come back".to_owned());
+    }
+    let new: BTreeSet<_> = now.cleared.difference(&before.cleared).collect();
+    if new.is_empty() {
+        return Err("the beginning is another one, and nothing was cleared".to_owned());
+    }
+    let old = before.sent.tokens();
+    let came: usize = now.tokens.iter().skip(before.tokens.len()).sum();
+    if old + came < TRIGGER {
+        return Err(format!("the trigger did not hold: {old} tokens and {came} new ones"));
+    }
+    for n in 0..before.tokens.len() {
+        let is_new = new.iter().any(|(message, _)| *message == n);
+        if now.sent.raw(n) != before.sent.raw(n) && !is_new {
+            return Err(format!("message {n} is another one, and was not cleared now"));
+        }
+    }
+    Ok(())
+}
+
+// === the ten longest ===
+
+fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
+    let contenders = [contender("none", NONE)?, contender("sliding", SLIDING)?, contender("sticky", STICKY)?];
+    let choice = Choice { paths: vec![folder], limit: Some(10), model: None };
+    let simulation = Simulation::run(&choice, &contenders, Prices::default());
+    let mut wrong = Vec::new();
+    for played in &simulation.transcripts {
+        let [none, sliding, sticky] = [0, 1, 2].map(|n| played.runs[n].figures);
+        if sticky.frontier_moves * 4 > sliding.frontier_moves {
+            let (sticky, sliding) = (sticky.frontier_moves, sliding.frontier_moves);
+            wrong.push(format!("{}: the frontier moves {sticky} times, sliding {sliding} times", played.name));
+        }
+        if sticky.cost >= none.cost.min(sliding.cost) {
+            let (none, sliding, sticky) = (none.cost, sliding.cost, sticky.cost);
+            wrong.push(format!("{}: costs {sticky}, sliding {sliding}, none {none}", played.name));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{}\n{simulation}", wrong.join("\n")).into()) }
+}
+
+fn contender(name: &str, settings: &str) -> Result<Contender, Failed> {
+    let parts: Parts = toml::from_str(settings)?;
+    let meter = Meter::new(&tokens::Settings::default(), &[]);
+    Ok(Contender { name: name.to_owned(), policy: Policy::new(&parts), meter })
+}
+
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries: io::Result<Vec<_>> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect();
+    let mut files = entries?;
+    files.retain(|path| path.extension().is_some_and(|it| it == "json"));
+    files.sort();
+    Ok(files)
+}
+
+#[expect(clippy::print_stdout, reason = "a test binary without a harness of its own tells what it ran")]
+fn say(text: &str) {
+    println!("{text}");
+}
