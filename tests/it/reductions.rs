@@ -303,8 +303,9 @@ fn hostile_sizes_take_linear_time() {
         let calls: Vec<_> = (0..n_calls)
             .map(|n| format!(r#"{{"id":"{}","function":{{"name":"f{n}","arguments":"{{\"a\":{n}}}"}}}}"#, ids(n)))
             .collect();
-        let results: Vec<_> =
-            (0..n_calls).map(|n| format!(r#"{{"role":"tool","tool_call_id":"{}","content":{result}}}"#, ids(n))).collect();
+        let results: Vec<_> = (0..n_calls)
+            .map(|n| format!(r#"{{"role":"tool","tool_call_id":"{}","content":{result}}}"#, ids(n)))
+            .collect();
         format!(
             r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{}]}},{},{{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
             calls.join(","),
