@@ -14,9 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::edit::{
-    Language, clear_tool_results, filter_tool_calls, patch_tool_calls, tools, truncate_tool_results,
-};
+use crate::edit::{Language, clear_tool_results, filter_tool_calls, patch_tool_calls, tools, truncate_tool_results};
 use crate::server::tls;
 use crate::tokens::models;
 use crate::{planner, recall, server, store, telemetry, tokens, upstream};

@@ -305,7 +305,10 @@ impl<'a> Draft<'a> {
         let Some(batch) = self.batch_of(call) else { return false };
         let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
         let unread = row.message.unwrap_or(caller + 1);
-        if self.is_unread(unread) || self.last_assistant == Some(caller) || row.message.is_some_and(|m| self.is_written_on(m)) {
+        if self.is_unread(unread)
+            || self.last_assistant == Some(caller)
+            || row.message.is_some_and(|m| self.is_written_on(m))
+        {
             return false;
         }
         let gone = match row.added.and_then(|n| self.added.get_mut(n)) {
@@ -345,7 +348,9 @@ impl<'a> Draft<'a> {
         let message = row.and_then(|row| row.message);
         let about = match row.and_then(|row| row.call) {
             Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
-            None => self.about_result(edit, Action::Drop { message: 0 }, message.unwrap_or(usize::MAX), Sizes::default()),
+            None => {
+                self.about_result(edit, Action::Drop { message: 0 }, message.unwrap_or(usize::MAX), Sizes::default())
+            }
         };
         self.left_out.push(LeftOut { edit, message, call_id: about.call_id, tool_name: about.tool_name, why });
     }

@@ -309,13 +309,7 @@ mod tests {
         let mut cleared = change("clear", Action::Clear { message: 2 }, "a", Some("bash"));
         cleared.tokens = Some(Sizes { before: 3, after: 2 });
         cleared.handles = vec![PayloadKey::from_bytes([0; 16]); 2];
-        let left_out = |message, why| LeftOut {
-            edit: "clear",
-            message,
-            call_id: "b".to_owned(),
-            tool_name: None,
-            why,
-        };
+        let left_out = |message, why| LeftOut { edit: "clear", message, call_id: "b".to_owned(), tool_name: None, why };
         let report = Report {
             changes: vec![cleared],
             left_out: vec![left_out(Some(4), Why::NoStore), left_out(None, Why::TooLittle)],

@@ -130,12 +130,7 @@ impl Policy {
 
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
-    pub fn plan(
-        &self,
-        dialect: &dyn Dialect,
-        body: &Bytes,
-        situation: &Situation<'_>,
-    ) -> Result<Plan, ParseError> {
+    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> Result<Plan, ParseError> {
         let conversation = dialect.parse(body)?;
         let source = Source { dialect, body, conversation: &conversation };
         let mut draft = Draft::new(source, situation, &self.recall, self.language);

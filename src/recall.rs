@@ -103,9 +103,11 @@ impl Settings {
     /// The way that is open where the request offers `tools`.
     pub fn way<T: AsRef<str>>(&self, tools: &[T]) -> Way<'_> {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
-        let shell = || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
+        let shell =
+            || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
         let http = self.public_url.as_deref().map(|url| Way::Http { base: url.trim_end_matches('/') });
-        let file = self.export_dir.as_deref().map(|dir| Way::File { dir: dir.trim_end_matches('/'), tool: &self.reader_tool });
+        let file =
+            self.export_dir.as_deref().map(|dir| Way::File { dir: dir.trim_end_matches('/'), tool: &self.reader_tool });
         let way = match self.via {
             Via::None => None,
             Via::Http => http,
@@ -124,10 +126,9 @@ impl Settings {
     /// says.
     pub fn is_named_in(&self, text: &str) -> bool {
         let is_handle = |at: usize| text.get(at..at + 26).is_some_and(|handle| handle.parse::<PayloadKey>().is_ok());
-        let follows = |prefix: &str| {
-            memmem::find_iter(text.as_bytes(), prefix).any(|at| is_handle(at + prefix.len()))
-        };
-        follows(PATH) || self.export_dir.as_deref().is_some_and(|dir| follows(&format!("{}/", dir.trim_end_matches('/'))))
+        let follows = |prefix: &str| memmem::find_iter(text.as_bytes(), prefix).any(|at| is_handle(at + prefix.len()));
+        follows(PATH)
+            || self.export_dir.as_deref().is_some_and(|dir| follows(&format!("{}/", dir.trim_end_matches('/'))))
     }
 }
 
@@ -168,8 +169,7 @@ mod tests {
 
     const URL: &str = "public_url = \"http://h:1/\"";
     const DIR: &str = "export_dir = \"/x/\"";
-    const HTTP: &str =
-        "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
+    const HTTP: &str = "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
     const FILE: &str = "Read it with read_file from /x/00000000000000000000000000.txt.";
 
     #[test]

@@ -147,7 +147,8 @@ impl Fraction {
 impl<'de> Deserialize<'de> for Fraction {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let part = f64::deserialize(from)?;
-        Self::new(part).ok_or_else(|| de::Error::custom("the fraction is out of range; allowed: more than 0, at most 1"))
+        Self::new(part)
+            .ok_or_else(|| de::Error::custom("the fraction is out of range; allowed: more than 0, at most 1"))
     }
 }
 

@@ -319,12 +319,15 @@ fn a_preset_lies_below_everything() {
     let condition = &own.clear_tool_results.trigger.0[0];
     assert_eq!((own.clear_tool_results.trigger.0.len(), condition.tokens, condition.messages), (1, None, Some(9)));
     assert_eq!(own.clear_tool_results.frontier, Frontier::Sliding);
-    let by_variable = load("", &[("ABRIDGE__PRESET", "agno"), ("ABRIDGE__FILTER_TOOL_CALLS__SLACK", "2")], Flags::default());
+    let by_variable =
+        load("", &[("ABRIDGE__PRESET", "agno"), ("ABRIDGE__FILTER_TOOL_CALLS__SLACK", "2")], Flags::default());
     let filter = by_variable.unwrap().filter_tool_calls;
     assert_eq!((filter.max_tool_calls, filter.slack), (Some(3), 2));
     assert_eq!(preset("preset = \"langchain\"").clear_tool_results.placeholder.as_deref(), Some("[cleared]"));
     assert_eq!(preset("preset = \"default\""), Config::default());
-    assert!(file("preset = \"crewai\"").unwrap_err().contains("allowed: \"default\", \"eino\", \"langchain\", \"agno\""));
+    assert!(
+        file("preset = \"crewai\"").unwrap_err().contains("allowed: \"default\", \"eino\", \"langchain\", \"agno\"")
+    );
 }
 
 #[test]
@@ -357,7 +360,8 @@ fn the_example_has_every_key() {
     };
     let complete: toml::Table = toml::from_str(&EXAMPLE.lines().map(uncommented).collect::<String>()).unwrap();
     // Which keys there are is what the answer to an unknown one says.
-    let tables = complete.iter().filter(|(name, value)| value.is_table() && *name != "tools").map(|(name, _)| name.as_str());
+    let tables =
+        complete.iter().filter(|(name, value)| value.is_table() && *name != "tools").map(|(name, _)| name.as_str());
     for name in std::iter::once("").chain(tables) {
         let (unknown, table) = match name {
             "" => ("unknown_key = 1".to_owned(), &complete),

@@ -15,7 +15,8 @@ impl Draft<'_> {
     pub fn finish(mut self) -> Plan {
         let splices = self.splices();
         let body_len = self.source.body.len();
-        let bytes_after = splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
+        let bytes_after =
+            splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
         let (tokens_before, tokens_after) = self.total_tokens();
         self.measure_changes();
         let n_added = self.added.iter().filter(|added| !added.gone).count();
@@ -64,8 +65,10 @@ impl Draft<'_> {
         let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
         let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
         let slots = more.iter().chain(decided);
-        let mut splices: Vec<_> =
-            slots.map(|slot| Splice { span: slot.span, with: slot.with.clone() }).chain(self.calls_out(message)).collect();
+        let mut splices: Vec<_> = slots
+            .map(|slot| Splice { span: slot.span, with: slot.with.clone() })
+            .chain(self.calls_out(message))
+            .collect();
         splices.sort_by_key(|splice| splice.span.start);
         splices
     }
@@ -130,7 +133,13 @@ impl Draft<'_> {
         let Some(counts) = self.counts.get() else { return (None, None) };
         let before = counts.base + counts.messages.iter().sum::<usize>();
         let written_on = self.written_on();
-        let of = |message: usize| if written_on.contains(&message) { self.message_tokens(message) } else { counts.messages.get(message).copied().unwrap_or_default() };
+        let of = |message: usize| {
+            if written_on.contains(&message) {
+                self.message_tokens(message)
+            } else {
+                counts.messages.get(message).copied().unwrap_or_default()
+            }
+        };
         let in_place: usize = (0..self.in_place.len()).filter(|&n| self.in_place.get(n) == Some(&true)).map(of).sum();
         let added = self.added.iter().filter(|added| !added.gone).map(|added| match &added.what {
             Placed::New { bytes, .. } => self.gauge().message(bytes),
@@ -146,10 +155,9 @@ impl Draft<'_> {
             .changes
             .iter()
             .map(|change| match change.as_ref()?.action {
-                Action::Truncate { message } | Action::Clear { message } => Some(Sizes {
-                    before: counts.messages.get(message).copied()?,
-                    after: self.message_tokens(message),
-                }),
+                Action::Truncate { message } | Action::Clear { message } => {
+                    Some(Sizes { before: counts.messages.get(message).copied()?, after: self.message_tokens(message) })
+                }
                 Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
                 _ => None,
             })

@@ -6,12 +6,11 @@ use std::{borrow::Cow, cell::OnceCell, fmt};
 
 use bytes::Bytes;
 
-use super::Draft;
+use super::{Draft, Offload, Source};
 use crate::{
-    conversation::BlockKind,
-    draft::Offload,
+    conversation::{BlockKind, Role},
     payload::PayloadKey,
-    plan::{Action, Sizes, Why},
+    plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
     span::Span,
 };
@@ -115,43 +114,58 @@ impl<'a> Draft<'a> {
         wants: Wants,
         mut cut: impl FnMut(&Text<'_>) -> Option<Cut>,
     ) -> Result<Offer, Refused> {
-        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
-        let spans = content.map(|content| self.source.dialect.texts(self.source.body, content)).unwrap_or_default();
-        let texts: Vec<_> = spans
-            .into_iter()
-            .filter_map(|span| Some((span, self.source.dialect.text(self.source.body, span)?)))
-            .collect();
+        let Source { dialect, body, conversation } = self.source;
+        let content = conversation.messages.get(message).and_then(|message| message.content);
+        let spans = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        let texts: Vec<_> = spans.into_iter().filter_map(|span| Some((span, dialect.text(body, span)?))).collect();
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|(_, text)| text.len()).sum());
-        let mut offer = Offer { message, call: self.pairing().answered_block(message), slots: Vec::new(), bytes: Sizes::default() };
+        let call = self.pairing().answered_block(message);
+        let mut offer = Offer { message, call, slots: Vec::new(), bytes: Sizes::default() };
         let mut refused = Refused::Nothing;
         for (span, text) in texts {
             let key = OnceCell::new();
             let key = || *key.get_or_init(|| self.situation.keys.payload(self.situation.caller, text.as_bytes()));
-            let find_way = || match wants.stored {
-                true => (key().to_string(), self.way().words(self.language, key())),
-                false => (String::new(), String::new()),
+            let find_way = || {
+                let way = wants.stored.then(|| (key().to_string(), self.way().words(self.language, key())));
+                way.unwrap_or_default()
             };
             let shown = Text { text: &text, n_texts, n_bytes, way_back: &OnceCell::new(), find_way: &find_way };
             let Some(cut) = cut(&shown) else { continue };
-            let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { continue };
-            let now = self.slots.get(&span.start).map_or(&*text, |slot| &slot.text);
-            let with = [head, &cut.words, tail].concat();
-            let taken = text.get(cut.from..cut.to).unwrap_or_default();
-            let smaller = if now.len() == text.len() { self.is_smaller(&text, taken, &cut.words, &with) } else { self.is_fewer(now, &with) };
-            if wants.smaller && !smaller {
-                refused = Refused::NotSmaller;
-                continue;
-            }
-            if with == now {
-                continue;
-            }
+            let with = match self.replaced(span, &text, &cut, wants) {
+                Ok(with) => with,
+                Err(why) => {
+                    refused = why;
+                    continue;
+                }
+            };
             offer.bytes.before += text.len();
             offer.bytes.after += with.len();
-            let stored = wants.stored.then(|| (key(), self.payload(span, &text)));
-            let slot = Slot { span, with: self.source.dialect.render_text(&with), text: with, stored, change: 0 };
-            offer.slots.push(slot);
+            let key = wants.stored.then(key);
+            let json = dialect.render_text(&with);
+            let stored = key.map(|key| (key, self.payload(span, text)));
+            offer.slots.push(Slot { span, with: json, text: with, stored, change: 0 });
         }
         if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
+    }
+
+    /// The text with its replacement, if that is what the edit wants.
+    fn replaced(&self, span: Span, text: &str, cut: &Cut, wants: Wants) -> Result<String, Refused> {
+        let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { return Err(Refused::Nothing) };
+        let with = [head, &cut.words, tail].concat();
+        // What stands there now is not what came, if an earlier edit has truncated it.
+        let earlier = self.slots.get(&span.start).map(|slot| slot.text.as_str());
+        let taken = text.get(cut.from..cut.to).unwrap_or_default();
+        let is_smaller = || match earlier {
+            Some(now) => self.is_fewer(now, &with),
+            None => self.is_smaller(text, taken, &cut.words, &with),
+        };
+        if with == earlier.unwrap_or(text) {
+            Err(Refused::Nothing)
+        } else if wants.smaller && !is_smaller() {
+            Err(Refused::NotSmaller)
+        } else {
+            Ok(with)
+        }
     }
 
     /// What comes of emptying the arguments of the call that is block `call`.
@@ -175,7 +189,13 @@ impl<'a> Draft<'a> {
             (key, Bytes::copy_from_slice(text.as_bytes()))
         });
         let bytes = Sizes { before: text.len(), after: with.len() };
-        let slot = Slot { span: input.span, with: Bytes::from_static(input.emptied.as_bytes()), text: with, stored, change: 0 };
+        let slot = Slot {
+            span: input.span,
+            with: Bytes::from_static(input.emptied.as_bytes()),
+            text: with,
+            stored,
+            change: 0,
+        };
         Ok(Offer { message: block.message, call: Some(call), slots: vec![slot], bytes })
     }
 
@@ -186,16 +206,13 @@ impl<'a> Draft<'a> {
         self.message_tokens(*message).saturating_sub(after)
     }
 
-    /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that.
-    ///
-    /// # Errors
-    /// It is not made: its texts cannot be stored ([`Why`] says so and the report, too), or the message is not to be
-    /// touched, which nobody needs to know.
+    /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
+    /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn make(&mut self, edit: &'static str, action: Action, offer: Offer) -> bool {
         let Offer { message, call, mut slots, bytes } = offer;
         let reads = matches!(action, Action::Truncate { .. });
         let unread = match self.source.conversation.messages.get(message).map(|message| message.role) {
-            Some(crate::conversation::Role::Assistant) => self.last_assistant == Some(message),
+            Some(Role::Assistant) => self.last_assistant == Some(message),
             _ => self.is_unread(message),
         };
         if message < self.n_leading || !self.stands(message) || (unread && !reads) {
@@ -211,7 +228,7 @@ impl<'a> Draft<'a> {
         };
         if needs_store && self.situation.offload == Offload::Impossible {
             let (call_id, tool_name) = (change.call_id, change.tool_name);
-            self.left_out.push(crate::plan::LeftOut { edit, message: Some(message), call_id, tool_name, why: Why::NoStore });
+            self.left_out.push(LeftOut { edit, message: Some(message), call_id, tool_name, why: Why::NoStore });
             return false;
         }
         change.handles = slots.iter().filter_map(|slot| slot.stored.as_ref().map(|(key, _)| *key)).collect();
@@ -265,10 +282,10 @@ impl<'a> Draft<'a> {
     }
 
     /// What is stored: without a copy, if the text stands in the body as it is.
-    fn payload(&self, string: Span, text: &Cow<'_, str>) -> Bytes {
+    fn payload(&self, string: Span, text: Cow<'_, str>) -> Bytes {
         match text {
             Cow::Borrowed(text) => self.source.body.slice(string.start + 1..string.start + 1 + text.len()),
-            Cow::Owned(text) => Bytes::copy_from_slice(text.as_bytes()),
+            Cow::Owned(text) => text.into(),
         }
     }
 

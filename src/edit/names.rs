@@ -38,14 +38,29 @@ mod tests {
 
     #[test]
     fn stars_and_question_marks() {
-        for (pattern, name) in
-            [("bash", "bash"), ("*", ""), ("*", "x"), ("mcp__*", "mcp__a"), ("*_file", "read_file"), ("a*b*c", "aXbYbZc"), ("?", "é"), ("**", "a"), ("a*", "a")]
-        {
+        for (pattern, name) in [
+            ("bash", "bash"),
+            ("*", ""),
+            ("*", "x"),
+            ("mcp__*", "mcp__a"),
+            ("*_file", "read_file"),
+            ("a*b*c", "aXbYbZc"),
+            ("?", "é"),
+            ("**", "a"),
+            ("a*", "a"),
+        ] {
             assert!(fits(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in
-            [("bash", "Bash"), ("", "x"), ("x", ""), ("mcp__*", "mcp_a"), ("*_file", "read_files"), ("a*b*c", "aXbYbZ"), ("?", ""), ("?", "ab")]
-        {
+        for (pattern, name) in [
+            ("bash", "Bash"),
+            ("", "x"),
+            ("x", ""),
+            ("mcp__*", "mcp_a"),
+            ("*_file", "read_files"),
+            ("a*b*c", "aXbYbZ"),
+            ("?", ""),
+            ("?", "ab"),
+        ] {
             assert!(!fits(pattern, name), "{pattern} {name}");
         }
         let (pattern, name) = ("a*".repeat(40) + "b", "a".repeat(4000));

@@ -31,7 +31,6 @@ use crate::{
     draft::Draft,
 };
 
-
 /// `[patch_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]

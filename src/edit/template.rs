@@ -19,10 +19,9 @@ impl Template {
         let mut text = String::new();
         let mut rest = template;
         while let Some(next) = rest.chars().next() {
-            let named = |&&name: &&&'static str| {
-                Some((name, rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?))
-            };
-            let Some((name, behind)) = names.iter().find_map(|name| named(&name)) else {
+            let place =
+                |&&name: &&&'static str| Some((name, rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?));
+            let Some((name, behind)) = names.iter().find_map(|name| place(&name)) else {
                 text.push(next);
                 rest = rest.split_at(next.len_utf8()).1;
                 continue;

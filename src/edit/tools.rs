@@ -73,8 +73,8 @@ impl Tools {
 
     /// What the most specific table that says anything about it says, and which table that is.
     pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<(usize, T)> {
-        let fitting = self.entries.iter().enumerate().filter(|(_, (pattern, _))| names::fits(pattern, name));
-        fitting.filter_map(|(n, (_, tool))| Some((n, key(tool)?))).next()
+        let mut fitting = self.entries.iter().enumerate().filter(|(_, (pattern, _))| names::fits(pattern, name));
+        fitting.find_map(|(n, (_, tool))| Some((n, key(tool)?)))
     }
 
     /// All values of one key.
@@ -132,7 +132,10 @@ mod tests {
         let keep_last = |name| tools.find(name, |tool| tool.keep_last).map(|(_, n)| n);
         let clear = |name| tools.find(name, |tool| tool.clear).map(|(_, clear)| clear);
         assert_eq!([keep_last("bash"), keep_last("mcp__x"), keep_last("mcp__git_log")], [Some(1), Some(2), Some(2)]);
-        assert_eq!([clear("bash"), clear("mcp__git_log"), clear("mcp__git_diff")], [Some(false), Some(true), Some(false)]);
+        assert_eq!(
+            [clear("bash"), clear("mcp__git_log"), clear("mcp__git_diff")],
+            [Some(false), Some(true), Some(false)]
+        );
         assert_eq!(tools.find("bash", |tool| tool.clear_inputs), None);
     }
 

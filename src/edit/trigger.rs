@@ -45,7 +45,8 @@ const LEAST_WINDOW: usize = 4096;
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
     pub(super) fn limits(&self, draft: &mut Draft<'_>) -> Limits {
-        let window = if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.gauge().window() } else { None };
+        let window =
+            if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.gauge().window() } else { None };
         let limit = |condition: &Condition| {
             let part = match condition.fraction {
                 Some(fraction) => Some(fraction.of(window?)),
@@ -144,7 +145,10 @@ mod tests {
 
     #[test]
     fn one_table_is_a_list_of_one() {
-        assert_eq!(trigger("trigger = { tokens = 1, messages = 2 }"), trigger("trigger = [{ tokens = 1, messages = 2 }]"));
+        assert_eq!(
+            trigger("trigger = { tokens = 1, messages = 2 }"),
+            trigger("trigger = [{ tokens = 1, messages = 2 }]")
+        );
         assert!(trigger("trigger = {}").unwrap_err().contains("the table is empty"));
         assert!(trigger("trigger = []").unwrap_err().contains("the list is empty"));
         assert!(trigger("trigger = [{ fraction = 1.5 }]").is_err());

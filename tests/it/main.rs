@@ -23,6 +23,7 @@ mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
 mod recall; // what was taken out, got back
 mod recording; // `serve --record`, and replaying what it wrote
+mod reductions; // what holds for every conversation that is made shorter
 mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal

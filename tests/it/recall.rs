@@ -62,6 +62,36 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
 }
 
 #[tokio::test]
+async fn an_answer_says_how_many_tokens_there_were_and_are() {
+    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
+    let mut body = with_results(&texts);
+    scene.client.send(chat(&body)).await;
+    let mut call = scene.upstream.request().await;
+    let got = call.bytes().await;
+    call.json("{}").await;
+    let reply = scene.client.reply().await;
+    assert!(reply.head.get("x-abridge-edits").unwrap().starts_with("clear="), "{:?}", reply.head);
+    let (before, after) = reply.head.get("x-abridge-tokens").unwrap().split_once("->").unwrap();
+    let (before, after): (usize, usize) = (before.parse().unwrap(), after.parse().unwrap());
+    assert!(after < before && before < body.len() && after < got.len(), "{before} -> {after}");
+    for (target, text_before) in recalls(&got).iter().zip(&texts) {
+        assert_eq!(text(&get(&mut scene.client, target).await), text_before);
+    }
+
+    // Where nothing is counted, nothing is said.
+    body = with_results(&[long_text(1)]);
+    let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
+    scene.client.send(chat(&body)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.json("{}").await;
+    let reply = scene.client.reply().await;
+    assert_eq!(reply.head.get("x-abridge-edits"), Some("truncate=1"));
+    assert_eq!(reply.head.get("x-abridge-tokens"), None);
+}
+
+#[tokio::test]
 async fn what_is_not_there_says_why() {
     let mut scene = Scene::new().await;
     let never = get(&mut scene.client, "/abridge/recall/00000000000000000000000000").await;

@@ -119,15 +119,19 @@ mod tests {
 
     fn check_texts(content: &str, expected: &[&str]) {
         let found = texts(content.as_bytes(), whole(content)).unwrap_or_default();
-        let found: Vec<_> = found.iter().map(|span| std::str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
+        let found: Vec<_> =
+            found.iter().map(|span| std::str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
         assert_eq!(found, expected, "{content}");
     }
 
     #[test]
     fn texts_of_a_content() {
         check_texts(r#""a\"b""#, &[r#""a\"b""#]);
-        check_texts(r#"[]"#, &[]);
-        check_texts(r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#, &["\"a\"", "\"b\""]);
+        check_texts("[]", &[]);
+        check_texts(
+            r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#,
+            &["\"a\"", "\"b\""],
+        );
         check_texts(r#"[{"type":"text","text":1},{"type":"text"},{"text":"a"},"b",7]"#, &[]);
         check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
         check_texts("7", &[]);
@@ -137,7 +141,8 @@ mod tests {
     fn the_arguments_of_a_call() {
         let check = |call: &str, expected: Option<(&str, &str)>| {
             let found = input(call.as_bytes(), whole(call)).ok().flatten();
-            let found = found.map(|input| (std::str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
+            let found =
+                found.map(|input| (std::str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
             assert_eq!(found, expected, "{call}");
         };
         check(r#"{"id":"1","function":{"name":"f","arguments":"{\"a\":1}"}}"#, Some((r#""{\"a\":1}""#, "\"{}\"")));
@@ -152,10 +157,13 @@ mod tests {
     fn the_key_with_calls_takes_one_comma_along() {
         let check = |message: &str, expected: Option<&str>| {
             let cut = calls_key(message.as_bytes(), whole(message)).ok().flatten();
-            let rest = cut.map(|cut| format!("{}{}", &message[..cut.start], &message[cut.end..]));
+            let rest = cut.map(|cut| message.get(..cut.start).unwrap().to_owned() + message.get(cut.end..).unwrap());
             assert_eq!(rest.as_deref(), expected, "{message}");
         };
-        check(r#"{ "role":"assistant" , "tool_calls" : [{}] , "content":"" }"#, Some(r#"{ "role":"assistant" , "content":"" }"#));
+        check(
+            r#"{ "role":"assistant" , "tool_calls" : [{}] , "content":"" }"#,
+            Some(r#"{ "role":"assistant" , "content":"" }"#),
+        );
         check(r#"{"role":"assistant","tool_calls":[{}]}"#, Some(r#"{"role":"assistant"}"#));
         check(r#"{ "tool_calls":[{}] , "role":"assistant","x":1}"#, Some(r#"{ "role":"assistant","x":1}"#));
         check(r#"{"tool_calls":[]}"#, Some("{}"));

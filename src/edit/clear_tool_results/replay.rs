@@ -66,8 +66,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         limits: &'r Limits,
         keep: Keep,
     ) -> Self {
-        let count =
-            limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || edit.settings.clear_at_least > 0;
+        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || edit.settings.clear_at_least > 0;
         Self {
             edit,
             draft,

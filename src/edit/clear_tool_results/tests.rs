@@ -29,14 +29,22 @@ fn clears_all_but_the_newest() {
 fn says_what_was_there_and_how_to_read_it() {
     let (plan, output) = plan(&body(FIVE), &always(""));
     let handle = plan.offloads[0].key;
-    let expected = format!("[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).]");
+    let expected = format!(
+        "[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).]"
+    );
     assert_eq!(messages(&output)[2]["content"], expected);
     assert_eq!(plan.offloads.len(), 1, "both are the same text");
     assert_eq!(plan.offloads[0].payload, text(2000));
     assert_eq!(plan.report.counts(), [("clear", 2)]);
     let change = &plan.report.changes[0];
-    assert_eq!((change.action, change.bytes.before, change.bytes.after), (Action::Clear { message: 2 }, 2000, expected.len()));
-    assert_eq!((change.call_id.as_str(), change.tool_name.as_deref(), &change.handles), ("1", Some("bash"), &vec![handle]));
+    assert_eq!(
+        (change.action, change.bytes.before, change.bytes.after),
+        (Action::Clear { message: 2 }, 2000, expected.len())
+    );
+    assert_eq!(
+        (change.call_id.as_str(), change.tool_name.as_deref(), &change.handles),
+        ("1", Some("bash"), &vec![handle])
+    );
 }
 
 #[test]
@@ -47,7 +55,10 @@ fn the_placeholder_can_be_written() {
     assert!(own.starts_with("<bash 2000 ") && own.ends_with("limit=20000)."), "{own}");
     let none = "[recall]\nvia = 'none'\n[clear_tool_results]\ntrigger = { messages = 1 }";
     assert_eq!(cleared(none), "[Cleared: 2000 bytes of output of bash.]");
-    assert!(cleared(&format!("language = 'zh'\n{}", always(""))).starts_with("[已清除：bash 的输出，共 2000 字节。读取方式：GET http://h/"));
+    assert!(
+        cleared(&format!("language = 'zh'\n{}", always("")))
+            .starts_with("[已清除：bash 的输出，共 2000 字节。读取方式：GET http://h/")
+    );
 }
 
 #[test]
@@ -96,7 +107,18 @@ fn nothing_is_counted_below_the_trigger() {
 
 #[test]
 fn keeps() {
-    let cleared = |keep: &str| plan(&body("u c:1,2 t:1*1000 t:2*2000 c:3 t:3*2000 a c:4 t:4*4000 c:5 t:5*2000 a"), &always(&format!("keep = {keep}"))).0.report.changes.iter().map(|change| change.call_id.clone()).collect::<String>();
+    let cleared = |keep: &str| {
+        plan(
+            &body("u c:1,2 t:1*1000 t:2*2000 c:3 t:3*2000 a c:4 t:4*4000 c:5 t:5*2000 a"),
+            &always(&format!("keep = {keep}")),
+        )
+        .0
+        .report
+        .changes
+        .iter()
+        .map(|change| change.call_id.clone())
+        .collect::<String>()
+    };
     assert_eq!(cleared("{ results = 4 }"), "1");
     assert_eq!(cleared("{ results = 0 }"), "12345");
     assert_eq!(cleared("{ rounds = 1 }"), "1234");
@@ -118,19 +140,33 @@ fn what_was_not_read_is_never_cleared() {
 
 #[test]
 fn a_pass_that_frees_too_little_is_not_made() {
-    let untouched = check_untouched("u c:1 t:1*2000 c:2 t:2*2000 a", &always("keep = { results = 1 }\nclear_at_least = 900"));
+    let untouched =
+        check_untouched("u c:1 t:1*2000 c:2 t:2*2000 a", &always("keep = { results = 1 }\nclear_at_least = 900"));
     assert_eq!(untouched.report.left_out[0].why, Why::TooLittle);
-    check("u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 a", &always("keep = { results = 1 }\nclear_at_least = 800"), "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a");
+    check(
+        "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 a",
+        &always("keep = { results = 1 }\nclear_at_least = 800"),
+        "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a",
+    );
 }
 
 #[test]
 fn arguments_are_cleared_with_their_results() {
     let input = "u C:1^400,read_file/2^400 t:1*2000 t:read_file/2*2000 c:3 t:3 a";
     let keep = "keep = { results = 1 }\n";
-    check(input, &always(&format!("{keep}clear_tool_inputs = true")), "u C:1-,read_file/2- t:1! t:read_file/2! c:3 t:3 a");
-    check(input, &always(&format!("{keep}clear_tool_inputs = ['read_*']")), "u C:1^400,read_file/2- t:1! t:read_file/2! c:3 t:3 a");
+    check(
+        input,
+        &always(&format!("{keep}clear_tool_inputs = true")),
+        "u C:1-,read_file/2- t:1! t:read_file/2! c:3 t:3 a",
+    );
+    check(
+        input,
+        &always(&format!("{keep}clear_tool_inputs = ['read_*']")),
+        "u C:1^400,read_file/2- t:1! t:read_file/2! c:3 t:3 a",
+    );
     // Of a call whose result is too short to be cleared, too: it is just as old.
-    let plan = check("u c:1^400 t:1 c:2 t:2 a", &always(&format!("{keep}clear_tool_inputs = true")), "u c:1- t:1 c:2 t:2 a");
+    let plan =
+        check("u c:1^400 t:1 c:2 t:2 a", &always(&format!("{keep}clear_tool_inputs = true")), "u c:1- t:1 c:2 t:2 a");
     let (change, stored) = (&plan.report.changes[0], &plan.offloads[0]);
     assert_eq!((change.action, &change.handles), (Action::ClearInput { message: 1 }, &vec![stored.key]));
     assert_eq!(stored.payload, json!({"a": text(400)}).to_string());
@@ -138,19 +174,50 @@ fn arguments_are_cleared_with_their_results() {
 
 #[test]
 fn excluded_tools_use_up_places() {
-    check("u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a", &always("exclude_tools = ['read_file']\nkeep = { results = 1 }"), "u c:1 t:1! c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a");
-    check("u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 a", &always("exclude_tools = ['*_file']\nkeep = { results = 1 }"), "u c:1 t:1! c:read_file/2 t:read_file/2*2000 a");
+    check(
+        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a",
+        &always("exclude_tools = ['read_file']\nkeep = { results = 1 }"),
+        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a",
+    );
+    check(
+        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 a",
+        &always("exclude_tools = ['*_file']\nkeep = { results = 1 }"),
+        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 a",
+    );
 }
 
 #[test]
 fn settings_of_a_tool_win() {
     let with = |keys: &str, tools: &str| format!("{}\n[tools]\n{tools}", always(keys));
     let input = "u c:1^400 t:1*2000 c:x/2 t:x/2*2000 c:3^400 t:3*2000 c:x/4 t:x/4*2000 a";
-    check(input, &with("keep = { results = 0 }", "bash = { clear = false }"), "u c:1^400 t:1*2000 c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a");
-    check(input, &with("keep = { results = 0 }\nexclude_tools = ['*']", "bash = { clear = true }"), "u c:1^400 t:1! c:x/2 t:x/2*2000 c:3^400 t:3! c:x/4 t:x/4*2000 a");
-    check(input, &with("keep = { results = 0 }", "bash = { keep_last = 1 }"), "u c:1^400 t:1! c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a");
-    check(input, &with("keep = { results = 3 }", "bash = { keep_last = 0, clear_inputs = true }"), "u c:1- t:1! c:x/2 t:x/2*2000 c:3- t:3! c:x/4 t:x/4*2000 a");
-    check(input, &with("keep = { results = 0 }\nclear_tool_inputs = true", "'*' = { keep_last = 2 }\nbash = { clear_inputs = false }"), "u c:1^400 t:1! c:x/2- t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4*2000 a");
+    check(
+        input,
+        &with("keep = { results = 0 }", "bash = { clear = false }"),
+        "u c:1^400 t:1*2000 c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a",
+    );
+    check(
+        input,
+        &with("keep = { results = 0 }\nexclude_tools = ['*']", "bash = { clear = true }"),
+        "u c:1^400 t:1! c:x/2 t:x/2*2000 c:3^400 t:3! c:x/4 t:x/4*2000 a",
+    );
+    check(
+        input,
+        &with("keep = { results = 0 }", "bash = { keep_last = 1 }"),
+        "u c:1^400 t:1! c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a",
+    );
+    check(
+        input,
+        &with("keep = { results = 3 }", "bash = { keep_last = 0, clear_inputs = true }"),
+        "u c:1- t:1! c:x/2 t:x/2*2000 c:3- t:3! c:x/4 t:x/4*2000 a",
+    );
+    check(
+        input,
+        &with(
+            "keep = { results = 0 }\nclear_tool_inputs = true",
+            "'*' = { keep_last = 2 }\nbash = { clear_inputs = false }",
+        ),
+        "u c:1^400 t:1! c:x/2- t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4*2000 a",
+    );
 }
 
 #[test]
@@ -204,7 +271,7 @@ fn sticky_clears_again_only_when_the_trigger_holds_again() {
     let mut input = "u".to_owned();
     let mut fronts = Vec::new();
     for n in 1..=9 {
-        input += &format!(" c:{n} t:{n}*2000");
+        input = format!("{input} c:{n} t:{n}*2000");
         let (plan, _) = plan(&body(&input), &policy(keys));
         fronts.push(plan.report.changes.len());
     }
@@ -223,7 +290,10 @@ fn a_moved_result_is_cleared_where_it_stands() {
 
 #[test]
 fn our_own_words_are_not_cleared_again() {
-    let quoted = format!("[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{} (?lines=1-200).]", "0".repeat(26));
+    let quoted = format!(
+        "[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{} (?lines=1-200).]",
+        "0".repeat(26)
+    );
     let body = body_of(&[
         json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
         json!({"role": "tool", "tool_call_id": "1", "content": quoted}),

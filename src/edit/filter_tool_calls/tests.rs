@@ -51,7 +51,11 @@ fn slack_goes_down_in_steps() {
     check_untouched("u c:1 t:1 c:2 t:2 c:3 t:3 a u", &policy);
     check("u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u", &policy, "u c:4 t:4 a u");
     // Found out by replay: what has left stays away, and nothing else leaves until there are too many again.
-    check("u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u a c:5 t:5 c:6 t:6 a u", &policy, "u c:4 t:4 a u a c:5 t:5 c:6 t:6 a u");
+    check(
+        "u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u a c:5 t:5 c:6 t:6 a u",
+        &policy,
+        "u c:4 t:4 a u a c:5 t:5 c:6 t:6 a u",
+    );
     check("u c:1,2,3,4 t:1 t:2 t:3 t:4 a u a c:5,6,7 t:5 t:6 t:7 a u", &policy, "u a u a c:7 t:7 a u");
 }
 

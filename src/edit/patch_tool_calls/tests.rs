@@ -200,7 +200,8 @@ fn a_placeholder_has_the_bytes_of_the_id() {
 fn the_text_is_in_the_language_asked_for() {
     let body = body("a:call_1");
     let text = |language| {
-        let plan = policy(&Settings::default(), language).plan(dialect(), &body, &Scene::default().situation()).unwrap();
+        let plan =
+            policy(&Settings::default(), language).plan(dialect(), &body, &Scene::default().situation()).unwrap();
         String::from_utf8(splice(&body, &plan.splices).concat()).unwrap()
     };
     assert!(text(Language::En).contains("Tool call f (call_1) has no result: it was interrupted before it finished."));

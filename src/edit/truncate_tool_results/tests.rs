@@ -24,7 +24,8 @@ fn cuts_what_is_longer_than_allowed() {
 
 #[test]
 fn old_and_new_results_are_cut_alike() {
-    let plan = check("u c:1,2 t:1*3000 t:2 a u c:3 t:3*3000", &policy("max_bytes = 1000"), "u c:1,2 t:1~ t:2 a u c:3 t:3~");
+    let plan =
+        check("u c:1,2 t:1*3000 t:2 a u c:3 t:3*3000", &policy("max_bytes = 1000"), "u c:1,2 t:1~ t:2 a u c:3 t:3~");
     assert_eq!(plan.report.counts(), [("truncate", 2)]);
     assert_eq!(plan.offloads.len(), 1, "the same text is stored once");
     assert_eq!(plan.offloads[0].payload, text(3000));
@@ -43,7 +44,9 @@ fn what_is_left_is_whole_lines_of_both_ends() {
     let missing = 5000 - head.len() - 1 - tail.len();
     assert_eq!(
         notice,
-        format!("{missing} of 5000 bytes left out here. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).")
+        format!(
+            "{missing} of 5000 bytes left out here. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000)."
+        )
     );
     let original = text(5000);
     assert!(original.starts_with(&format!("{head}\n")));
@@ -53,7 +56,10 @@ fn what_is_left_is_whole_lines_of_both_ends() {
 #[test]
 fn cuts_between_characters() {
     let long = "é😀".repeat(1000);
-    let body = body_of(&[json!({"role": "assistant", "tool_calls": [{"id": "1"}]}), json!({"role": "tool", "tool_call_id": "1", "content": long})]);
+    let body = body_of(&[
+        json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": long}),
+    ]);
     for max_bytes in 400..420 {
         let (plan, output) = plan(&body, &policy(&format!("max_bytes = {max_bytes}")));
         assert!(last(&output).len() <= max_bytes);
@@ -61,14 +67,23 @@ fn cuts_between_characters() {
     }
     assert_eq!((head_end("é", 1), tail_start("é", 1), head_end("", 5), tail_start("", 5)), (0, 2, 0, 0));
     assert_eq!((head_end("0123456789012345678\n01", 21), head_end("\n01234567890", 12)), (20, 12));
-    assert_eq!((tail_start("0\n0123456789", 10), tail_start("01\n01234567890123456789", 21), tail_start("0123", 9)), (2, 3, 0));
+    assert_eq!(
+        (tail_start("0\n0123456789", 10), tail_start("01\n01234567890123456789", 21), tail_start("0123", 9)),
+        (2, 3, 0)
+    );
 }
 
 #[test]
 fn texts_of_one_result_have_equal_shares() {
     let part = |n| json!({"type": "text", "text": text(n)});
     let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
-    let of = |parts: serde_json::Value| body_of(&[json!({"role": "assistant", "tool_calls": [{"id": "1"}]}), json!({"role": "tool", "tool_call_id": "1", "content": parts})]);
+    #[expect(clippy::disallowed_types, reason = "a message is made here")]
+    let of = |parts: serde_json::Value| {
+        body_of(&[
+            json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
+            json!({"role": "tool", "tool_call_id": "1", "content": parts}),
+        ])
+    };
     let policy = policy("max_bytes = 2000");
     let (one, output) = plan(&of(json!([part(900), image, part(3000)])), &policy);
     let content = messages(&output)[1]["content"].clone();
@@ -83,7 +98,11 @@ fn texts_of_one_result_have_equal_shares() {
 #[test]
 fn excluded_tools_and_reader_tools_stay_whole() {
     let input = "u c:1,read_file/2,mcp__x/3 t:1*60000 t:read_file/2*60000 t:mcp__x/3*60000";
-    check(input, &policy("exclude_tools = [\"mcp__*\"]"), "u c:1,read_file/2,mcp__x/3 t:1~ t:read_file/2*60000 t:mcp__x/3*60000");
+    check(
+        input,
+        &policy("exclude_tools = [\"mcp__*\"]"),
+        "u c:1,read_file/2,mcp__x/3 t:1~ t:read_file/2*60000 t:mcp__x/3*60000",
+    );
     let readers = "[recall]\nreader_tools = [\"bash\"]";
     check(input, readers, "u c:1,read_file/2,mcp__x/3 t:1*60000 t:read_file/2~ t:mcp__x/3~");
 }
@@ -92,7 +111,11 @@ fn excluded_tools_and_reader_tools_stay_whole() {
 fn settings_of_a_tool_win() {
     let tools = |entry: &str| format!("{HTTP}[tools]\n{entry}");
     check_untouched("u c:1 t:1*60000", &tools("bash = { truncate = false }"));
-    check("u c:read_file/1 t:read_file/1*60000", &tools("read_file = { truncate = true }"), "u c:read_file/1 t:read_file/1~");
+    check(
+        "u c:read_file/1 t:read_file/1*60000",
+        &tools("read_file = { truncate = true }"),
+        "u c:read_file/1 t:read_file/1~",
+    );
     check("u c:1 t:1*3000", &tools("'b*' = { truncate = { max_bytes = 1000 } }"), "u c:1 t:1~");
     let lengths = |limits: &str| {
         let (_, output) = plan(&body("u c:1 t:1*60000"), &tools(&format!("bash = {{ truncate = {limits} }}")));
@@ -153,8 +176,10 @@ fn the_notice_can_be_written() {
 
 #[test]
 fn what_is_no_text_stays() {
-    for content in [r#""\ud83d""#.to_owned() + &" ".repeat(0), "7".repeat(60000), format!("{{\"a\":\"{}\"}}", "x".repeat(60000))] {
-        let body = format!(r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}},{{"role":"tool","tool_call_id":"1","content":{content}}}]}}"#);
+    for content in [r#""\ud83d""#.to_owned(), "7".repeat(60000), format!("{{\"a\":\"{}\"}}", "x".repeat(60000))] {
+        let body = format!(
+            r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}},{{"role":"tool","tool_call_id":"1","content":{content}}}]}}"#
+        );
         assert!(plan(&body.into(), HTTP).0.is_empty());
     }
 }

@@ -111,10 +111,25 @@ fn result(id: &str, content: &str, more: &str) -> Message {
     Message { json, result_of: Some(id.to_owned()) }
 }
 
+/// The JSON text of a content as long as those that are worth making shorter.
+fn long_content() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(&["word ", "line\n", "é😀", "\"\\", "x"][..]);
+    let text = (piece, 0..600_usize).prop_map(|(piece, n)| serde_json::to_string(&piece.repeat(n)).unwrap());
+    prop_oneof![
+        6 => text.clone(),
+        1 => (text.clone(), text).prop_map(|(a, b)| format!(r#"[{{"type":"text","text":{a}}}, {{"type":"image_url","image_url":{{"url":"data:"}}}},{{"text":{b},"type":"text"}}]"#)),
+        1 => content(),
+    ]
+}
+
 /// An assistant message that calls, and its results in some order.
 fn round() -> impl Strategy<Value = Vec<Message>> {
+    round_of(content().boxed())
+}
+
+fn round_of(result_content: BoxedStrategy<String>) -> impl Strategy<Value = Vec<Message>> {
     let name = prop::sample::select(&[r#""bash""#, r#""re\u0061d""#, r#""{tool_call_id}""#][..]);
-    let call = (id(), name, any::<bool>(), content(), unknown_fields());
+    let call = (id(), name, any::<bool>(), result_content, unknown_fields());
     let calls = prop::collection::vec(call, 1..4);
     (calls, any::<prop::sample::Selector>(), content(), unknown_fields()).prop_map(|(calls, order, content, more)| {
         let entries: Vec<String> = calls
@@ -146,6 +161,13 @@ pub(crate) fn steps(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Mess
         2 => one("assistant"),
         1 => prop_oneof![one("system"), one("developer"), one("function"), one("critic")],
     ];
+    prop::collection::vec(step, n).prop_map(|steps| steps.concat())
+}
+
+/// Whole steps with long results.
+pub(crate) fn long_steps(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Message>> {
+    let one = |role| message(role).prop_map(|message| vec![message]);
+    let step = prop_oneof![6 => round_of(long_content().boxed()), 1 => one("user"), 1 => one("assistant")];
     prop::collection::vec(step, n).prop_map(|steps| steps.concat())
 }
 

@@ -1,0 +1,334 @@
+//! What holds for every conversation that is made shorter, under every policy.
+
+use std::collections::BTreeSet;
+
+use abridge_proxy::{
+    dialect::{self, Dialect},
+    payload::Keys,
+    plan::{Action, Plan},
+    planner::{Offload, Parts, Policy, Situation},
+    span::splice,
+    tokens::{self, Counter, Meter},
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::support::{
+    conversations::{Message, body, damaged, layout, long_steps},
+    validator,
+};
+
+/// Policies that leave nothing out, so that what is cleared stays cleared when the conversation grows.
+const STICKY: [&str; 7] = [
+    "[clear_tool_results]\ntrigger = { tokens = 600 }",
+    "[clear_tool_results]\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
+    "[clear_tool_results]\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
+    "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 700\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 0 }",
+    "[truncate_tool_results]\nmax_bytes = 300\n[tools.'re*']\ntruncate = { head = 50 }\nclear = false",
+    "[filter_tool_calls]\nmax_tool_calls = 2\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
+    "[filter_tool_calls]\nmax_tool_calls = 1\nslack = 3\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
+];
+
+/// The others.
+const OTHER: [&str; 4] = [
+    "[clear_tool_results]\ntrigger = { tokens = 600 }\nfrontier = \"sliding\"\nkeep = { results = 0 }",
+    "[clear_tool_results]\ntrigger = { messages = 1 }\nfrontier = \"sliding\"\ngrowth_guard = false\noffload = false",
+    "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
+    "[policy]\nedits = [\"clear_tool_results\", \"truncate_tool_results\", \"filter_tool_calls\", \"patch_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 0\n[clear_tool_results]\ntrigger = { messages = 1 }",
+];
+
+fn any_policy() -> impl Strategy<Value = &'static str> {
+    prop::sample::select([STICKY.as_slice(), &OTHER].concat())
+}
+
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+/// Plans with a quarter of the bytes for tokens.
+fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
+    let parts: Parts = toml::from_str(policy).unwrap();
+    let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
+    let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([1; 32]));
+    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(b"me"), offload };
+    let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
+    let output = Bytes::from(splice(body, &plan.splices).concat());
+    assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
+    (plan, output)
+}
+
+fn plan(policy: &str, body: &Bytes) -> (Plan, Bytes) {
+    plan_with(policy, body, Offload::Possible)
+}
+
+/// The elements of the message array as they are written.
+fn elements(body: &[u8]) -> Vec<&str> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        messages: Vec<&'a RawValue>,
+    }
+    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
+    request.messages.iter().map(|raw| raw.get()).collect()
+}
+
+/// The index of the last message of the model.
+fn last_assistant(messages: &[Message]) -> Option<usize> {
+    messages.iter().rposition(|message| message.json.contains(r#""role":"assistant""#))
+}
+
+/// The messages that are not what they were, or are not there any more.
+fn touched(plan: &Plan) -> BTreeSet<usize> {
+    plan.report.changes.iter().filter_map(|change| message_of(change.action)).collect()
+}
+
+/// The message that does not stay what it was.
+fn message_of(action: Action) -> Option<usize> {
+    match action {
+        Action::Drop { message }
+        | Action::DropCall { message }
+        | Action::Truncate { message }
+        | Action::Clear { message }
+        | Action::ClearInput { message } => Some(message),
+        Action::Insert { .. } | Action::Move { .. } => None,
+    }
+}
+
+/// The text of a content that is a string, and those of parts that are texts.
+fn texts(message: &str) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Part {
+        text: Option<String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        Text(String),
+        Parts(Vec<Part>),
+        Other(serde::de::IgnoredAny),
+    }
+    #[derive(Deserialize)]
+    struct Result {
+        content: Content,
+    }
+    match serde_json::from_str::<Result>(message).map(|result| result.content) {
+        Ok(Content::Text(text)) => vec![text],
+        Ok(Content::Parts(parts)) => parts.into_iter().filter_map(|part| part.text).collect(),
+        Ok(Content::Other(_)) | Err(_) => Vec::new(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_policy_leaves_a_valid_sequence(layout in layout(), messages in damaged(), policy in any_policy()) {
+        let (plan, output) = plan(policy, &body(&layout, &messages));
+        prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
+        prop_assert!(output.starts_with(layout.head.as_bytes()) && output.ends_with(layout.tail.as_bytes()));
+    }
+
+    #[test]
+    fn long_conversations_stay_valid(layout in layout(), messages in long_steps(0..10), policy in any_policy()) {
+        let (plan, output) = plan(policy, &body(&layout, &messages));
+        prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
+    }
+
+    #[test]
+    fn what_no_change_names_keeps_its_bytes(layout in layout(), messages in long_steps(0..10), policy in any_policy()) {
+        let body = body(&layout, &messages);
+        let (plan, output) = plan(policy, &body);
+        let (touched, after) = (touched(&plan), elements(&output));
+        let mut rest = after.iter();
+        for (n, message) in messages.iter().enumerate().filter(|(n, _)| !touched.contains(n)) {
+            prop_assert!(rest.any(|after| *after == message.json), "message {} is lost\n{}", n, plan);
+        }
+        prop_assert_eq!(plan.is_empty(), plan.report.changes.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_read_is_neither_cleared_nor_left_out(
+        layout in layout(),
+        messages in prop_oneof![long_steps(0..10), damaged()],
+        policy in any_policy(),
+    ) {
+        let (plan, _) = plan(policy, &body(&layout, &messages));
+        let last = last_assistant(&messages);
+        for change in plan.report.changes.iter().filter(|change| change.edit != "patch") {
+            if let Action::Clear { message } | Action::Drop { message } = change.action {
+                prop_assert!(last.is_some_and(|last| message <= last), "{}", plan);
+            }
+        }
+    }
+
+    #[test]
+    fn growth_by_whole_steps_changes_nothing_but_where_a_trigger_fires(
+        layout in layout(),
+        messages in long_steps(0..10),
+        more in long_steps(1..4),
+        policy in prop::sample::select(&STICKY[..]),
+    ) {
+        let (first, output) = plan(policy, &body(&layout, &messages));
+        let grown = [messages.clone(), more].concat();
+        let (second, grown_output) = plan(policy, &body(&layout, &grown));
+        let (before, after) = (touched(&first), touched(&second));
+        prop_assert!(before.is_subset(&after), "{}\n{}", first, second);
+        // A trigger that fires clears more; that may be a result that was truncated before.
+        let old = |plan: &Plan| -> Vec<Action> {
+            let mut actions: Vec<_> = plan.report.changes.iter().map(|change| change.action).collect();
+            actions.retain(|action| message_of(*action).is_some_and(|message| message < messages.len()));
+            actions
+        };
+        if old(&first) == old(&second) {
+            let (before, after) = (elements(&output), elements(&grown_output));
+            prop_assert!(after.starts_with(&before), "{}\n{}", first, second);
+        }
+    }
+
+    #[test]
+    fn one_step_more_is_one_pass_more_at_most(
+        layout in layout(),
+        messages in long_steps(1..14),
+        policy in prop::sample::select(&STICKY[..4]),
+    ) {
+        // Seen as the requests of a session: what a request clears, all later ones clear.
+        let ends: Vec<usize> = (0..=messages.len())
+            .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)))
+            .collect();
+        let mut cleared = BTreeSet::new();
+        for end in ends {
+            let (plan, _) = plan(policy, &body(&layout, &messages[..end]));
+            let now = touched(&plan);
+            prop_assert!(cleared.is_subset(&now), "{:?} {}", cleared, plan);
+            cleared = now;
+        }
+    }
+
+    #[test]
+    fn what_is_put_in_is_smaller(layout in layout(), messages in long_steps(0..10), policy in any_policy()) {
+        let (plan, _) = plan(policy, &body(&layout, &messages));
+        if !policy.contains("growth_guard = false") {
+            for change in &plan.report.changes {
+                if let Action::Truncate { .. } | Action::Clear { .. } | Action::ClearInput { .. } = change.action {
+                    prop_assert!(change.bytes.after < change.bytes.before, "{}", plan);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_text_that_is_taken_out_is_stored_under_its_handle(
+        layout in layout(),
+        messages in long_steps(0..10),
+        policy in any_policy(),
+    ) {
+        let (plan, output) = plan(policy, &body(&layout, &messages));
+        let stored: Vec<_> = plan.offloads.iter().map(|offload| offload.key).collect();
+        let mut named = BTreeSet::new();
+        for change in &plan.report.changes {
+            named.extend(change.handles.iter().copied());
+            if let Action::Truncate { message } | Action::Clear { message } = change.action {
+                if policy.contains("offload = false") {
+                    continue;
+                }
+                // As many payloads as there are handles, each of them one of the texts that came.
+                let texts = texts(&messages[message].json);
+                for handle in &change.handles {
+                    let payload = plan.offloads.iter().find(|offload| offload.key == *handle).unwrap();
+                    prop_assert!(texts.iter().any(|text| text.as_bytes() == payload.payload), "{}", plan);
+                }
+                prop_assert!(!change.handles.is_empty());
+            }
+        }
+        prop_assert_eq!(stored.iter().copied().collect::<BTreeSet<_>>(), named);
+        prop_assert_eq!(stored.iter().collect::<BTreeSet<_>>().len(), stored.len(), "each once");
+        if policy.contains("http://h") {
+            let output = String::from_utf8(output.to_vec()).unwrap();
+            for change in plan.report.changes.iter().filter(|change| !matches!(change.action, Action::ClearInput { .. })) {
+                for handle in &change.handles {
+                    let named = output.contains(&format!("http://h/abridge/recall/{handle}"));
+                    prop_assert!(named);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_store_nothing_is_taken_out_that_should_be_stored(
+        layout in layout(),
+        messages in long_steps(0..10),
+        policy in any_policy(),
+    ) {
+        let body = body(&layout, &messages);
+        let (without, output) = plan_with(policy, &body, Offload::Impossible);
+        prop_assert!(without.offloads.is_empty());
+        prop_assert!(without.report.changes.iter().all(|change| change.handles.is_empty()));
+        prop_assert_eq!(validator::check(&output), Ok(()));
+        if plan(policy, &body).0.report.changes.iter().any(|change| !change.handles.is_empty()) {
+            prop_assert!(!without.report.left_out.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_same_request_gives_the_same_plan(layout in layout(), messages in long_steps(0..10), policy in any_policy()) {
+        let body = body(&layout, &messages);
+        prop_assert_eq!(plan(policy, &body), plan(policy, &Bytes::copy_from_slice(&body)));
+    }
+
+    #[test]
+    fn what_was_made_shorter_is_left_alone(
+        layout in layout(),
+        messages in long_steps(0..10),
+        policy in prop::sample::select([&STICKY[..5], &OTHER[..2]].concat()),
+    ) {
+        let (_, output) = plan(policy, &body(&layout, &messages));
+        let (again, _) = plan(policy, &output);
+        prop_assert!(again.is_empty(), "{}", again);
+    }
+
+    #[test]
+    fn sliding_clears_what_one_pass_at_the_end_clears(layout in layout(), messages in long_steps(0..10)) {
+        // A trigger that always holds makes a pass wherever a model was called: all of them together are the last one.
+        let policy = |frontier| format!("[clear_tool_results]\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 2 }}\nfrontier = \"{frontier}\"");
+        let body = body(&layout, &messages);
+        prop_assert_eq!(plan(&policy("sticky"), &body).1, plan(&policy("sliding"), &body).1);
+    }
+}
+
+/// Sizes at which anything that is not linear would not come to an end.
+#[test]
+fn hostile_sizes_take_linear_time() {
+    let policies = [STICKY[1], STICKY[2], STICKY[3], OTHER[2]];
+    let rounds = |ids: &dyn Fn(usize) -> String, n_calls: usize, result: &str| {
+        let calls: Vec<_> = (0..n_calls)
+            .map(|n| format!(r#"{{"id":"{}","function":{{"name":"f{n}","arguments":"{{\"a\":{n}}}"}}}}"#, ids(n)))
+            .collect();
+        let results: Vec<_> = (0..n_calls)
+            .map(|n| format!(r#"{{"role":"tool","tool_call_id":"{}","content":{result}}}"#, ids(n)))
+            .collect();
+        format!(
+            r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{}]}},{},{{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
+            calls.join(","),
+            results.join(",")
+        )
+    };
+    let long = "\"".to_owned() + &"word ".repeat(60) + "\"";
+    let mega = |piece: &str| format!("\"{}\"", piece.repeat(1_000_000));
+    for body in [
+        rounds(&|n| format!("c{n}"), 10_000, &long),
+        rounds(&|_| "same".to_owned(), 500, &long),
+        rounds(&|_| "../../etc/passwd".to_owned() + &"x".repeat(10_000), 20, &long),
+        rounds(&|_| String::new(), 1_000, &long),
+        rounds(&|n| n.to_string(), 2, &mega(" ")),
+        rounds(&|n| n.to_string(), 2, &mega("a")),
+        rounds(&|n| n.to_string(), 2, &mega("\\\"")),
+        rounds(&|n| n.to_string(), 2, &mega("\\\\")),
+        rounds(&|n| n.to_string(), 2, &mega("é\\n")),
+    ] {
+        let body = Bytes::from(body);
+        for policy in policies {
+            let (_, output) = plan(policy, &body);
+            assert_eq!(validator::check(&output), Ok(()));
+        }
+    }
+}
