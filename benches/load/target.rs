@@ -131,6 +131,7 @@ fn start_abridge(bench: &Bench, route: Route) -> Result<Target> {
         .args(["serve", "--config"])
         .arg(&config)
         .env_clear()
+        .env("XDG_STATE_HOME", folder.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log)?)

@@ -28,6 +28,8 @@ use crate::tasks::{Tasks, blocking};
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
 /// What was edited: `patch=1`.
 pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
+/// The tokens of messages and tools as they came and as they went on: `131072->24110`. Only where they were counted.
+pub(super) const TOKENS: HeaderName = HeaderName::from_static("x-abridge-tokens");
 /// The edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
@@ -170,6 +172,9 @@ impl Exchange {
                     model = report.and_then(|report| report.model.as_deref()),
                     bytes_in,
                     bytes_out,
+                    tokens_in = report.and_then(|report| report.tokens_before),
+                    tokens_out = report.and_then(|report| report.tokens_after),
+                    left_out = report.map(|report| report.left_out.len()).filter(|n| *n > 0),
                     status,
                     first_byte_ms,
                     bytes_answered = bytes,
@@ -265,6 +270,10 @@ impl Edit {
         if let (Ok(id), Ok(edits)) = (HeaderValue::try_from(id.to_string()), HeaderValue::try_from(edits)) {
             headers.insert(REQUEST_ID, id);
             headers.insert(EDITS, edits);
+        }
+        let tokens = self.report.as_ref().and_then(|report| Some((report.tokens_before?, report.tokens_after?)));
+        if let Some(Ok(tokens)) = tokens.map(|(before, after)| HeaderValue::try_from(format!("{before}->{after}"))) {
+            headers.insert(TOKENS, tokens);
         }
         if self.dry_run {
             headers.insert(DRY_RUN, HeaderValue::from_static("true"));

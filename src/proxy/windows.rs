@@ -50,14 +50,7 @@ enum Unlearned {
 
 impl Windows {
     /// Asks the upstream, in a task of its own and as the client of this request, if that has not been done and is of use.
-    pub(super) fn learn(
-        &self,
-        report: &Report,
-        rules: &Arc<Rules>,
-        upstream: &Upstream,
-        parts: &Parts,
-        tasks: &Tasks,
-    ) {
+    pub(super) fn learn(&self, report: &Report, rules: &Arc<Rules>, upstream: &Upstream, parts: &Parts, tasks: &Tasks) {
         if self.asked.load(Ordering::Relaxed) || report.model.is_none() || report.bytes_before < FROM {
             return;
         }

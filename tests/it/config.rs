@@ -64,7 +64,7 @@ const DANGLING: &str = r#"{ "model":"m", "messages":[{"role":"user","content":"h
 fn check_config_prints_the_defaults_where_nobody_says_anything() {
     let ran = Place::new().run(&["check-config"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    assert!(ran.out.starts_with("language = \"en\"\n"), "{}", ran.out);
+    assert!(ran.out.starts_with("preset = \"default\"\nlanguage = \"en\"\n"), "{}", ran.out);
     assert!(ran.out.contains("\nlisten = [\"127.0.0.1:8787\"]\n"), "{}", ran.out);
 }
 

@@ -44,10 +44,11 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
     assert_eq!(whole.head.get("x-abridge-size"), Some(&*long.len().to_string()));
 
     let part = get(&mut scene.client, &format!("{target}?offset=100&limit=50")).await;
-    assert_eq!(text(&part), &long[100..150]);
+    assert_eq!(part.body, &long.as_bytes()[100..150]);
     assert_eq!(part.head.get("x-abridge-range"), Some("100-150"));
     let lines = get(&mut scene.client, &format!("{target}?lines=5000-5001")).await;
-    assert_eq!(text(&lines), long.lines().skip(4999).take(2).map(|line| format!("{line}\n")).collect::<String>());
+    let expected: Vec<_> = long.split_inclusive('\n').skip(4999).take(2).collect();
+    assert_eq!(text(&lines), expected.concat());
     assert_eq!(lines.head.get("x-abridge-lines"), Some("6000"));
     let found = get(&mut scene.client, &format!("{target}?grep=line%204711+%C3%A9")).await;
     assert_eq!(text(&found), format!("4712:{}\n", long.lines().nth(4711).unwrap()));
@@ -58,6 +59,36 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
     assert_eq!((head.status(), head.get("content-length")), (200, Some(&*long.len().to_string())));
     // Nothing came behind the head: the connection is at the next answer.
     assert_eq!(get(&mut scene.client, "/abridge/healthz").await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn an_answer_says_how_many_tokens_there_were_and_are() {
+    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
+    let mut body = with_results(&texts);
+    scene.client.send(chat(&body)).await;
+    let mut call = scene.upstream.request().await;
+    let got = call.bytes().await;
+    call.json("{}").await;
+    let reply = scene.client.reply().await;
+    assert!(reply.head.get("x-abridge-edits").unwrap().starts_with("clear="), "{:?}", reply.head);
+    let (before, after) = reply.head.get("x-abridge-tokens").unwrap().split_once("->").unwrap();
+    let (before, after): (usize, usize) = (before.parse().unwrap(), after.parse().unwrap());
+    assert!(after < before && before < body.len() && after < got.len(), "{before} -> {after}");
+    for (target, text_before) in recalls(&got).iter().zip(&texts) {
+        assert_eq!(text(&get(&mut scene.client, target).await), text_before);
+    }
+
+    // Where nothing is counted, nothing is said.
+    body = with_results(&[long_text(1)]);
+    let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
+    scene.client.send(chat(&body)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.json("{}").await;
+    let reply = scene.client.reply().await;
+    assert_eq!(reply.head.get("x-abridge-edits"), Some("truncate=1"));
+    assert_eq!(reply.head.get("x-abridge-tokens"), None);
 }
 
 #[tokio::test]
@@ -137,7 +168,10 @@ async fn a_dry_run_keeps_nothing() {
     assert_eq!(upstream_got(&mut scene, chat(&body)).await, body.as_bytes());
     scene.abridge.signal("TERM");
     scene.abridge.exit().await;
-    assert_eq!(Store::of(&scene.abridge).run(&["stats"]).1.lines().next().unwrap().split_whitespace().last(), Some("0"));
+    assert_eq!(
+        Store::of(&scene.abridge).run(&["stats"]).1.lines().next().unwrap().split_whitespace().last(),
+        Some("0")
+    );
 }
 
 #[tokio::test]
@@ -147,9 +181,9 @@ async fn an_agent_on_the_same_disk_gets_files() {
     let mut scene = Scene::with(&format!("recall.via = \"file\"\nrecall.export_dir = {dir:?}")).await;
     let body = upstream_got(&mut scene, chat(with_results(&[long_text(1)]))).await;
     let body = std::str::from_utf8(&body).unwrap();
-    let path = &body[body.find(dir.to_str().unwrap()).expect("the notice names the file")..];
-    let path = &path[..path.find(".txt").unwrap() + 4];
-    assert_eq!(std::fs::read_to_string(path).unwrap(), long_text(1));
+    let (_, name) = body.split_once(dir.to_str().unwrap()).expect("the notice names the file");
+    let (name, _) = name.split_once(".txt").unwrap();
+    assert_eq!(std::fs::read_to_string(format!("{}{name}.txt", dir.display())).unwrap(), long_text(1));
 }
 
 // === one file, one process ===
@@ -162,7 +196,11 @@ async fn a_second_process_on_the_file_is_told_so() {
     let failed = Setup::before(&scene.upstream).with(&line).fail().await;
     assert_eq!(failed.status.code(), Some(69));
     assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
-    assert!(failed.stderr.contains("in use by another abridge") && failed.stderr.contains("store.path"), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("in use by another abridge") && failed.stderr.contains("store.path"),
+        "{}",
+        failed.stderr
+    );
 
     let (code, _, stderr) = Store::of(&scene.abridge).run(&["ls"]);
     assert_eq!((code, stderr.lines().count()), (69, 1), "{stderr}");
@@ -185,7 +223,8 @@ async fn a_file_that_is_no_store_is_left_alone() {
 async fn the_command_line_reads_what_a_proxy_kept() {
     let mut scene = Scene::new().await;
     let body = upstream_got(&mut scene, chat(with_results(&[long_text(1), long_text(2)]))).await;
-    let handles: Vec<_> = recalls(&body).iter().map(|target| target[target.len() - 26..].to_owned()).collect();
+    let handles: Vec<_> =
+        recalls(&body).iter().filter_map(|target| Some(target.rsplit_once('/')?.1.to_owned())).collect();
     let store = Store::of(&scene.abridge);
     scene.abridge.signal("TERM");
     scene.abridge.exit().await;

@@ -1,6 +1,9 @@
 //! Parts of payloads, by every way to ask for them.
 
 use super::*;
+use crate::store::Settings;
+use crate::store::conformance::{Hands, dense, key};
+use crate::store::memory::Memory;
 
 fn found(query: &str, payload: &str) -> Found {
     Part::read(query).unwrap_or_else(|| panic!("{query:?} should be a query")).of(&Bytes::from(payload.to_owned()))
@@ -114,4 +117,32 @@ fn other_queries_are_refused() {
 fn bytes_that_are_no_text_are_given_as_they_are() {
     let payload = Bytes::from(vec![0x80; 10]);
     assert_eq!(Part::read("offset=5&limit=3").unwrap().of(&payload).range, Some(5..8));
+}
+
+// === what is not there ===
+
+#[tokio::test]
+async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
+    let hands = Hands::new();
+    let store = Memory::new(Settings::default(), hands.clock());
+    let payload = dense(1, 100);
+    let handle = key(&payload).to_string();
+    let status = async || answer(&handle, "", Some(&store)).await.status().as_u16();
+    assert_eq!(status().await, 404);
+    store.put_all(vec![(key(&payload), payload)]).await.unwrap();
+    // A recall is a use.
+    for _ in 0..3 {
+        hands.forward(6 * 86_400);
+        assert_eq!(status().await, 200);
+        store.sweep().await.unwrap();
+    }
+    hands.forward(8 * 86_400);
+    store.sweep().await.unwrap();
+    assert_eq!(status().await, 410);
+    assert_eq!(answer("x", "", Some(&store)).await.status(), 404);
+    assert_eq!(answer(&handle, "", None).await.status(), 404);
+    store.close().await.unwrap();
+    let closed = answer(&handle, "", Some(&store)).await;
+    assert_eq!((closed.status().as_u16(), closed.headers().contains_key(RETRY_AFTER)), (503, true));
+    assert_eq!(answer(&handle, "x=1", Some(&store)).await.status(), 400);
 }

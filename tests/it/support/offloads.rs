@@ -32,5 +32,5 @@ pub(crate) fn with_results(texts: &[String]) -> String {
 pub(crate) fn recalls(body: &[u8]) -> Vec<String> {
     const PATH: &str = "/abridge/recall/";
     let body = std::str::from_utf8(body).unwrap();
-    body.match_indices(PATH).map(|(at, _)| body[at..at + PATH.len() + 26].to_owned()).collect()
+    body.match_indices(PATH).filter_map(|(at, _)| body.get(at..at + PATH.len() + 26)).map(str::to_owned).collect()
 }
