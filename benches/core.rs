@@ -13,15 +13,17 @@ use std::{
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    edit::{Language, patch_tool_calls},
     engine::edit_body,
-    planner::{self, Policy},
+    payload::Keys,
+    planner::{Offload, Situation},
+    replay::{Scene, own_policy},
     span::splice,
     tokens::{self, Meter},
 };
 use bytes::Bytes;
 
-const SIZES: [(&str, usize); 4] = [("10 KB", 10_000), ("200 KB", 200_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
+const SIZES: [(&str, usize); 5] =
+    [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
 /// A session of a coding agent: rounds of a call and some 8 KB of source text as its result, no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
@@ -91,33 +93,53 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
     println!("{size:>7}  {what:<34} {micros:>10.1} µs {per_mb:>9.1} µs/MB {ratio:>7.1} × memcpy");
 }
 
+/// The defaults, where results can be read back over HTTP.
+const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }";
+
 fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
-    let patch = patch_tool_calls::Settings::default();
-    let policy = Policy::new(&planner::Settings::default(), Language::En, &patch);
-    let tokens = tokens::Settings::default();
+    let policy = own_policy("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
+    let reducing = own_policy(REDUCING).expect("a policy");
+    let (tokens, keys, scene) = (tokens::Settings::default(), Keys::new([0; 32]), Scene::default());
+    let patching = &scene.situation();
+    let caller = keys.caller(b"bench");
     for (size, bytes) in SIZES {
         let clean = session(bytes, "messages", 0);
         let escaped = session(bytes, "mess\\u0061ges", 0);
         let broken = session(bytes, "messages", 2);
-        let plan = policy.plan(dialect, &broken).expect("a request");
+        let plan = policy.plan(dialect, &broken, patching).expect("a request");
         assert_eq!(plan.report.changes.len(), 2);
-        assert!(policy.plan(dialect, &clean).expect("a request").is_empty());
+        assert!(policy.plan(dialect, &clean, patching).expect("a request").is_empty());
 
         let copy = measure(|| clean.to_vec());
         row(size, "memcpy", &clean, copy, copy);
         row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
         row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
-        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean)));
+        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean, patching)));
         row(size, "verify", &broken, copy, measure(|| dialect.verify(&broken)));
-        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken)));
+        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken, patching)));
         row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));
         row(
             size,
             "edit_body, two missing results",
             &broken,
             copy,
-            measure(|| edit_body(&policy, dialect, broken.clone())),
+            measure(|| edit_body(&policy, dialect, broken.clone(), patching)),
+        );
+
+        let reduce = |meter: &Meter| {
+            let situation = Situation { meter, keys: &keys, caller, offload: Offload::Possible };
+            reducing.plan(dialect, &clean, &situation).expect("a request")
+        };
+        let warm = Meter::new(&tokens, &[]);
+        let n = reduce(&warm).report.changes.len();
+        row(size, &format!("plan, {n} cleared, all seen before"), &clean, copy, measure(|| reduce(&warm)));
+        row(
+            size,
+            &format!("plan, {n} cleared, nothing seen"),
+            &clean,
+            copy,
+            measure(|| reduce(&Meter::new(&tokens, &[]))),
         );
 
         let messages = messages(dialect, &clean);
