@@ -116,7 +116,8 @@ fn step(
 fn bounded(now: &Step) -> Result<(), String> {
     const PLACEHOLDER: usize = 60;
     let n_results = now.roles.iter().filter(|role| **role == Role::Tool).count();
-    let results: usize = now.roles.iter().zip(&now.tokens).filter(|(role, _)| **role == Role::Tool).map(|(_, n)| n).sum();
+    let results: usize =
+        now.roles.iter().zip(&now.tokens).filter(|(role, _)| **role == Role::Tool).map(|(_, n)| n).sum();
     let never = now.sent.tokens() - results;
     let most = never + now.spared + n_results * PLACEHOLDER;
     let size = now.sent.tokens();

@@ -30,7 +30,7 @@ fn engine() -> (Engine, Arc<Memory>) {
 
 /// A text that is truncated by default.
 fn long_text() -> String {
-    (0..9_000).map(|n| format!("line {n}\n")).collect()
+    (0..9_000).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat()
 }
 
 fn body(result: &str) -> Bytes {

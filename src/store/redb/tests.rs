@@ -60,9 +60,9 @@ async fn only_its_owner_may_read_it() {
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
     store.close().await.unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let _store = open(&path).unwrap();
+    let store = open(&path).unwrap();
     assert_eq!(mode(&path), 0o600);
-    assert!(!format!("{_store:?}").contains(&format!("{:?}", _store.secret())));
+    assert!(!format!("{store:?}").contains(&format!("{:?}", store.secret())));
 }
 
 #[tokio::test]
