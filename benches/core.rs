@@ -14,15 +14,15 @@ use std::{
 use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
-    planner::{EditName, Parts, Policy, Settings},
-    replay::Scene,
-    simulate::Stage,
+    payload::Keys,
+    planner::{Offload, Situation},
+    replay::{Scene, own_policy},
     span::splice,
     tokens::{self, Meter},
 };
 use bytes::Bytes;
 
-const SIZES: [(&str, usize); 4] = [("10 KB", 10_000), ("200 KB", 200_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
+const SIZES: [(&str, usize); 5] = [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
 /// A session of a coding agent: rounds of a call and some 8 KB of source text as its result, no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
@@ -92,65 +92,53 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
     println!("{size:>7}  {what:<34} {micros:>10.1} µs {per_mb:>9.1} µs/MB {ratio:>7.1} × memcpy");
 }
 
-/// A policy that cuts each result, and clears all but three from a quarter of a conversation of `bytes` on.
-fn reducing(bytes: usize) -> Policy {
-    let settings = format!(
-        "truncate_tool_results.max_bytes = 4000\n\
-         clear_tool_results = {{ trigger = {{ tokens = {} }}, keep = {{ results = 3 }} }}",
-        bytes / 16
-    );
-    Policy::new(&toml::from_str(&settings).expect("settings"))
-}
-
-/// The rows of the plan that counts: a new meter each time, and one that has counted all of it before.
-fn rows_of_reducing(size: &str, bytes: usize, dialect: &dyn Dialect, clean: &Bytes, copy: Duration) {
-    let (policy, stage) = (reducing(bytes), Stage::default());
-    let plan = |meter: &Meter| policy.plan(dialect, clean, &stage.situation(meter)).expect("a request");
-    let tokens = tokens::Settings::default();
-    let meter = Meter::new(&tokens, &[]);
-    let counts = plan(&meter).report.counts();
-    assert!(counts.iter().any(|(label, _)| *label == "truncate"), "{counts:?}");
-    assert!(bytes < 100_000 || counts.iter().any(|(label, _)| *label == "clear"), "{counts:?}");
-    row(size, "plan, truncate and clear, cold", clean, copy, measure(|| plan(&Meter::new(&tokens, &[]))));
-    row(size, "plan, truncate and clear, warm", clean, copy, measure(|| plan(&meter)));
-}
+/// The defaults, where results can be read back over HTTP.
+const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }";
 
 fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
-    let patch = Settings { edits: vec![EditName::PatchToolCalls] };
-    let policy = Policy::new(&Parts { policy: patch, ..Parts::default() });
-    let scene = Scene::default();
-    let tokens = tokens::Settings::default();
+    let policy = own_policy("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
+    let reducing = own_policy(REDUCING).expect("a policy");
+    let (tokens, keys, scene) = (tokens::Settings::default(), Keys::new([0; 32]), Scene::default());
+    let patching = &scene.situation();
+    let caller = keys.caller(b"bench");
     for (size, bytes) in SIZES {
         let clean = session(bytes, "messages", 0);
         let escaped = session(bytes, "mess\\u0061ges", 0);
         let broken = session(bytes, "messages", 2);
-        let plan = policy.plan(dialect, &broken, &scene.situation()).expect("a request");
+        let plan = policy.plan(dialect, &broken, patching).expect("a request");
         assert_eq!(plan.report.changes.len(), 2);
-        assert!(policy.plan(dialect, &clean, &scene.situation()).expect("a request").is_empty());
+        assert!(policy.plan(dialect, &clean, patching).expect("a request").is_empty());
 
         let copy = measure(|| clean.to_vec());
         row(size, "memcpy", &clean, copy, copy);
         row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
         row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
-        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean, &scene.situation())));
+        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean, patching)));
         row(size, "verify", &broken, copy, measure(|| dialect.verify(&broken)));
-        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken, &scene.situation())));
+        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken, patching)));
         row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));
         row(
             size,
             "edit_body, two missing results",
             &broken,
             copy,
-            measure(|| edit_body(&policy, dialect, broken.clone(), &scene.situation())),
+            measure(|| edit_body(&policy, dialect, broken.clone(), patching)),
         );
+
+        let reduce = |meter: &Meter| {
+            let situation = Situation { meter, keys: &keys, caller, offload: Offload::Possible };
+            reducing.plan(dialect, &clean, &situation).expect("a request")
+        };
+        let warm = Meter::new(&tokens, &[]);
+        let n = reduce(&warm).report.changes.len();
+        row(size, &format!("plan, {n} cleared, all seen before"), &clean, copy, measure(|| reduce(&warm)));
+        row(size, &format!("plan, {n} cleared, nothing seen"), &clean, copy, measure(|| reduce(&Meter::new(&tokens, &[]))));
 
         let messages = messages(dialect, &clean);
         let meter = Meter::new(&tokens, &[]);
         assert!((clean.len() / 8..clean.len() / 2).contains(&count(&meter, &messages)));
         row(size, "count, nothing seen before", &clean, copy, measure(|| count_cold(&tokens, &messages)));
         row(size, "count, all seen before", &clean, copy, measure(|| count(&meter, &messages)));
-
-        rows_of_reducing(size, bytes, dialect, &clean, copy);
     }
 }

@@ -12,3 +12,13 @@ pub enum Language {
     /// Chinese.
     Zh,
 }
+
+impl Language {
+    /// What stands for the name of a tool that has none.
+    pub fn unnamed_tool(self) -> &'static str {
+        match self {
+            Self::En => "a tool without a name",
+            Self::Zh => "未命名的工具",
+        }
+    }
+}

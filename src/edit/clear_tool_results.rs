@@ -116,6 +116,7 @@ pub struct ClearToolResults {
     settings: Settings,
     tools: Tools,
     placeholder: Template,
+    language: Language,
 }
 
 /// What clearing one result and the arguments of its call would do.
@@ -138,6 +139,7 @@ impl ClearToolResults {
             placeholder: Template::new(placeholder, &["tool_name", "bytes", "handle", "how"]),
             settings: settings.clone(),
             tools: tools.clone(),
+            language,
         }
     }
 
@@ -173,6 +175,7 @@ impl ClearToolResults {
             let (handle, how) = text.way_back();
             let bytes = text.text.len().to_string();
             let words = self.placeholder.fill(|place| match place {
+                "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
                 "tool_name" => tool,
                 "bytes" => &bytes,
                 "handle" => handle,

@@ -57,6 +57,7 @@ pub struct TruncateToolResults {
     exclude_tools: Vec<String>,
     tools: Tools,
     notice: Template,
+    language: Language,
 }
 
 /// What is left of a result.
@@ -79,6 +80,7 @@ impl TruncateToolResults {
             exclude_tools: [settings.exclude_tools.as_slice(), &recall.reader_tools].concat(),
             tools: tools.clone(),
             notice: Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"]),
+            language,
         }
     }
 
@@ -113,6 +115,7 @@ impl TruncateToolResults {
         let bytes = text.text.len().to_string();
         let notice = |left_out: &str| {
             self.notice.fill(|place| match place {
+                "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
                 "tool_name" => tool,
                 "left_out" => left_out,
                 "bytes" => &bytes,
