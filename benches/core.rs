@@ -22,7 +22,8 @@ use abridge_proxy::{
 };
 use bytes::Bytes;
 
-const SIZES: [(&str, usize); 5] = [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
+const SIZES: [(&str, usize); 5] =
+    [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
 /// A session of a coding agent: rounds of a call and some 8 KB of source text as its result, no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
@@ -133,7 +134,13 @@ fn main() {
         let warm = Meter::new(&tokens, &[]);
         let n = reduce(&warm).report.changes.len();
         row(size, &format!("plan, {n} cleared, all seen before"), &clean, copy, measure(|| reduce(&warm)));
-        row(size, &format!("plan, {n} cleared, nothing seen"), &clean, copy, measure(|| reduce(&Meter::new(&tokens, &[]))));
+        row(
+            size,
+            &format!("plan, {n} cleared, nothing seen"),
+            &clean,
+            copy,
+            measure(|| reduce(&Meter::new(&tokens, &[]))),
+        );
 
         let messages = messages(dialect, &clean);
         let meter = Meter::new(&tokens, &[]);

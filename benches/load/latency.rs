@@ -29,11 +29,8 @@ pub(crate) const SIZES: [Size; 4] = [
 ];
 
 /// The same for requests whose results are truncated and cleared.
-pub(crate) const REDUCED: [Size; 3] = [
-    Size { bytes: 200 << 10, turn: 5 },
-    Size { bytes: 1 << 20, turn: 5 },
-    Size { bytes: 8 << 20, turn: 1 },
-];
+pub(crate) const REDUCED: [Size; 3] =
+    [Size { bytes: 200 << 10, turn: 5 }, Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 1 }];
 
 /// What those are measured beside.
 pub(crate) const REDUCING: [Route; 4] = [Route::Direct, Route::Edit, Route::Warm, Route::Cold];
@@ -77,8 +74,7 @@ struct Lane {
 }
 
 pub(crate) fn measure(bench: &Bench, size: Size, routes: &[Route]) -> Result<Table> {
-    let mut lanes: Vec<Lane> =
-        routes.iter().map(|&route| Lane::open(bench, route, size)).collect::<Result<_>>()?;
+    let mut lanes: Vec<Lane> = routes.iter().map(|&route| Lane::open(bench, route, size)).collect::<Result<_>>()?;
     for lane in &mut lanes {
         lane.take_turn(size.turn)?;
         lane.samples.clear();

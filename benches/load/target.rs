@@ -145,7 +145,8 @@ fn start_abridge(bench: &Bench, route: Route) -> Result<Target> {
     let config = folder.path().join("proxy.toml");
     let upstream = bench.upstream.address;
     let policy = route.policy();
-    let settings = format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
+    let settings =
+        format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
     fs::write(&config, settings)?;
     let log = folder.path().join("stderr");
     // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty

@@ -24,7 +24,9 @@ pub struct Args {
     paths: Vec<PathBuf>,
     /// A file of settings to play under, as often as given.
     #[arg(long = "policy", value_name = "FILE", default_values = [PRESENT, NONE])]
-    #[arg(help = "A file of settings to play under; present: those in effect; none: no edits; may be given more than once")]
+    #[arg(
+        help = "A file of settings to play under; present: those in effect; none: no edits; may be given more than once"
+    )]
     policies: Vec<String>,
     /// The model of transcripts that name none
     #[arg(long, value_name = "NAME")]

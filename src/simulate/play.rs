@@ -103,9 +103,8 @@ impl Sent {
 
     /// The prefix that it shares with the one before.
     pub fn common(&self, before: &Self) -> Common {
-        let n_equal = (0..self.messages.len().min(before.messages.len()))
-            .take_while(|&n| self.raw(n) == before.raw(n))
-            .count();
+        let n_equal =
+            (0..self.messages.len().min(before.messages.len())).take_while(|&n| self.raw(n) == before.raw(n)).count();
         let whole = n_equal == before.messages.len();
         if self.tools.map(|tools| tools.of(&self.body)) != before.tools.map(|tools| tools.of(&before.body)) {
             return Common { tokens: 0, whole };

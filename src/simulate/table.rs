@@ -15,7 +15,16 @@ impl fmt::Display for Simulation {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
         let width = names.fold("policy".len(), usize::max).min(MOST_NAME);
         let head = [
-            "requests", "tokens sent", "largest", "beyond", "cached", "cost", "moves", "cleared", "truncated", "offloaded",
+            "requests",
+            "tokens sent",
+            "largest",
+            "beyond",
+            "cached",
+            "cost",
+            "moves",
+            "cleared",
+            "truncated",
+            "offloaded",
         ];
         line(f, width, "policy", &head.map(str::to_owned))?;
         for played in &self.transcripts {

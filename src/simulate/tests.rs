@@ -19,9 +19,8 @@ fn session() -> String {
             r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"look","arguments":"{{}}"}}}}]}}"#
         )
     };
-    let result = |id, text: &str| {
-        format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{}"}}"#, text.repeat(4000))
-    };
+    let result =
+        |id, text: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{}"}}"#, text.repeat(4000));
     let (user, answer) = ("u".repeat(400), r#"{"role":"assistant","content":"done"}"#);
     let (a, b) = (result("a", "r"), result("b", "s"));
     format!(
@@ -139,7 +138,9 @@ fn blocks_are_whole() {
 
 #[test]
 fn prices_are_decimals() {
-    for (text, printed) in [("0.1", "0.1"), ("1", "1.0"), ("1.25", "1.25"), ("0.000001", "0.000001"), ("1000", "1000.0")] {
+    for (text, printed) in
+        [("0.1", "0.1"), ("1", "1.0"), ("1.25", "1.25"), ("0.000001", "0.000001"), ("1000", "1000.0")]
+    {
         assert_eq!(text.parse::<Price>().unwrap().to_string(), printed);
     }
     for text in ["", ".", "1.", ".5", "-1", "1e3", "0.0000001", "1000.1", "nan", "99999999999999999999"] {

@@ -27,8 +27,8 @@ mod reductions; // what holds for every conversation that is made shorter
 mod reload; // SIGHUP
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
-mod store_crash; // killed, and started again
 mod simulate; // transcripts through policies, and the figures of it
+mod store_crash; // killed, and started again
 mod streaming; // chunk by chunk, with backpressure
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer
