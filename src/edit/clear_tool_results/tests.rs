@@ -260,7 +260,9 @@ fn parts_that_are_no_text_stay() {
     let content = messages(&output)[1]["content"].clone();
     assert_eq!(content[1], image);
     assert!(content[0]["text"].as_str().unwrap().starts_with("[Cleared: 2000 bytes"));
-    assert!(content[2]["text"].as_str().unwrap().starts_with("[Cleared: 3000 bytes of output of a tool without a name."));
+    assert!(
+        content[2]["text"].as_str().unwrap().starts_with("[Cleared: 3000 bytes of output of a tool without a name.")
+    );
     assert_eq!((plan.report.changes.len(), plan.offloads.len()), (1, 2));
 }
 
