@@ -155,7 +155,7 @@ fn live(
         rules: Arc::new(rules),
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
-        windows: Windows::default(),
+        windows: Windows::new(&config.tokens),
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })

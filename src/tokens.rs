@@ -46,11 +46,13 @@ pub struct Settings {
     pub preload: bool,
     /// How much memory remembered counts may take.
     pub memo: ByteSize,
+    /// Whether the upstream is asked once how much its models take, when one comes by that is not known.
+    pub ask_upstream: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { counter: Counter::default(), preload: false, memo: ByteSize::mib(32) }
+        Self { counter: Counter::default(), preload: false, memo: ByteSize::mib(32), ask_upstream: true }
     }
 }
 

@@ -122,7 +122,9 @@ fn cross(dir: &Path) -> Result<(), Failed> {
     let mut hasher = DefaultHasher::new();
     dir.file_name().hash(&mut hasher);
     crossing::block_on(async {
-        let mut scene = Scene::with(exchange.policy.as_deref().unwrap_or_default()).await;
+        // The upstream here is played for one request alone.
+        let policy = exchange.policy.as_deref().unwrap_or_default();
+        let mut scene = Scene::with(&format!("tokens.ask_upstream = false\n{policy}")).await;
         for (n, framing) in (0..).zip(Framing::ALL) {
             let crossed = crossing.run(&mut scene, framing, hasher.finish() + n).await;
             crossed.map_err(|error| format!("{framing:?}: {error}"))?;

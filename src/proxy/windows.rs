@@ -13,13 +13,14 @@ use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
 use crate::engine::Rules;
 use crate::plan::Report;
 use crate::tasks::Tasks;
+use crate::tokens;
 use crate::tokens::models::windows_in;
 use crate::upstream::Upstream;
 
 use super::headers::API_KEY;
 
 /// Whether the upstream was asked. It is asked once, when a model comes by whose window nobody knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Windows {
     asked: AtomicBool,
 }
@@ -49,6 +50,11 @@ enum Unlearned {
 // === impl Windows ===
 
 impl Windows {
+    /// The upstream is asked when there is need to, or never.
+    pub fn new(tokens: &tokens::Settings) -> Self {
+        Self { asked: AtomicBool::new(!tokens.ask_upstream) }
+    }
+
     /// Asks the upstream, in a task of its own and as the client of this request, if that has not been done and is of use.
     pub(super) fn learn(&self, report: &Report, rules: &Arc<Rules>, upstream: &Upstream, parts: &Parts, tasks: &Tasks) {
         if self.asked.load(Ordering::Relaxed) || report.model.is_none() || report.bytes_before < FROM {
