@@ -54,7 +54,7 @@ struct Options {
     #[arg(long, default_value_t = 2000)]
     streams: usize,
     /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "rate", "events", "streams"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "reduce", "rate", "events", "streams"])]
     parts: Vec<Part>,
     /// Whom to measure; a direct connection always is
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
@@ -74,6 +74,8 @@ struct Options {
 enum Part {
     /// Time of one request after the other, by body size
     Latency,
+    /// The same where results are truncated and cleared
+    Reduce,
     /// Requests a second over 32 connections
     Rate,
     /// Delay and cost of a streamed event
@@ -121,7 +123,13 @@ fn main() -> Result<()> {
     if wanted(Part::Latency) {
         for size in latency::SIZES {
             note(&format!("latency, {} bytes", size.bytes));
-            results.latency.push(latency::measure(&bench, size)?);
+            results.latency.push(latency::measure(&bench, size, &bench.routes)?);
+        }
+    }
+    if wanted(Part::Reduce) {
+        for size in latency::REDUCED {
+            note(&format!("results truncated and cleared, {} bytes", size.bytes));
+            results.reduced.push(latency::measure(&bench, size, &latency::REDUCING)?);
         }
     }
     if wanted(Part::Rate) {
@@ -144,7 +152,7 @@ fn main() -> Result<()> {
 /// The routes asked for that this machine can measure, the direct one first.
 fn routes(asked: &[Route]) -> Result<Vec<Route>> {
     let mut routes = vec![Route::Direct];
-    for &route in asked.iter().filter(|&&route| route != Route::Direct) {
+    for &route in asked.iter().filter(|&&route| route != Route::Direct && !route.reduces()) {
         if route.is_nginx() && machine::nginx_version().is_none() {
             note(&format!("nginx is not installed: {} is left out", route.label()));
         } else {

@@ -60,8 +60,8 @@ struct Step {
     tokens: Vec<usize>,
     /// The results that were cleared, and what they had before.
     cleared: BTreeSet<(usize, usize)>,
-    /// Whether messages stand elsewhere than they came.
-    patched: bool,
+    /// What was repaired, as text.
+    patches: BTreeSet<String>,
     /// The tokens of the results that must not be cleared: those that were not read, and the newest others.
     spared: usize,
 }
@@ -107,8 +107,8 @@ fn step(
     let (unread, read): (Vec<_>, Vec<_>) = results.iter().partition(|&&n| last_read.is_none_or(|last| n > last));
     let kept = read.iter().rev().take(KEEP);
     let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
-    let patched = changes.iter().any(|change| change.edit == "patch");
-    Ok(Step { sent, roles, tokens, cleared: cleared.collect(), patched, spared })
+    let patches = changes.iter().filter(|change| change.edit == "patch").map(ToString::to_string);
+    Ok(Step { sent, roles, tokens, cleared: cleared.collect(), patches: patches.collect(), spared })
 }
 
 /// Below the trigger, or nothing that could go is there: what is left of the other results is placeholders, and results
@@ -129,8 +129,8 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
     if now.sent.common(&before.sent).whole {
         return Ok(());
     }
-    if before.patched || now.patched {
-        // A result that comes late takes the place of the text that stood for it.
+    if !before.patches.is_subset(&now.patches) {
+        // A result that came late took the place of the text that stood for it.
         return Ok(());
     }
     if !before.cleared.is_subset(&now.cleared) {
@@ -145,7 +145,9 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
     if old + came < TRIGGER {
         return Err(format!("the trigger did not hold: {old} tokens and {came} new ones"));
     }
-    for n in 0..before.tokens.len() {
+    // Behind a repair, messages stand elsewhere than they came.
+    let n_placed = if now.patches.is_empty() { before.tokens.len() } else { 0 };
+    for n in 0..n_placed {
         let is_new = new.iter().any(|(message, _)| *message == n);
         if now.sent.raw(n) != before.sent.raw(n) && !is_new {
             return Err(format!("message {n} is another one, and was not cleared now"));

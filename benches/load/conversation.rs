@@ -9,6 +9,8 @@ use super::stats::Random;
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) body: Vec<u8>,
+    /// Where [`STAMP`] bytes of each result and of the last message are, which may be any digits.
+    pub(crate) stamps: Vec<usize>,
     /// The offset right behind the message whose call has no result: where a repair has to go.
     pub(crate) gap: Option<usize>,
 }
@@ -21,8 +23,12 @@ pub(crate) enum Calls {
     OneDangling,
 }
 
+/// How long a stamp is: what makes a text one that nobody has seen before.
+pub(crate) const STAMP: usize = 8;
+
 const SYSTEM: &str = "You are a coding agent. Work in small steps, run the tests after each change, and keep to the \
                       style of the project.\nNever touch files outside of the repository. Say \"done\" when you are.";
+const CONTENT: &str = "\"content\":\"";
 const TAIL: &str = r#"],"model":"gpt-5.2","temperature":0.2,"tools":[{"type":"function","function":{"name":"run_shell","description":"Run a command and return what it printed","parameters":{"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"integer"}},"required":["command"]}}},{"type":"function","function":{"name":"read_file","description":"Read a file","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}}]}"#;
 const LINES: [&str; 8] = [
     "2026-03-02T14:07:31.118Z INFO  worker::pool  job=4f1c finished in 183 ms\n",
@@ -42,7 +48,7 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
     let mut body = format!(r#"{{"messages":[{{"role":"system","content":{}}},"#, quoted(SYSTEM)?);
     body.push_str(r#"{"role":"user","content":"The build is broken on main. Find out why and repair it."}"#);
 
-    let mut gap = None;
+    let (mut gap, mut stamps) = (None, Vec::new());
     let room_for_a_round = result_bytes * 2 + 450;
     for number in 0.. {
         if body.len() + TAIL.len() + room_for_a_round > bytes {
@@ -54,7 +60,9 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
             gap = Some(body.len());
             body.push_str(r#",{"role":"user","content":"Stop that, look at the tests first."}"#);
         } else {
-            body.push_str(&result(&id, &log(&mut random, result_bytes))?);
+            let result = result(&id, &format!("{number:0STAMP$} {}", log(&mut random, result_bytes)))?;
+            stamps.extend(result.find(CONTENT).map(|at| body.len() + at + CONTENT.len()));
+            body.push_str(&result);
         }
     }
     ensure!(gap.is_some() == (calls == Calls::OneDangling), "too small a body for a call without a result");
@@ -63,10 +71,12 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
     let close = r#""}"#;
     let left = bytes.checked_sub(body.len() + open.len() + close.len() + TAIL.len()).context("too small a body")?;
     body.push_str(open);
+    ensure!(left >= STAMP, "no room for a last message");
+    stamps.push(body.len());
     body.extend("and then go on with the next one ".chars().cycle().take(left));
     body.push_str(close);
     body.push_str(TAIL);
-    Ok(Sample { body: body.into_bytes(), gap })
+    Ok(Sample { body: body.into_bytes(), stamps, gap })
 }
 
 fn call(number: usize, id: &str) -> Result<String> {

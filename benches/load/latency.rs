@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Bench;
 
 use super::client::{Connection, check, request};
-use super::conversation::sample;
+use super::conversation::{STAMP, sample};
 use super::machine::micros;
 use super::stats::{Ratio, added, added_ratio, float, median, quantile};
 use super::target::{Route, Target};
@@ -27,6 +27,13 @@ pub(crate) const SIZES: [Size; 4] = [
     Size { bytes: 1 << 20, turn: 5 },
     Size { bytes: 8 << 20, turn: 3 },
 ];
+
+/// The same for requests whose results are truncated and cleared.
+pub(crate) const REDUCED: [Size; 3] =
+    [Size { bytes: 200 << 10, turn: 5 }, Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 1 }];
+
+/// What those are measured beside.
+pub(crate) const REDUCING: [Route; 4] = [Route::Direct, Route::Edit, Route::Warm, Route::Cold];
 
 /// One target at one body size; times in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -56,16 +63,18 @@ struct Lane {
     target: Target,
     connection: Connection,
     request: Vec<u8>,
-    /// How many bytes the upstream has to receive.
+    /// Where a request gets its number, if it is to be another one than the last.
+    stamps: Vec<usize>,
+    number: u32,
+    /// How many bytes the upstream has to receive; of a request that is reduced, at most.
     expected: usize,
     samples: Vec<f64>,
     /// The median of each turn.
     turns: Vec<f64>,
 }
 
-pub(crate) fn measure(bench: &Bench, size: Size) -> Result<Table> {
-    let mut lanes: Vec<Lane> =
-        bench.routes.iter().map(|&route| Lane::open(bench, route, size)).collect::<Result<_>>()?;
+pub(crate) fn measure(bench: &Bench, size: Size, routes: &[Route]) -> Result<Table> {
+    let mut lanes: Vec<Lane> = routes.iter().map(|&route| Lane::open(bench, route, size)).collect::<Result<_>>()?;
     for lane in &mut lanes {
         lane.take_turn(size.turn)?;
         lane.samples.clear();
@@ -83,7 +92,7 @@ pub(crate) fn measure(bench: &Bench, size: Size) -> Result<Table> {
         // Nobody always runs behind the same neighbour.
         lanes.rotate_left(1);
     }
-    lanes.sort_by_key(|lane| bench.routes.iter().position(|&route| route == lane.target.route));
+    lanes.sort_by_key(|lane| routes.iter().position(|&route| route == lane.target.route));
     let rows = lanes.iter().zip(cpu_before).map(|(lane, before)| {
         let cpu = lane.target.cpu()?.saturating_sub(before);
         lane.row(&lanes, micros(cpu))
@@ -96,21 +105,46 @@ impl Lane {
         let target = Target::start(bench, route)?;
         let mut connection = Connection::open(target.address)?;
         let sample = sample(size.bytes, route.calls())?;
-        let expected = check(&mut connection, &target, &sample.body, sample.gap)?;
         let request = request(&target, "", &sample.body);
-        Ok(Self { target, connection, request, expected, samples: Vec::new(), turns: Vec::new() })
+        let expected = if route.reduces() {
+            sample.body.len() * 9 / 10
+        } else {
+            check(&mut connection, &target, &sample.body, sample.gap)?
+        };
+        let head = request.len() - sample.body.len();
+        let stamps: Vec<_> = sample.stamps.iter().map(|at| head + at).collect();
+        let stamps = match route {
+            Route::Cold => stamps,
+            Route::Warm => stamps.last().copied().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        Ok(Self { target, connection, request, stamps, number: 0, expected, samples: Vec::new(), turns: Vec::new() })
     }
 
     fn take_turn(&mut self, requests: usize) -> Result<()> {
         let first = self.samples.len();
         for _ in 0..requests {
+            self.stamp();
             let start = Instant::now();
             let reply = self.connection.exchange(&self.request)?;
             self.samples.push(micros(start.elapsed()));
-            ensure!(reply.received == self.expected, "{}: wrong length at the upstream", self.target.route.label());
+            let reduces = self.target.route.reduces();
+            let right = if reduces { reply.received <= self.expected } else { reply.received == self.expected };
+            ensure!(right, "{}: wrong length at the upstream", self.target.route.label());
         }
         self.turns.push(median(self.samples.get(first..).unwrap_or_default()));
         Ok(())
+    }
+
+    /// Makes the next request another one than all before it, as far as its route wants that.
+    fn stamp(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        let digits = format!("{:0STAMP$}", self.number % 100_000_000);
+        for &at in &self.stamps {
+            if let Some(stamp) = self.request.get_mut(at..at + STAMP) {
+                stamp.copy_from_slice(digits.as_bytes());
+            }
+        }
     }
 
     fn row(&self, lanes: &[Self], cpu: f64) -> Result<Row> {

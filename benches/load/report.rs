@@ -17,6 +17,8 @@ pub(crate) struct Results {
     pub(crate) machine: Facts,
     pub(crate) footprint: Option<Footprint>,
     pub(crate) latency: Vec<latency::Table>,
+    /// Requests whose results are truncated and cleared.
+    pub(crate) reduced: Vec<latency::Table>,
     pub(crate) rate: Vec<rate::Row>,
     pub(crate) spaced: Vec<events::Row>,
     pub(crate) packed: Vec<events::Row>,
@@ -114,7 +116,10 @@ impl Display for Results {
             )?;
         }
         for table in &self.latency {
-            write_latency(f, table)?;
+            write_latency(f, "Request", table)?;
+        }
+        for table in &self.reduced {
+            write_latency(f, "Truncated and cleared: request", table)?;
         }
         write_rate(f, &self.rate)?;
         write_spaced(f, &self.spaced)?;
@@ -124,9 +129,9 @@ impl Display for Results {
     }
 }
 
-fn write_latency(f: &mut Formatter<'_>, table: &latency::Table) -> fmt::Result {
+fn write_latency(f: &mut Formatter<'_>, what: &str, table: &latency::Table) -> fmt::Result {
     let columns = ["", "p50", "p99", "added p50", "added p99", "added p50 to nginx's", "CPU a request", "peak memory"];
-    write_head(f, &format!("Request of {}", size(table.bytes)), &columns)?;
+    write_head(f, &format!("{what} of {}", size(table.bytes)), &columns)?;
     for row in &table.rows {
         let proxy = row.route != Route::Direct;
         write_row(

@@ -37,6 +37,10 @@ pub(crate) enum Route {
     Edit,
     /// abridge, with one tool call to repair
     Patch,
+    /// abridge, with results to truncate and to clear, all but the last message of the request seen before
+    Warm,
+    /// abridge, with results to truncate and to clear, none of them seen before
+    Cold,
 }
 
 impl Route {
@@ -48,6 +52,8 @@ impl Route {
             Self::Pass => "abridge, passed through",
             Self::Edit => "abridge, nothing to edit",
             Self::Patch => "abridge, one repair",
+            Self::Warm => "abridge, cleared, seen before",
+            Self::Cold => "abridge, cleared, all new",
         }
     }
 
@@ -66,12 +72,27 @@ impl Route {
         self == Self::Patch
     }
 
+    /// Whether results are truncated and cleared.
+    pub(crate) fn reduces(self) -> bool {
+        matches!(self, Self::Warm | Self::Cold)
+    }
+
+    /// What follows in the configuration of abridge behind the listener and the upstream.
+    fn policy(self) -> &'static str {
+        if self.reduces() {
+            "[truncate_tool_results]\nmax_bytes = 10000\n\n\
+             [clear_tool_results]\ntrigger = { tokens = 20000 }\nkeep = { results = 3 }\n"
+        } else {
+            "[policy]\nedits = [\"patch_tool_calls\"]\n"
+        }
+    }
+
     pub(crate) fn is_nginx(self) -> bool {
         matches!(self, Self::Nginx | Self::Tuned)
     }
 
     pub(crate) fn is_abridge(self) -> bool {
-        matches!(self, Self::Pass | Self::Edit | Self::Patch)
+        !matches!(self, Self::Direct | Self::Nginx | Self::Tuned)
     }
 }
 
@@ -96,7 +117,7 @@ impl Target {
             Route::Direct => Ok(Self { route, address: bench.upstream.address, process: None }),
             Route::Nginx => start_nginx(bench, route, "16k"),
             Route::Tuned => start_nginx(bench, route, "1m"),
-            Route::Pass | Route::Edit | Route::Patch => start_abridge(bench, route),
+            _ => start_abridge(bench, route),
         }
     }
 
@@ -123,7 +144,10 @@ fn start_abridge(bench: &Bench, route: Route) -> Result<Target> {
     let folder = TempDir::new()?;
     let config = folder.path().join("proxy.toml");
     let upstream = bench.upstream.address;
-    fs::write(&config, format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n"))?;
+    let policy = route.policy();
+    let settings =
+        format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
+    fs::write(&config, settings)?;
     let log = folder.path().join("stderr");
     // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
     // environment keeps proxies and settings of this shell out of it.
