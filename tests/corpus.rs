@@ -1,4 +1,5 @@
-//! Recorded traffic of other people's programs, through the core and through the real binary. Runs where `ABRIDGE_CORPUS`
+//! Recorded traffic of other people's programs, through the core and through the real binary, with `patch_tool_calls` as the
+//! only edit; what the others do to long sessions is in `sessions.rs`. Runs where `ABRIDGE_CORPUS`
 //! names a folder with `chat/NAME.json` (request bodies), `sse/NAME.sse` and `resp/NAME.json` (the answers to them),
 //! `index.jsonl` (their statuses) and `trajectories/*.json` (`{model, messages, tools?}`, long sessions of agents).
 //!
@@ -235,7 +236,7 @@ fn cross_exchanges(corpus: &Path, ran: &Ran) -> Result<(), Failed> {
     let streams = files(&corpus.join("sse"), "sse")?;
     let names: BTreeSet<_> = requests.iter().chain(&streams).map(|file| stem(file)).collect();
     crossing::block_on(async {
-        let mut scene = Scene::new().await;
+        let mut scene = Scene::with(SETTINGS).await;
         for (seed, name) in (0..).zip(&names) {
             let crossing = recorded(corpus, name, indexed.get(name), ran)?;
             for framing in Framing::ALL {
@@ -273,7 +274,7 @@ fn recorded(corpus: &Path, name: &str, indexed: Option<&Indexed>, ran: &Ran) -> 
 /// Every trajectory, whole.
 fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
     crossing::block_on(async {
-        let mut scene = Scene::new().await;
+        let mut scene = Scene::with(SETTINGS).await;
         for (seed, file) in (0..).zip(files(dir, "json")?) {
             let request = Bytes::from(fs::read(&file)?);
             let crossing = Crossing {
@@ -294,8 +295,11 @@ fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
 
 // === what all ask ===
 
+/// The same for the core and for the binary.
+const SETTINGS: &str = "policy.edits = [\"patch_tool_calls\"]\n";
+
 fn policy() -> Result<Policy, Failed> {
-    Ok(own_policy("")?)
+    Ok(own_policy(SETTINGS)?)
 }
 
 fn edit(policy: &Policy, body: &Bytes) -> Result<Edited, Failed> {
