@@ -188,7 +188,7 @@ impl Engine {
         let Some(store) = self.store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
         let exported = rules.export_dir.clone().map(|dir| (dir, payloads.clone()));
-        timeout(PATIENCE, store.put_all(payloads))
+        timeout(PATIENCE, store.keep_all(payloads))
             .await
             .map_err(|_| Trouble::Slow(PATIENCE))?
             .map_err(Trouble::NotStored)?;

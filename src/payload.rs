@@ -4,7 +4,17 @@
 //! changes. Without the store's secret nobody can tell a handle from a content, and what one caller sends never meets
 //! what another one sends.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    str::FromStr,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use memchr::memchr;
+use quick_cache::sync::Cache;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, and on purpose only for who has the secret.
 const KEPT: usize = 16;
@@ -15,9 +25,42 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// How many digits a handle has.
 const N_DIGITS: usize = 26;
 
-/// The secret of a store, which all hashes are keyed with.
+/// How many names are remembered. One takes some 128 bytes with its share of the tables around it.
+const MOST_REMEMBERED: usize = 65_536;
+
+/// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone)]
-pub struct Keys([u8; 32]);
+pub struct Keys {
+    secret: [u8; 32],
+    names: Arc<Names>,
+}
+
+/// Names by who sent what, as it is written in JSON: who sends a text again has it neither unescaped nor hashed again.
+///
+/// The hash of what is written is a quick one, with a seed that is new in each process and shown to nobody. The caller is
+/// part of the key as it is: whatever hashes do, no caller is ever given a name out of a conversation of another one.
+struct Names {
+    known: Cache<(Caller, u128), Name>,
+    seed: u64,
+}
+
+/// The name of a text, and its length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Name {
+    /// The name.
+    pub key: PayloadKey,
+    /// The bytes of the text.
+    pub len: usize,
+}
+
+/// What was taken out of a body, not unescaped before somebody wants it: mostly it is stored already.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Payload {
+    bytes: Bytes,
+    len: usize,
+    /// Whether the bytes are a JSON string, and not the payload as it is.
+    is_string: bool,
+}
 
 /// Whose conversation it is: the hash of what a client shows to the upstream.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -37,7 +80,12 @@ pub struct NotAHandle;
 impl Keys {
     /// The keys that a secret makes.
     pub fn new(secret: [u8; 32]) -> Self {
-        Self(secret)
+        Self::remembering(secret, MOST_REMEMBERED)
+    }
+
+    fn remembering(secret: [u8; 32], most: usize) -> Self {
+        // The keys of std's hash maps are the randomness that needs nobody to be asked.
+        Self { secret, names: Arc::new(Names { known: Cache::new(most), seed: RandomState::new().hash_one(0) }) }
     }
 
     /// The caller who shows `credential`. The credential cannot be found out from it.
@@ -50,9 +98,23 @@ impl Keys {
         PayloadKey(self.hash(b"payload", &caller.0, payload))
     }
 
+    /// The name of the text of a JSON string, given as it is written: out of memory, or else made of what `text` says.
+    /// None if that says that there is no text.
+    pub fn name<'t>(&self, caller: Caller, raw: &[u8], text: impl FnOnce() -> Option<&'t str>) -> Option<Name> {
+        let Names { known, seed } = &*self.names;
+        let remembered = (caller, xxh3_128_with_seed(raw, *seed));
+        if let Some(name) = known.get(&remembered) {
+            return Some(name);
+        }
+        let text = text()?;
+        let name = Name { key: self.payload(caller, text.as_bytes()), len: text.len() };
+        known.insert(remembered, name);
+        Some(name)
+    }
+
     /// A prefix that has one length for each use keeps the uses apart.
     fn hash(&self, usage: &'static [u8], namespace: &[u8], content: &[u8]) -> [u8; KEPT] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(usage).update(namespace).update(content);
         let mut kept = [0; KEPT];
         hasher.finalize_xof().fill(&mut kept);
@@ -63,6 +125,43 @@ impl Keys {
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys(***)")
+    }
+}
+
+// === impl Payload ===
+
+impl Payload {
+    /// The text of a JSON string, given as it is written, and the length of that text.
+    pub fn of_string(raw: Bytes, len: usize) -> Self {
+        Self { bytes: raw, len, is_string: true }
+    }
+
+    /// The payload as recall gives it back.
+    pub fn bytes(&self) -> Bytes {
+        if !self.is_string {
+            return self.bytes.clone();
+        }
+        if self.bytes.len() == self.len + 2 && memchr(b'\\', &self.bytes).is_none() {
+            return self.bytes.slice(1..=self.len); // without a copy
+        }
+        // It has been read before, so it can be read.
+        serde_json::from_slice::<String>(&self.bytes).map_or_else(|_| self.bytes.clone(), Bytes::from)
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Self {
+        Self { len: bytes.len(), bytes, is_string: false }
     }
 }
 
@@ -164,6 +263,40 @@ mod tests {
         assert_ne!(one.payload(ann, b"x"), one.payload(ann, b"y"));
         assert_ne!(one.payload(ann, b"x"), other.payload(ann, b"x"));
         assert_ne!(one.caller(b"ann"), other.caller(b"ann"));
+    }
+
+    #[test]
+    fn a_name_is_made_once_and_for_one_caller() {
+        let keys = keys();
+        let (ann, bob) = (keys.caller(b"ann"), keys.caller(b"bob"));
+        let name = |caller, raw: &'static str, text| keys.name(caller, raw.as_bytes(), || text).map(|name| name.key);
+        assert_eq!(name(ann, r#""\u0061""#, None), None);
+        assert_eq!(name(ann, r#""\u0061""#, Some("a")), Some(keys.payload(ann, b"a")));
+        assert_eq!(name(ann, r#""\u0061""#, None), Some(keys.payload(ann, b"a")));
+        assert_eq!(name(ann, r#""a""#, Some("a")), Some(keys.payload(ann, b"a")));
+        assert_eq!(name(bob, r#""a""#, None), None);
+        assert_eq!(name(bob, r#""a""#, Some("a")), Some(keys.payload(bob, b"a")));
+        assert_eq!(keys.clone().name(bob, br#""a""#, || None).map(|name| name.len), Some(1));
+    }
+
+    #[test]
+    fn no_more_names_are_remembered_than_may_be() {
+        let keys = Keys::remembering([7; 32], 100);
+        let caller = keys.caller(b"");
+        for n in 0..10_000 {
+            keys.name(caller, n.to_string().as_bytes(), || Some("x"));
+        }
+        assert!((1..=100).contains(&keys.names.known.len()));
+    }
+
+    #[test]
+    fn a_payload_is_what_the_string_says() {
+        for text in ["", "a", "é", "a\nb", "\\", "\u{1}😀"] {
+            let raw = serde_json::to_string(text).unwrap();
+            let payload = Payload::of_string(raw.into(), text.len());
+            assert_eq!((payload.bytes(), payload.len()), (Bytes::from_static(text.as_bytes()), text.len()));
+        }
+        assert_eq!(Payload::from(Bytes::from_static(b"{}")).bytes(), "{}");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{payload::PayloadKey, span::Splice};
+use crate::{
+    payload::{Payload, PayloadKey},
+    span::Splice,
+};
 
 /// What is to be done to one request body.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,7 +26,7 @@ pub struct OffloadEffect {
     /// Its name.
     pub key: PayloadKey,
     /// The text that was taken out, as recall gives it back.
-    pub payload: Bytes,
+    pub payload: Payload,
 }
 
 /// What was, or would be, done to one request. It holds names and numbers and nothing of what the messages say.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::payload::PayloadKey;
+use crate::payload::{Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
 pub mod conformance;
@@ -46,7 +46,12 @@ pub struct Settings {
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Keeps all payloads, or none. When it has returned they survive a crash of the process and of the machine. Those that are
     /// kept already count as used now.
-    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()>;
+    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()>;
+
+    /// The same for payloads that are there as they are.
+    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
+        self.keep_all(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
+    }
 
     /// The payload, which counts as used now; none if it was never kept or is no longer.
     fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>>;

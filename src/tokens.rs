@@ -138,6 +138,11 @@ impl Gauge {
         self.remembered(Subject::Text, text.as_bytes(), || self.count(text))
     }
 
+    /// The tokens of the beginning of a text that has a `name`, which no other text has. It is asked for, and counted, once.
+    pub fn beginning<'t>(&self, name: &[u8; 16], beginning: impl FnOnce() -> &'t str) -> usize {
+        self.remembered(Subject::Beginning, name, || self.count(beginning()))
+    }
+
     /// The tokens of one message of Chat Completions, given as its raw JSON: what belongs to the message itself, its
     /// texts, calls, images and all else. Never more than it has bytes.
     pub fn message(&self, raw: &[u8]) -> usize {

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 
 use crate::span::Span;
 
@@ -193,7 +193,7 @@ impl<'a> Cursor<'a> {
         self.at += 1;
         loop {
             let rest = self.body.get(self.at..).ok_or(Odd)?;
-            let quote = next_quote(rest).ok_or(Odd)?;
+            let quote = next_byte::<b'"'>(rest).ok_or(Odd)?;
             // What lies before `rest` ends with a quote, so no run of backslashes goes back farther.
             let before = rest.get(..quote).unwrap_or_default();
             let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
@@ -270,10 +270,8 @@ pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
 /// Checks all escapes of a body. Its structure is valid, so backslashes stand in strings only.
 fn check_escapes(body: &[u8]) -> Result<(), usize> {
     let mut checked = 0;
-    for at in memchr_iter(b'\\', body) {
-        if at < checked {
-            continue; // the second backslash of a pair
-        }
+    while let Some(next) = next_byte::<b'\\'>(body.get(checked..).unwrap_or_default()) {
+        let at = checked + next;
         let length = match body.get(at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
             Some(b'u') if body.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => 6,
@@ -318,24 +316,24 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Where the first `"` is. Text that agents send, source and logs, has one every fifty bytes, so most are found before a
-/// call of `memchr` would have got going; long stretches without one are left to it.
-fn next_quote(bytes: &[u8]) -> Option<usize> {
-    const QUOTES: u64 = u64::from_ne_bytes([b'"'; 8]);
+/// Where the first `BYTE` is. Text that agents send, source and logs, has a quote or a backslash every fifty bytes, so
+/// most are found before a call of `memchr` would have got going; long stretches without one are left to it.
+fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     const WORDS: usize = 8;
+    let wanted = u64::from_ne_bytes([BYTE; 8]);
     let (words, _) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().take(WORDS).enumerate() {
-        // A byte that is a quote becomes zero, and the lowest zero byte is the lowest one whose high bit comes out set.
-        let word = u64::from_le_bytes(*word) ^ QUOTES;
+        // A byte that is wanted becomes zero, and the lowest zero byte is the lowest one whose high bit comes out set.
+        let word = u64::from_le_bytes(*word) ^ wanted;
         let found = word.wrapping_sub(LOW) & !word & HIGH;
         if found != 0 {
             return Some(n * 8 + found.trailing_zeros() as usize / 8);
         }
     }
     let looked_at = 8 * words.len().min(WORDS);
-    memchr(b'"', bytes.get(looked_at..)?).map(|at| looked_at + at)
+    memchr(BYTE, bytes.get(looked_at..)?).map(|at| looked_at + at)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From decisions to splices, offloads and the report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -17,8 +17,9 @@ impl Draft<'_> {
         let body_len = self.source.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
-        let (tokens_before, tokens_after) = self.total_tokens();
-        self.measure_changes();
+        let rewritten = self.rewritten_tokens();
+        let (tokens_before, tokens_after) = self.total_tokens(&rewritten);
+        self.measure_changes(&rewritten);
         let n_added = self.added.iter().filter(|added| !added.gone).count();
         let report = Report {
             model: self.source.conversation.model.clone().map(Into::into),
@@ -128,17 +129,18 @@ impl Draft<'_> {
         self.slots.keys().map(in_message).chain(self.batches.keys().copied()).collect()
     }
 
+    /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.
+    fn rewritten_tokens(&self) -> BTreeMap<usize, usize> {
+        let asked = self.counts.get().map(|_| self.written_on());
+        asked.into_iter().flatten().map(|message| (message, self.message_tokens(message))).collect()
+    }
+
     /// The tokens of the whole request before and after, if anybody has asked for tokens.
-    fn total_tokens(&self) -> (Option<usize>, Option<usize>) {
+    fn total_tokens(&self, rewritten: &BTreeMap<usize, usize>) -> (Option<usize>, Option<usize>) {
         let Some(counts) = self.counts.get() else { return (None, None) };
         let before = counts.base + counts.messages.iter().sum::<usize>();
-        let written_on = self.written_on();
         let of = |message: usize| {
-            if written_on.contains(&message) {
-                self.message_tokens(message)
-            } else {
-                counts.messages.get(message).copied().unwrap_or_default()
-            }
+            rewritten.get(&message).or_else(|| counts.messages.get(message)).copied().unwrap_or_default()
         };
         let in_place: usize = (0..self.in_place.len()).filter(|&n| self.in_place.get(n) == Some(&true)).map(of).sum();
         let added = self.added.iter().filter(|added| !added.gone).map(|added| match &added.what {
@@ -149,14 +151,15 @@ impl Draft<'_> {
     }
 
     /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.
-    fn measure_changes(&mut self) {
+    fn measure_changes(&mut self, rewritten: &BTreeMap<usize, usize>) {
         let Some(counts) = self.counts.get() else { return };
         let sizes: Vec<_> = self
             .changes
             .iter()
             .map(|change| match change.as_ref()?.action {
                 Action::Truncate { message } | Action::Clear { message } => {
-                    Some(Sizes { before: counts.messages.get(message).copied()?, after: self.message_tokens(message) })
+                    let before = counts.messages.get(message).copied()?;
+                    Some(Sizes { before, after: rewritten.get(&message).copied().unwrap_or(before) })
                 }
                 Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
                 _ => None,

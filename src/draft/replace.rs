@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Draft, Offload, Source};
 use crate::{
     conversation::{BlockKind, Role},
-    payload::PayloadKey,
+    payload::{Name, Payload, PayloadKey},
     plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
     span::Span,
@@ -24,7 +24,7 @@ pub(super) struct Slot {
     /// What that says.
     text: String,
     /// What stood there, if it is stored.
-    pub(super) stored: Option<(PayloadKey, Bytes)>,
+    pub(super) stored: Option<(PayloadKey, Payload)>,
     /// The index of the change that says so.
     change: usize,
 }
@@ -40,14 +40,23 @@ pub struct Wants {
 
 /// One text of a result as the client sent it, for an edit to look at.
 pub struct Text<'t> {
-    /// What it says.
-    pub text: &'t str,
+    /// How many bytes it has.
+    pub len: usize,
     /// How many texts the result has.
     pub n_texts: usize,
     /// The bytes of all of them.
     pub n_bytes: usize,
     way_back: &'t OnceCell<(String, String)>,
     find_way: &'t dyn Fn() -> (String, String),
+    read: &'t dyn Fn() -> &'t str,
+}
+
+/// One text of a result, unescaped when somebody wants to read it.
+struct Found<'t> {
+    source: Source<'t>,
+    span: Span,
+    name: Name,
+    text: OnceCell<Cow<'t, str>>,
 }
 
 impl fmt::Debug for Text<'_> {
@@ -57,6 +66,11 @@ impl fmt::Debug for Text<'_> {
 }
 
 impl Text<'_> {
+    /// What it says. One that was seen before is not unescaped until then.
+    pub fn text(&self) -> &str {
+        (self.read)()
+    }
+
     /// The handle and the words that say how to read what it names; both empty for a text that is not stored.
     pub fn way_back(&self) -> (&str, &str) {
         let (handle, how) = self.way_back.get_or_init(self.find_way);
@@ -93,6 +107,25 @@ pub enum Refused {
     NotSmaller,
 }
 
+/// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
+const PIECE: usize = 2048;
+
+/// Tokens that may merge, or part, at the seams.
+const MARGIN: usize = 16;
+
+impl Found<'_> {
+    fn text(&self) -> &str {
+        let Source { dialect, body, .. } = self.source;
+        // It has been read before, so it can be read.
+        self.text.get_or_init(|| dialect.text(body, self.span).unwrap_or_default())
+    }
+}
+
+/// The piece of a text that is counted.
+fn beginning(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(PIECE)).unwrap_or_default()
+}
+
 impl Offer {
     /// The message that it is about.
     pub fn message(&self) -> usize {
@@ -117,43 +150,65 @@ impl<'a> Draft<'a> {
         let Source { dialect, body, conversation } = self.source;
         let content = conversation.messages.get(message).and_then(|message| message.content);
         let spans = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        let texts: Vec<_> = spans.into_iter().filter_map(|span| Some((span, dialect.text(body, span)?))).collect();
-        let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|(_, text)| text.len()).sum());
+        let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span)).collect();
+        let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(message);
         let mut offer = Offer { message, call, slots: Vec::new(), bytes: Sizes::default() };
         let mut refused = Refused::Nothing;
-        for (span, text) in texts {
-            let key = OnceCell::new();
-            let key = || *key.get_or_init(|| self.situation.keys.payload(self.situation.caller, text.as_bytes()));
+        for found in texts {
+            let Name { key, len } = found.name;
             let find_way = || {
-                let way = wants.stored.then(|| (key().to_string(), self.way().words(self.language, key())));
+                let way = wants.stored.then(|| (key.to_string(), self.way().words(self.language, key)));
                 way.unwrap_or_default()
             };
-            let shown = Text { text: &text, n_texts, n_bytes, way_back: &OnceCell::new(), find_way: &find_way };
+            let way_back = &OnceCell::new();
+            let read = || found.text();
+            let shown = Text { len, n_texts, n_bytes, way_back, find_way: &find_way, read: &read };
             let Some(cut) = cut(&shown) else { continue };
-            let with = match self.replaced(span, &text, &cut, wants) {
+            let with = match self.replaced(&found, cut, wants) {
                 Ok(with) => with,
                 Err(why) => {
                     refused = why;
                     continue;
                 }
             };
-            offer.bytes.before += text.len();
+            offer.bytes.before += len;
             offer.bytes.after += with.len();
-            let key = wants.stored.then(key);
             let json = dialect.render_text(&with);
-            let stored = key.map(|key| (key, self.payload(span, text)));
+            let span = found.span;
+            let stored = wants.stored.then(|| (key, Payload::of_string(body.slice(span.start..span.end), len)));
             offer.slots.push(Slot { span, with: json, text: with, stored, change: 0 });
         }
         if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
     }
 
+    /// A text of a result; none if the string stands for none.
+    fn find(&self, span: Span) -> Option<Found<'a>> {
+        let Source { dialect, body, .. } = self.source;
+        let text = OnceCell::new();
+        let read = || {
+            let read = dialect.text(body, span)?;
+            Some(text.get_or_init(|| read).as_ref())
+        };
+        let name = self.situation.keys.name(self.situation.caller, span.of(body), read)?;
+        Some(Found { source: self.source, span, name, text })
+    }
+
     /// The text with its replacement, if that is what the edit wants.
-    fn replaced(&self, span: Span, text: &str, cut: &Cut, wants: Wants) -> Result<String, Refused> {
+    fn replaced(&self, found: &Found<'_>, cut: Cut, wants: Wants) -> Result<String, Refused> {
+        // What stands there now is not what came, if an earlier edit has truncated it.
+        let earlier = self.slots.get(&found.span.start).map(|slot| slot.text.as_str());
+        let whole = cut.from == 0 && cut.to == found.name.len;
+        if whole && earlier.is_none() && found.name.len > PIECE && wants.smaller {
+            // It is not read, if its beginning was counted before.
+            let tokens = self.gauge().beginning(found.name.key.as_bytes(), || beginning(found.text()));
+            if tokens > self.gauge().text(&cut.words) + MARGIN {
+                return Ok(cut.words);
+            }
+        }
+        let text = found.text();
         let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { return Err(Refused::Nothing) };
         let with = [head, &cut.words, tail].concat();
-        // What stands there now is not what came, if an earlier edit has truncated it.
-        let earlier = self.slots.get(&span.start).map(|slot| slot.text.as_str());
         let taken = text.get(cut.from..cut.to).unwrap_or_default();
         let is_smaller = || match earlier {
             Some(now) => self.is_fewer(now, &with),
@@ -186,7 +241,7 @@ impl<'a> Draft<'a> {
         }
         let stored = wants.stored.then(|| {
             let key = self.situation.keys.payload(self.situation.caller, text.as_bytes());
-            (key, Bytes::copy_from_slice(text.as_bytes()))
+            (key, Bytes::copy_from_slice(text.as_bytes()).into())
         });
         let bytes = Sizes { before: text.len(), after: with.len() };
         let slot = Slot {
@@ -270,23 +325,13 @@ impl<'a> Draft<'a> {
     /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
     /// what is taken out is counted: if that alone is more than the words, the whole is.
     fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
-        const PIECE: usize = 2048;
-        const MARGIN: usize = 16; // tokens that may merge, or part, at the seams
-        let piece = taken.get(..taken.floor_char_boundary(PIECE)).unwrap_or_default();
+        let piece = beginning(taken);
         let gauge = self.gauge();
         (piece.len() < taken.len() && gauge.text(piece) > gauge.text(words) + MARGIN) || self.is_fewer(text, with)
     }
 
     fn is_fewer(&self, text: &str, with: &str) -> bool {
         self.gauge().text(with) < self.gauge().text(text)
-    }
-
-    /// What is stored: without a copy, if the text stands in the body as it is.
-    fn payload(&self, string: Span, text: Cow<'_, str>) -> Bytes {
-        match text {
-            Cow::Borrowed(text) => self.source.body.slice(string.start + 1..string.start + 1 + text.len()),
-            Cow::Owned(text) => text.into(),
-        }
     }
 
     /// Whether a result answers a call that asked for a payload of ours, or says how to ask for one.

@@ -169,11 +169,11 @@ impl ClearToolResults {
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
         let result = draft.offer_result(row.message?, wants, |text| {
-            if text.text.len() < LONGEST_PLACEHOLDER && self.placeholder.may_have_made(text.text) {
+            if text.len < LONGEST_PLACEHOLDER && self.placeholder.may_have_made(text.text()) {
                 return None; // somebody quotes us, or has edited before us
             }
             let (handle, how) = text.way_back();
-            let bytes = text.text.len().to_string();
+            let bytes = text.len.to_string();
             let words = self.placeholder.fill(|place| match place {
                 "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
                 "tool_name" => tool,
@@ -181,7 +181,7 @@ impl ClearToolResults {
                 "handle" => handle,
                 _ => how,
             });
-            Some(Cut { from: 0, to: text.text.len(), words })
+            Some(Cut { from: 0, to: text.len, words })
         });
         let input = row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.offer_input(call, wants).ok());
         let mut clearing = Clearing { result: result.ok(), input, freed: 0 };

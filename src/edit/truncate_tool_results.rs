@@ -108,11 +108,11 @@ impl TruncateToolResults {
 
     fn cut(&self, text: &Text<'_>, tool: &str, budget: Budget) -> Option<Cut> {
         let share = budget.max_bytes / text.n_texts.max(1);
-        if text.n_bytes <= budget.max_bytes || text.text.len() < share {
+        if text.n_bytes <= budget.max_bytes || text.len < share {
             return None;
         }
         let (handle, how) = text.way_back();
-        let bytes = text.text.len().to_string();
+        let bytes = text.len.to_string();
         let notice = |left_out: &str| {
             self.notice.fill(|place| match place {
                 "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
@@ -131,7 +131,7 @@ impl TruncateToolResults {
             (None, Some(tail)) => (left.saturating_sub(tail), tail.min(left)),
             (Some(head), Some(tail)) => (head.min(left), tail.min(left.saturating_sub(head))),
         };
-        let (from, to) = (head_end(text.text, head), tail_start(text.text, tail));
+        let (from, to) = (head_end(text.text(), head), tail_start(text.text(), tail));
         if from >= to {
             return None;
         }
@@ -149,7 +149,7 @@ impl TruncateToolResults {
         let wants = Wants { stored: true, smaller: true };
         let mut named = false;
         let offer = draft.offer_result(message, wants, |text| {
-            named |= draft.names_payload(text.text);
+            named |= draft.names_payload(text.text());
             if named { None } else { self.cut(text, tool, budget) }
         });
         match offer {

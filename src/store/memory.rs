@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use super::{Clock, Doing, Entry, IN_USE, Kind, Op, Settings, Stats, Store, StoreError, Swept, Time};
-use crate::payload::PayloadKey;
+use crate::payload::{Payload, PayloadKey};
 
 /// Payloads in memory.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
+    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
         self.locked(Op::Put, |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
@@ -64,6 +64,7 @@ impl Store for Memory {
                     row.used = now;
                     inner.stats.known += 1;
                 } else {
+                    let payload = payload.bytes();
                     inner.rows.insert(key, Row { payload, created: now, used: now });
                     inner.stats.written += 1;
                 }

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
 
 use super::known::Known;
 use super::{Clock, Doing, Entry, Kind, Op, Settings, Stats, Store, StoreError, Swept};
-use crate::payload::PayloadKey;
+use crate::payload::{Payload, PayloadKey};
 use crate::tasks::blocking;
 
 mod file;
@@ -157,7 +157,7 @@ impl fmt::Debug for Redb {
 }
 
 impl Store for Redb {
-    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
+    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
         Box::pin(async move {
             let missing = self.shared.missing(payloads).await;
             if missing.is_empty() {
@@ -245,7 +245,7 @@ impl Store for Redb {
 
 impl Shared {
     /// The payloads that are not known to be kept; the others count as used now.
-    async fn missing(&self, mut payloads: Vec<(PayloadKey, Bytes)>) -> Vec<(PayloadKey, Bytes)> {
+    async fn missing(&self, mut payloads: Vec<(PayloadKey, Payload)>) -> Vec<(PayloadKey, Payload)> {
         let n = payloads.len();
         let mut known = self.known.lock().await;
         let now = self.clock.now();
@@ -271,9 +271,9 @@ impl Shared {
 
 // === helpers ===
 
-async fn pack(payloads: Vec<(PayloadKey, Bytes)>) -> Result<Vec<(PayloadKey, Packed)>, StoreError> {
+async fn pack(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Packed)>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let pack = move || payloads.into_iter().map(|(key, payload)| (key, Packed::new(payload))).collect();
+    let pack = move || payloads.into_iter().map(|(key, payload)| (key, Packed::new(payload.bytes()))).collect();
     if bytes < HOP_FROM { Ok(pack()) } else { blocking(pack).await.map_err(|_| closed(Op::Put)) }
 }
 

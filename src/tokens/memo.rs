@@ -22,6 +22,8 @@ pub(super) enum Subject {
     Text,
     Message,
     Tools,
+    /// Known by the name of the whole.
+    Beginning,
 }
 
 /// A bounded number of counts. It takes memory as it fills, and none before.

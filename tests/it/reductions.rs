@@ -235,7 +235,7 @@ proptest! {
                 let texts = texts(&messages[message].json);
                 for handle in &change.handles {
                     let payload = plan.offloads.iter().find(|offload| offload.key == *handle).unwrap();
-                    prop_assert!(texts.iter().any(|text| text.as_bytes() == payload.payload), "{}", plan);
+                    prop_assert!(texts.iter().any(|text| text.as_bytes() == payload.payload.bytes()), "{}", plan);
                 }
                 prop_assert!(!change.handles.is_empty());
             }

@@ -34,7 +34,7 @@ fn says_what_was_there_and_how_to_read_it() {
     );
     assert_eq!(messages(&output)[2]["content"], expected);
     assert_eq!(plan.offloads.len(), 1, "both are the same text");
-    assert_eq!(plan.offloads[0].payload, text(2000));
+    assert_eq!(plan.offloads[0].payload.bytes(), text(2000));
     assert_eq!(plan.report.counts(), [("clear", 2)]);
     let change = &plan.report.changes[0];
     assert_eq!(
@@ -169,7 +169,7 @@ fn arguments_are_cleared_with_their_results() {
         check("u c:1^400 t:1 c:2 t:2 a", &always(&format!("{keep}clear_tool_inputs = true")), "u c:1- t:1 c:2 t:2 a");
     let (change, stored) = (&plan.report.changes[0], &plan.offloads[0]);
     assert_eq!((change.action, &change.handles), (Action::ClearInput { message: 1 }, &vec![stored.key]));
-    assert_eq!(stored.payload, json!({"a": text(400)}).to_string());
+    assert_eq!(stored.payload.bytes(), json!({"a": text(400)}).to_string());
 }
 
 #[test]
