@@ -236,7 +236,7 @@ fn cross_exchanges(corpus: &Path, ran: &Ran) -> Result<(), Failed> {
     let streams = files(&corpus.join("sse"), "sse")?;
     let names: BTreeSet<_> = requests.iter().chain(&streams).map(|file| stem(file)).collect();
     crossing::block_on(async {
-        let mut scene = Scene::with(SETTINGS).await;
+        let mut scene = Scene::with(&format!("{SETTINGS}{ALONE}")).await;
         for (seed, name) in (0..).zip(&names) {
             let crossing = recorded(corpus, name, indexed.get(name), ran)?;
             for framing in Framing::ALL {
@@ -274,7 +274,7 @@ fn recorded(corpus: &Path, name: &str, indexed: Option<&Indexed>, ran: &Ran) -> 
 /// Every trajectory, whole.
 fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
     crossing::block_on(async {
-        let mut scene = Scene::with(SETTINGS).await;
+        let mut scene = Scene::with(&format!("{SETTINGS}{ALONE}")).await;
         for (seed, file) in (0..).zip(files(dir, "json")?) {
             let request = Bytes::from(fs::read(&file)?);
             let crossing = Crossing {
@@ -297,6 +297,9 @@ fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
 
 /// The same for the core and for the binary.
 const SETTINGS: &str = "policy.edits = [\"patch_tool_calls\"]\n";
+
+/// The upstream of these tests is asked for nothing but what the client asks for.
+const ALONE: &str = "tokens.ask_upstream = false\n";
 
 fn policy() -> Result<Policy, Failed> {
     Ok(own_policy(SETTINGS)?)
