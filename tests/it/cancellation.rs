@@ -9,9 +9,7 @@ use crate::support::{Scene, Setup, Upstream, chat, request, within};
 async fn a_stream_whose_client_goes_is_cancelled() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        scene.client.send(chat(body)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(body)).await;
         call.begin_stream().await;
         call.send_chunk("data: 1\n\n").await;
         scene.client.head().await;
@@ -24,9 +22,7 @@ async fn a_stream_whose_client_goes_is_cancelled() {
 #[tokio::test]
 async fn a_stream_whose_client_resets_is_cancelled() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     scene.client.head().await;
     scene.client.reset();
@@ -37,9 +33,7 @@ async fn a_stream_whose_client_resets_is_cancelled() {
 async fn a_call_whose_client_goes_before_the_answer_is_cancelled() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        scene.client.send(chat(body)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(body)).await;
         drop(scene.client);
         call.gone().await;
     }
@@ -57,9 +51,7 @@ async fn a_passed_request_whose_client_goes_before_the_answer_is_cancelled() {
 #[tokio::test]
 async fn an_answer_of_known_length_whose_client_goes_is_cancelled() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.send(head("200 OK", &["content-length: 1000"])).await;
     call.send("begin").await;
     scene.client.head().await;

@@ -64,9 +64,7 @@ async fn an_edited_exchange_is_marked_in_its_answer_and_an_unedited_one_is_not()
 #[tokio::test]
 async fn a_refusal_by_the_upstream_of_an_edited_request_comes_back_as_it_was() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(DANGLING)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(DANGLING)).await;
     call.answer("400 Bad Request", &["content-type: application/json"], "{\"error\" : {}}").await;
     let reply = scene.client.reply().await;
     assert_eq!((reply.head.status(), &*reply.body), (400, &b"{\"error\" : {}}"[..]));
@@ -248,9 +246,7 @@ async fn headers_of_the_configuration_replace_the_clients() {
 async fn each_edited_request_leaves_one_line_with_what_the_stream_told() {
     let mut scene = Scene::with("log.format = \"json\"").await;
     let from = scene.abridge.stderr().len();
-    scene.client.send(chat(DANGLING)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(DANGLING)).await;
     call.begin_stream().await;
     call.send_chunk("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n").await;
     call.send_chunk(
@@ -271,9 +267,7 @@ async fn each_edited_request_leaves_one_line_with_what_the_stream_told() {
 #[tokio::test]
 async fn the_answer_to_an_edited_request_is_not_touched() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(DANGLING)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(DANGLING)).await;
     call.send(head("200 OK", &["content-type: text/event-stream", "transfer-encoding: chunked", "x-a: 1"])).await;
     call.send_chunk("data: 1\n\n").await;
     call.end_stream().await;

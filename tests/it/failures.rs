@@ -83,9 +83,7 @@ async fn a_tls_handshake_that_is_not_answered_in_time_is_a_504() {
 async fn an_answer_that_does_not_begin_in_time_is_a_504_and_the_upstream_is_let_go() {
     let mut scene = Scene::with("upstream.first_byte_timeout = \"200ms\"").await;
     for request in [chat(PLAIN), request("GET", "/v1/models", &[])] {
-        scene.client.send(request).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(request).await;
         refused(&scene.client.reply().await, 504, "upstream_timeout");
         call.gone().await;
     }
@@ -112,9 +110,7 @@ async fn an_upload_may_last_longer_than_the_wait_for_an_answer() {
 #[tokio::test]
 async fn a_stream_that_pauses_too_long_is_cut_on_both_sides() {
     let mut scene = Scene::with("upstream.idle_timeout = \"200ms\"").await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     call.send_chunk("data: 1\n\n").await;
     scene.client.head().await;
@@ -128,9 +124,7 @@ async fn a_stream_that_pauses_too_long_is_cut_on_both_sides() {
 async fn a_chunked_answer_that_breaks_off_breaks_off_at_the_client() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        scene.client.send(chat(body)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(body)).await;
         call.begin_stream().await;
         call.send_chunk("data: 1\n\n").await;
         scene.client.head().await;
@@ -144,9 +138,7 @@ async fn a_chunked_answer_that_breaks_off_breaks_off_at_the_client() {
 #[tokio::test]
 async fn a_chunk_that_breaks_off_in_its_middle_breaks_off_at_the_client() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     call.send("64\r\ndata: ").await;
     scene.client.head().await;
@@ -158,9 +150,7 @@ async fn a_chunk_that_breaks_off_in_its_middle_breaks_off_at_the_client() {
 #[tokio::test]
 async fn an_answer_shorter_than_announced_is_short_at_the_client() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.send(head("200 OK", &["content-length: 100"])).await;
     call.send("{\"choices\"").await;
     assert_eq!(scene.client.head().await.get("content-length"), Some("100"));
@@ -171,9 +161,7 @@ async fn an_answer_shorter_than_announced_is_short_at_the_client() {
 #[tokio::test]
 async fn a_reset_in_mid_stream_breaks_off_at_the_client() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     call.send_chunk("data: 1\n\n").await;
     scene.client.head().await;
@@ -186,9 +174,7 @@ async fn a_reset_in_mid_stream_breaks_off_at_the_client() {
 async fn an_upstream_that_closes_without_an_answer_is_a_502_and_is_asked_once() {
     for request in [chat(PLAIN), chat(DANGLING), request("GET", "/v1/models", &[])] {
         let mut scene = Scene::new().await;
-        scene.client.send(request).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let call = scene.ask(request).await;
         drop(call);
         refused(&scene.client.reply().await, 502, "upstream_closed");
         scene.upstream.no_more();
@@ -198,9 +184,7 @@ async fn an_upstream_that_closes_without_an_answer_is_a_502_and_is_asked_once() 
 #[tokio::test]
 async fn an_upstream_that_does_not_speak_http_is_a_502() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.send("220 smtp.example.com ready\r\n\r\n").await;
     let reply = scene.client.reply().await;
     assert_eq!(reply.head.status(), 502);
@@ -211,9 +195,7 @@ async fn an_upstream_that_does_not_speak_http_is_a_502() {
 async fn a_connection_that_died_in_the_pool_is_not_the_clients_trouble() {
     for (first, second) in [(PLAIN, PLAIN), (PLAIN, DANGLING)] {
         let mut scene = Scene::new().await;
-        scene.client.send(chat(first)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(first)).await;
         call.json("1").await;
         scene.client.reply().await;
         drop(call);
@@ -232,9 +214,7 @@ async fn a_connection_that_died_in_the_pool_is_not_the_clients_trouble() {
 #[tokio::test]
 async fn a_request_that_was_sent_on_a_pooled_connection_is_not_sent_again() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.json("1").await;
     scene.client.reply().await;
 
@@ -260,9 +240,7 @@ async fn refusals_of_the_upstream_come_back_once_and_as_they_were() {
     ];
     let mut scene = Scene::new().await;
     for (status, field) in refusals {
-        scene.client.send(chat(PLAIN)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(PLAIN)).await;
         call.answer(status, &[field, "connection: close"], "{\"error\": {\"message\":\"no\" } }\n").await;
         let reply = scene.client.reply().await;
         let (name, value) = field.split_once(": ").unwrap();

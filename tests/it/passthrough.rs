@@ -149,9 +149,7 @@ async fn request_headers_of_one_hop_stay_on_their_hop() {
 #[tokio::test]
 async fn an_answer_comes_back_as_it_was_and_nothing_is_added() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     let fields = [
         "content-type: application/json; charset=UTF-8",
         "x-request-id: req_1",
@@ -235,9 +233,7 @@ async fn trailers_of_a_request_arrive() {
 #[tokio::test]
 async fn trailers_of_an_answer_come_back() {
     let mut scene = Scene::new().await;
-    scene.client.send(post("/v1/chat/completions", &["te: trailers"], PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(post("/v1/chat/completions", &["te: trailers"], PLAIN)).await;
     call.send(head("200 OK", &["transfer-encoding: chunked", "trailer: x-sum"])).await;
     call.send_chunk("data").await;
     call.send("0\r\nx-sum: 42\r\n\r\n").await;
@@ -290,9 +286,7 @@ async fn an_answer_that_ends_with_its_connection_arrives_whole() {
 #[tokio::test]
 async fn an_interim_answer_does_not_stand_for_the_final_one() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.send(head("103 Early Hints", &["link: </a>"])).await;
     call.answer("201 Created", &[], "made").await;
     let mut reply = scene.client.head().await;
@@ -306,9 +300,7 @@ async fn an_interim_answer_does_not_stand_for_the_final_one() {
 #[tokio::test]
 async fn an_encoded_answer_stays_encoded() {
     let mut scene = Scene::new().await;
-    scene.client.send(post("/v1/chat/completions", &["accept-encoding: gzip"], PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(post("/v1/chat/completions", &["accept-encoding: gzip"], PLAIN)).await;
     let bytes = [0x1f, 0x8b, 0x08, 0x00, 0xff, 0x00, 0x80];
     call.answer("200 OK", &["content-encoding: gzip", "vary: accept-encoding"], bytes).await;
     let reply = scene.client.reply().await;

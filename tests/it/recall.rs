@@ -82,9 +82,7 @@ async fn an_answer_says_how_many_tokens_there_were_and_are() {
     // Where nothing is counted, nothing is said.
     body = with_results(&[long_text(1)]);
     let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
-    scene.client.send(chat(&body)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(&body)).await;
     call.json("{}").await;
     let reply = scene.client.reply().await;
     assert_eq!(reply.head.get("x-abridge-edits"), Some("truncate=1"));

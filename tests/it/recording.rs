@@ -56,9 +56,7 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_recorded_as_far_as_it_came() {
     let (mut scene, folder) = recorded().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     call.send_chunk("data: 1\n\n").await;
     scene.client.head().await;
@@ -74,9 +72,7 @@ async fn an_answer_that_breaks_off_is_recorded_as_far_as_it_came() {
 #[tokio::test]
 async fn an_answer_that_nobody_waits_for_is_recorded_as_such() {
     let (mut scene, folder) = recorded().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     scene.client.head().await;
     drop(scene.client);

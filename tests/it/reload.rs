@@ -61,9 +61,7 @@ async fn a_file_that_is_gone_changes_nothing() {
 #[tokio::test]
 async fn requests_under_way_are_not_disturbed() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     scene.client.head().await;
 

@@ -8,9 +8,7 @@ use crate::support::{End, Scene, Setup, Upstream, chat, request, within};
 
 /// A scene in the middle of a stream.
 async fn streaming(scene: &mut Scene) -> Exchange {
-    scene.client.send(chat(DANGLING)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(DANGLING)).await;
     call.begin_stream().await;
     call.send_chunk("data: 1\n\n").await;
     scene.client.head().await;
@@ -46,9 +44,7 @@ async fn a_running_stream_is_finished_and_nothing_new_is_taken() {
 #[tokio::test]
 async fn an_answer_that_has_not_begun_is_waited_for() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     scene.abridge.signal("TERM");
     refuses(&scene).await;
     call.json("{}").await;
@@ -59,9 +55,7 @@ async fn an_answer_that_has_not_begun_is_waited_for() {
 #[tokio::test]
 async fn idle_connections_do_not_hold_up_the_end() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.json("{}").await;
     scene.client.reply().await;
     let mut silent = scene.abridge.connect().await;

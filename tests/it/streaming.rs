@@ -24,9 +24,7 @@ const EVENTS: [&str; 8] = [
 async fn every_chunk_goes_on_before_the_next_one_exists() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        scene.client.send(chat(body)).await;
-        let mut call = scene.upstream.request().await;
-        call.bytes().await;
+        let mut call = scene.ask(chat(body)).await;
         call.begin_stream().await;
         let reply = scene.client.head().await;
         assert_eq!(reply.get("content-type"), Some("text/event-stream"));
@@ -43,9 +41,7 @@ async fn every_chunk_goes_on_before_the_next_one_exists() {
 #[tokio::test]
 async fn a_character_cut_in_two_goes_on_in_two() {
     let mut scene = Scene::new().await;
-    scene.client.send(chat(PLAIN)).await;
-    let mut call = scene.upstream.request().await;
-    call.bytes().await;
+    let mut call = scene.ask(chat(PLAIN)).await;
     call.begin_stream().await;
     scene.client.head().await;
     for byte in "data: \u{1f980}\n\n".as_bytes() {

@@ -15,7 +15,7 @@ pub(crate) mod validator; // what strict upstreams ask of a message array
 pub(crate) mod wire; // one connection, byte by byte
 
 pub(crate) use abridge::{Abridge, Setup};
-pub(crate) use upstream::{ClosedPort, Upstream};
+pub(crate) use upstream::{ClosedPort, Exchange, Upstream};
 pub(crate) use wire::{End, Wire};
 
 /// Far longer than anything here takes, on the slowest machine.
@@ -42,6 +42,14 @@ impl Scene {
         let abridge = Setup::before(&upstream).with(lines).start().await;
         let client = abridge.connect().await;
         Self { upstream, abridge, client }
+    }
+
+    /// Sends a request, and returns once the upstream has all of it.
+    pub(crate) async fn ask(&mut self, request: impl AsRef<[u8]>) -> Exchange {
+        self.client.send(request).await;
+        let mut call = self.upstream.request().await;
+        call.bytes().await;
+        call
     }
 }
 
