@@ -2,7 +2,7 @@
 //!
 //! Each commit waits for the disk, and waiting for it once for many requests costs what waiting for it once costs. So all
 //! writes go to one thread, which takes what has come together in the meantime, makes one transaction of it, and tells
-//! everybody ([`writer`]). Readers need no thread of their own, only one that may block.
+//! everybody (`writer`). Readers need no thread of their own, only one that may block.
 //!
 //! A disk that is full or broken is an error for those who ask meanwhile. The file is opened again by itself: redb refuses
 //! everything after a failed write until somebody does so.
