@@ -66,8 +66,8 @@ impl Default for Settings {
     }
 }
 
-/// Accepts connections and serves the requests on them, until it is told to stop.
-#[derive(Debug)]
+/// Accepts connections and serves the requests on them, until it is told to stop. Each listener's task has a clone.
+#[derive(Clone, Debug)]
 pub struct Server {
     proxy: Arc<Proxy>,
     acceptor: Option<Acceptor>,
@@ -118,16 +118,7 @@ impl Server {
 
     /// Accepts on a listener in a task of its own.
     pub fn listen(&self, listener: Listener) {
-        let accepting = Accepting {
-            proxy: Arc::clone(&self.proxy),
-            acceptor: self.acceptor.clone(),
-            connections: Arc::clone(&self.connections),
-            http: self.http.clone(),
-            header_timeout: self.header_timeout,
-            stop: self.stop.clone(),
-            tasks: self.tasks.clone(),
-        };
-        self.tasks.spawn(accepting.run(listener));
+        self.tasks.spawn(self.clone().run(listener));
     }
 
     /// Stops accepting, then waits till every running answer has ended, or the grace is over.
@@ -140,18 +131,9 @@ impl Server {
     }
 }
 
-/// What the accept loop of one listener holds.
-struct Accepting {
-    proxy: Arc<Proxy>,
-    acceptor: Option<Acceptor>,
-    connections: Arc<Semaphore>,
-    http: Builder<TokioExecutor>,
-    header_timeout: Duration,
-    stop: CancellationToken,
-    tasks: Tasks,
-}
+// === the accept loop ===
 
-impl Accepting {
+impl Server {
     async fn run(self, listener: Listener) {
         // Dropping the listener closes its socket: the kernel refuses what comes after.
         self.stop.run_until_cancelled(self.accept(listener)).await;
