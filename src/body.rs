@@ -102,7 +102,7 @@ pub enum Outgoing {
 const GRAIN: usize = 1024;
 
 /// A part of a body that is copied sooner than sent by itself, in bytes.
-const SHORT: usize = 4096;
+const SHORT: usize = 2048;
 
 // === impl Budget ===
 

@@ -108,9 +108,9 @@ impl Draft<'_> {
     fn placed(&self, known: &Known, message: usize, content: Span) -> Offer {
         let slots = known.slots.iter().map(|slot| {
             let span = Span { start: content.start + slot.span.start, end: content.start + slot.span.end };
-            let stored = slot.stored.map(|(key, len)| {
-                (key, Payload::of_string(self.source.body.slice(span.start..span.end), len))
-            });
+            let stored = slot
+                .stored
+                .map(|(key, len)| (key, Payload::of_string(self.source.body.slice(span.start..span.end), len)));
             Slot { span, with: slot.with.clone(), text: Arc::clone(&slot.text), stored, change: 0 }
         });
         let call = self.pairing().answered_block(message);

@@ -190,7 +190,11 @@ impl<'a> Draft<'a> {
             let read = dialect.text(body, span)?;
             Some(text.get_or_init(|| read).as_ref())
         };
-        let name = self.situation.keys.name(self.situation.caller, span.of(body), read)?;
+        let named = self.slots.get(&span.start).and_then(|slot| slot.stored.as_ref());
+        let name = match named {
+            Some((key, payload)) => Name { key: *key, len: payload.len() },
+            None => self.situation.keys.name(self.situation.caller, span.of(body), read)?,
+        };
         Some(Found { source: self.source, span, name, text })
     }
 
@@ -220,12 +224,7 @@ impl<'a> Draft<'a> {
     }
 
     /// What is to come in place of what is there now, if that is another and as small as it has to be.
-    fn wanted(
-        with: String,
-        now: &str,
-        wants: Wants,
-        is_smaller: impl FnOnce(&str) -> bool,
-    ) -> Result<String, Refused> {
+    fn wanted(with: String, now: &str, wants: Wants, is_smaller: impl FnOnce(&str) -> bool) -> Result<String, Refused> {
         if with == now {
             Err(Refused::Nothing)
         } else if wants.smaller && !is_smaller(&with) {
