@@ -152,6 +152,14 @@ impl Gauge {
         self.remembered(Subject::Text, text.as_bytes(), || self.count(text))
     }
 
+    /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
+    pub fn words(&self, text: &str) -> usize {
+        match self.shared.counter {
+            Counter::Exact => self.remembered(Subject::Text, text.as_bytes(), || self.count(text)),
+            Counter::Estimate => self.count(text),
+        }
+    }
+
     /// The tokens of the beginning of a text that has a `name`, which no other text has. It is asked for, and counted, once.
     pub fn beginning<'t>(&self, name: &[u8; 16], beginning: impl FnOnce() -> &'t str) -> usize {
         self.remembered(Subject::Beginning, name, || self.count(beginning()))

@@ -209,7 +209,7 @@ impl<'a> Draft<'a> {
         if whole && found.name.len > PIECE && wants.smaller {
             // It is not read, if its beginning was counted before.
             let tokens = self.gauge().beginning(found.name.key.as_bytes(), || beginning(found.text()));
-            if tokens > self.gauge().text(&cut.words) + MARGIN {
+            if tokens > self.gauge().words(&cut.words) + MARGIN {
                 return Ok(cut.words);
             }
         }
@@ -339,11 +339,11 @@ impl<'a> Draft<'a> {
     fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
         let piece = beginning(taken);
         let gauge = self.gauge();
-        (piece.len() < taken.len() && gauge.text(piece) > gauge.text(words) + MARGIN) || self.is_fewer(text, with)
+        (piece.len() < taken.len() && gauge.text(piece) > gauge.words(words) + MARGIN) || self.is_fewer(text, with)
     }
 
     fn is_fewer(&self, text: &str, with: &str) -> bool {
-        self.gauge().text(with) < self.gauge().text(text)
+        self.gauge().words(with) < self.gauge().text(text)
     }
 
     /// Whether a result answers a call that asked for a payload of ours, or says how to ask for one.
