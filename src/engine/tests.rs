@@ -1,6 +1,7 @@
 //! What the engine does, where all goes well and where the world does not help.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -205,6 +206,29 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     );
     let now = store.stats().await.unwrap();
     assert_eq!((now.commits, now.written), (stats.commits, stats.written));
+}
+
+#[tokio::test]
+async fn while_tokens_are_counted_others_are_served() {
+    let (engine, _store) = engine();
+    let (rules, caller, counted) = (rules(&Parts::default()), engine.caller(None), Cell::new(false));
+    let large = async {
+        engine.edit_body(&rules, chat(), session(40, "a"), caller, Wanted::Reported).await;
+        counted.set(true);
+    };
+    // There is one thread for both: were the large one counted on it, it would end before a small one begins.
+    let small = async {
+        let mut n_served = 0;
+        while !counted.get() {
+            engine.edit_body(&rules, chat(), body("hi"), caller, Wanted::Reported).await;
+            n_served += 1;
+            tokio::task::yield_now().await;
+        }
+        n_served
+    };
+    let ((), n_served) = tokio::join!(large, small);
+    assert!(n_served >= 5, "{n_served} served");
+    assert!(rules.meter.n_tokenised() > 400_000);
 }
 
 // === faults of our own ===
