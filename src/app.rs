@@ -148,7 +148,9 @@ fn live(
     parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
     let same_counts = |present: &Config| {
         // What another upstream says of its models is another matter.
-        present.tokens == config.tokens && present.models == config.models && present.upstream.url == config.upstream.url
+        present.tokens == config.tokens
+            && present.models == config.models
+            && present.upstream.url == config.upstream.url
     };
     let meter = present
         .filter(|(present, _)| same_counts(present))

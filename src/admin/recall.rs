@@ -124,7 +124,8 @@ impl Recalls {
         headers.insert(SIZE, HeaderValue::from(size));
         count(headers, LINES, found.lines);
         count(headers, MATCHES, found.matches);
-        if let Some(Ok(range)) = found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end)))
+        if let Some(Ok(range)) =
+            found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end)))
         {
             headers.insert(RANGE, range);
         }

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Input};
+use crate::payload::{Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
 use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
-use crate::payload::{Payload, PayloadKey};
 use crate::store::{self, Doing, Entry, Stats, Swept};
 use crate::tokens;
 

