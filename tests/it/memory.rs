@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 10;
 
 /// A conversation of some 1 MB, in which there is something to count, to truncate and to clear.
 fn conversation() -> String {
-    with_results(&(0..8).map(long_text).collect::<Vec<_>>())
+    with_results(&(0..7).map(long_text).collect::<Vec<_>>())
 }
 
 #[tokio::test]

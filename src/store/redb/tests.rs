@@ -174,7 +174,7 @@ async fn a_file_that_is_mostly_air_is_compacted_once_nobody_writes() {
     let hands = Hands::new();
     let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
     let payload = |n| dense(n, 1_000_000);
-    store.put_all((0..40).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
+    store.put_all((0..80).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
     let len = async || store.stats().await.unwrap().file_bytes;
     let full = len().await;
     assert!(full > 64 << 20, "{full}");
