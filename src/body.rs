@@ -129,6 +129,12 @@ impl Budget {
         let mut lease = Lease::default();
         self.extend(&mut lease, bytes).then_some(lease)
     }
+
+    /// The bytes that are left.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
+        self.0.available_permits() * GRAIN
+    }
 }
 
 // === reading ===
@@ -209,8 +215,8 @@ pub async fn discard(mut rest: Incoming, at_most: Duration) {
 
 impl Outgoing {
     /// The parts of a body in memory.
-    pub fn held(parts: Vec<Bytes>, lease: Lease) -> Self {
-        Self::Held { parts: joined(&parts), lease }
+    pub fn held(parts: &[Bytes], lease: Lease) -> Self {
+        Self::Held { parts: joined(parts), lease }
     }
 }
 
