@@ -3,9 +3,8 @@
 //! tiktoken-rs brings them as lists in base64, seven megabytes of them; here the same tokens lie in less than a quarter of
 //! that. A file in `assets/` is, compressed with zstd: how many ranks there are, in four bytes, the lowest first; for each
 //! rank how long its token is, in one byte, nought where no token has that rank; then the tokens, one behind the other.
-//! A test holds the files to the lists of tiktoken-rs, and another, which is ignored, writes them anew.
+//! `scripts/pack_vocabularies.py` writes them, and a test holds them to the lists of tiktoken-rs.
 
-use std::io::{self, Read};
 use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
@@ -32,21 +31,19 @@ fn built(packed: &[u8], pattern: &str) -> CoreBPE {
     CoreBPE::new(tokens, FxHashMap::default(), pattern).expect("a pattern that can be read")
 }
 
-/// The tokens with their ranks.
-fn tokens(packed: &[u8]) -> io::Result<FxHashMap<Vec<u8>, u32>> {
-    let mut unpacked = zstd::Decoder::with_buffer(packed)?;
-    let mut n_ranks = [0; 4];
-    unpacked.read_exact(&mut n_ranks)?;
-    let mut lengths = vec![0; u32::from_le_bytes(n_ranks) as usize];
-    unpacked.read_exact(&mut lengths)?;
+/// The tokens with their ranks; none if that is no vocabulary.
+fn tokens(packed: &[u8]) -> Option<FxHashMap<Vec<u8>, u32>> {
+    let unpacked = zstd::decode_all(packed).ok()?;
+    let (n_ranks, rest) = unpacked.split_first_chunk()?;
+    let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
     let mut tokens = FxHashMap::default();
     tokens.reserve(lengths.len());
-    for (rank, length) in (0..).zip(lengths).filter(|(_, length)| *length > 0) {
-        let mut token = vec![0; length.into()];
-        unpacked.read_exact(&mut token)?;
-        tokens.insert(token, rank);
+    for (rank, &length) in (0..).zip(lengths).filter(|(_, length)| **length > 0) {
+        let (token, behind) = rest.split_at_checked(length.into())?;
+        tokens.insert(token.to_vec(), rank);
+        rest = behind;
     }
-    Ok(tokens)
+    Some(tokens)
 }
 
 #[cfg(test)]
@@ -103,19 +100,6 @@ mod tests {
             assert_eq!(ours.encode_ordinary(text), theirs.encode_ordinary(text), "{name}");
             let code = include_str!("vocabulary.rs");
             assert_eq!(ours.encode_ordinary(code), theirs.encode_ordinary(code), "{name}");
-        }
-    }
-
-    #[test]
-    #[ignore = "writes the files anew"]
-    fn pack() {
-        for (name, _, _, theirs) in all() {
-            let list = list(theirs);
-            let mut packed = u32::try_from(list.len()).unwrap().to_le_bytes().to_vec();
-            packed.extend(list.iter().map(|token| u8::try_from(token.len()).unwrap()));
-            packed.extend(list.concat());
-            let packed = zstd::encode_all(&*packed, 22).unwrap();
-            std::fs::write(format!("{}/assets/{name}.zst", env!("CARGO_MANIFEST_DIR")), packed).unwrap();
         }
     }
 }

@@ -186,9 +186,9 @@ proptest! {
         }
     }
 
+    /// What was cleared may come back; `a_filter_may_bring_back_what_was_cleared` is such a case.
     #[test]
-    #[ignore = "does not hold: the replay of clear does not see what the filter left out only later"]
-    fn what_was_cleared_comes_back_only_to_leave(
+    fn what_a_filter_left_out_stays_away_beside_a_clear(
         layout in layout(),
         messages in long_steps(1..14),
         max in 0..4_usize,
@@ -204,21 +204,16 @@ proptest! {
         let ends = (0..=messages.len())
             .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)));
         let mut gone = BTreeSet::new();
-        let mut cleared = BTreeSet::new();
         for end in ends {
             let (plan, _) = plan(&policy, &body(&layout, &messages[..end]));
-            let mut now = (BTreeSet::new(), BTreeSet::new());
-            for change in &plan.report.changes {
-                match change.action {
-                    Action::Drop { message } => drop(now.0.insert(message)),
-                    Action::Clear { message } => drop(now.1.insert(message)),
-                    _ => {}
+            let mut now = BTreeSet::new();
+            for change in plan.report.changes.iter().filter(|change| change.edit == "filter") {
+                if let Action::Drop { message } = change.action {
+                    now.insert(message);
                 }
             }
-            prop_assert!(gone.is_subset(&now.0), "{}\n{:?} {}", policy, gone, plan);
-            let lost: Vec<_> = cleared.iter().filter(|n| !now.0.contains(n) && !now.1.contains(n)).collect();
-            prop_assert!(lost.is_empty(), "{}\n{:?} {}", policy, lost, plan);
-            (gone, cleared) = now;
+            prop_assert!(gone.is_subset(&now), "{}\n{:?} {}", policy, gone, plan);
+gone = now;
         }
     }
 

@@ -80,18 +80,18 @@ fn triggers() {
 
 #[test]
 fn the_form_of_the_answer_is_a_part_of_the_size() {
-    let ask = |request: serde_json::Value| plan(&request.to_string().into(), &policy("trigger = { tokens = 4000 }")).0;
+    let ask = |request: String| plan(&request.into(), &policy("trigger = { tokens = 4000 }")).0;
     let messages = messages(&body(FIVE));
-    assert!(ask(json!({"messages": messages})).is_empty());
+    assert!(ask(json!({"messages": messages}).to_string()).is_empty());
     let format = json!({"type": "json_schema", "json_schema": {"name": text(8000)}});
-    let cleared = ask(json!({"response_format": format, "messages": messages}));
+    let cleared = ask(json!({"response_format": format, "messages": messages}).to_string());
     assert_eq!(cleared.report.counts(), [("clear", 2)]);
     // What the thorough reader reads, too.
     let escaped = json!({"response_format": format, "messages": messages}).to_string();
     let escaped = escaped.replacen("\"messages\"", "\"m\\u0065ssages\"", 1);
     let (plan, _) = plan(&escaped.into(), &policy("trigger = { tokens = 4000 }"));
     assert_eq!(plan.report.tokens_before, cleared.report.tokens_before);
-    assert!(ask(json!({"response_format": null, "messages": messages})).is_empty());
+    assert!(ask(json!({"response_format": null, "messages": messages}).to_string()).is_empty());
 }
 
 #[test]
@@ -313,6 +313,15 @@ fn sticky_clears_again_only_when_the_trigger_holds_again() {
     assert_eq!(fronts, [0, 0, 0, 3, 3, 3, 6, 6, 8]);
     let (sliding, _) = plan(&body(&input), &policy(&format!("{keys}\nfrontier = 'sliding'")));
     assert_eq!(sliding.report.changes.len(), 8);
+}
+
+/// The exception of prefix stability: the replay sees the rounds that the filter has left, not those that were there.
+#[test]
+fn a_filter_may_bring_back_what_was_cleared() {
+    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }\n[filter_tool_calls]\nmax_tool_calls = 3";
+    let four = "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000";
+    check(four, &policy(keys), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000");
+    check(&format!("{four} a u"), &policy(keys), "u c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000 a u");
 }
 
 #[test]
