@@ -79,6 +79,22 @@ fn triggers() {
 }
 
 #[test]
+fn the_form_of_the_answer_is_a_part_of_the_size() {
+    let ask = |request: serde_json::Value| plan(&request.to_string().into(), &policy("trigger = { tokens = 4000 }")).0;
+    let messages = messages(&body(FIVE));
+    assert!(ask(json!({"messages": messages})).is_empty());
+    let format = json!({"type": "json_schema", "json_schema": {"name": text(8000)}});
+    let cleared = ask(json!({"response_format": format, "messages": messages}));
+    assert_eq!(cleared.report.counts(), [("clear", 2)]);
+    // What the thorough reader reads, too.
+    let escaped = json!({"response_format": format, "messages": messages}).to_string();
+    let escaped = escaped.replacen("\"messages\"", "\"m\\u0065ssages\"", 1);
+    let (plan, _) = plan(&escaped.into(), &policy("trigger = { tokens = 4000 }"));
+    assert_eq!(plan.report.tokens_before, cleared.report.tokens_before);
+    assert!(ask(json!({"response_format": null, "messages": messages})).is_empty());
+}
+
+#[test]
 fn a_fraction_is_one_of_a_known_window() {
     let ask = |model: &str, keys: &str| {
         let messages = messages(&body(FIVE));
@@ -148,6 +164,23 @@ fn a_pass_that_frees_too_little_is_not_made() {
         &always("keep = { results = 1 }\nclear_at_least = 800"),
         "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a",
     );
+}
+
+#[test]
+fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
+    // A result has 500 tokens, of which a pass frees some 430; 857 are a seventh of the trigger.
+    let input = "u c:1^24000 t:1*2000 c:2 t:2*2000 a";
+    let keys = "trigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
+    let waits = check_untouched(input, &policy(keys));
+    assert_eq!(waits.report.left_out[0].why, Why::TooLittle);
+    let cleared = "u c:1^24000 t:1! c:2 t:2*2000 a";
+    for more in ["clear_at_least = 0", "clear_at_least = 400", "frontier = 'sliding'"] {
+        check(input, &policy(&format!("{keys}{more}")), cleared);
+    }
+    // The least of the conditions counts, and messages are no tokens.
+    for trigger in ["[{ tokens = 6000 }, { tokens = 2100 }]", "{ messages = 1 }"] {
+        check(input, &policy(&format!("trigger = {trigger}\nkeep = {{ results = 1 }}")), cleared);
+    }
 }
 
 #[test]
