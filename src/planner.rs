@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use self::verified::Verified;
+
 use crate::{
     dialect::{Dialect, ParseError},
     draft::{Draft, Source},
@@ -19,6 +21,8 @@ use crate::{
 };
 
 pub use crate::draft::{Offload, Situation};
+
+mod verified;
 
 /// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -85,6 +89,7 @@ pub struct Policy {
     recall: recall::Settings,
     /// The shortest body that anything is counted of.
     counts_from: usize,
+    verified: Verified,
 }
 
 impl Policy {
@@ -115,7 +120,7 @@ impl Policy {
             }
         };
         let edits = names.into_iter().map(edit).collect();
-        Self { edits, language, recall: recall.clone(), counts_from }
+        Self { edits, language, recall: recall.clone(), counts_from, verified: Verified::default() }
     }
 
     /// The names of the edits that run, in order.
@@ -139,7 +144,7 @@ impl Policy {
         }
         let plan = draft.finish();
         if !plan.is_empty() {
-            dialect.verify(body)?;
+            self.verified.check(dialect, body, &conversation)?;
         }
         Ok(plan)
     }

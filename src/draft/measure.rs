@@ -46,8 +46,16 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
     pub(super) fn message_tokens(&self, message: usize) -> usize {
+        let known = self.tokens_now.borrow().get(&message).copied();
+        if let Some(tokens) = known {
+            return tokens;
+        }
         match self.rewritten(message) {
-            Some(bytes) => self.gauge().message(&bytes),
+            Some(bytes) => {
+                let tokens = self.gauge().message(&bytes);
+                self.tokens_now.borrow_mut().insert(message, tokens);
+                tokens
+            }
             None => self.counts().messages.get(message).copied().unwrap_or_default(),
         }
     }
