@@ -215,8 +215,8 @@ pub async fn discard(mut rest: Incoming, at_most: Duration) {
 
 impl Outgoing {
     /// The parts of a body in memory.
-    pub fn held(parts: Vec<Bytes>, lease: Lease) -> Self {
-        Self::Held { parts: joined(&parts), lease }
+    pub fn held(parts: &[Bytes], lease: Lease) -> Self {
+        Self::Held { parts: joined(parts), lease }
     }
 }
 

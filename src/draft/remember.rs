@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How many bytes the texts that are remembered may have.
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: u64 = 8 << 20;
 
 /// About so many there are then; it decides in how many parts the memory is locked.
 const SOME: usize = 1024;

@@ -161,70 +161,12 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
 }
 
-/// A store whose disk does not answer.
-#[derive(Debug)]
-struct Stuck(Memory);
-
-impl Store for Stuck {
-    fn keep_all(&self, _: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
-        self.0.get(key)
-    }
-
-    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
-        self.0.was_swept(key)
-    }
-
-    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
-        self.0.touch(keys)
-    }
-
-    fn sweep(&self) -> Doing<'_, Swept> {
-        self.0.sweep()
-    }
-
-    fn keep_house(&self) -> Doing<'_, ()> {
-        self.0.keep_house()
-    }
-
-    fn compact(&self) -> Doing<'_, ()> {
-        self.0.compact()
-    }
-
-    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
-        self.0.list(most)
-    }
-
-    fn stats(&self) -> Doing<'_, Stats> {
-        self.0.stats()
-    }
-
-    fn close(&self) -> Doing<'_, ()> {
-        self.0.close()
-    }
-}
-
-#[tokio::test]
-async fn a_store_that_does_not_answer_is_not_waited_for() {
-    let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
-    let patience = Duration::from_millis(20);
-    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32])) };
-    let body = body(&long_text());
-    let rules = rules(&Parts::default());
-    let edited = engine.edit_body(&rules, chat(), body.clone(), engine.caller(None), Wanted::Made).await;
-    check_same_allocation(&body, &edited);
-    assert!(matches!(edited.trouble, Some(Trouble::Slow(waited)) if waited == patience), "{:?}", edited.trouble);
-    assert_eq!(edited.report.unwrap().left_out.len(), 1);
-}
-
 /// An agent's session of results of 12,000 bytes, no two of them the same, and a last message.
 fn session(rounds: usize, last: &str) -> Bytes {
     let mut messages = vec![r#"{"role":"user","content":"Find out why the build is broken."}"#.to_owned()];
     for n in 0..rounds {
-        let result: String = (0..600).map(|line| format!(r#"{n}: line {line} of \"{line}\"\n"#)).collect();
+        let lines: Vec<_> = (0..600).map(|line| format!(r#"{n}: line {line} of \"{line}\"\n"#)).collect();
+        let result = lines.concat();
         messages.push(format!(
             r#"{{"role":"assistant","tool_calls":[{{"id":"{n}","type":"function","function":{{"name":"cat","arguments":"{{}}"}}}}]}}"#
         ));
@@ -289,6 +231,65 @@ async fn while_tokens_are_counted_others_are_served() {
     let ((), n_served) = tokio::join!(large, small);
     assert!(n_served >= 5, "{n_served} served");
     assert!(rules.meter.n_tokenised() > 400_000);
+}
+
+/// A store whose disk does not answer.
+#[derive(Debug)]
+struct Stuck(Memory);
+
+impl Store for Stuck {
+    fn keep_all(&self, _: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+        self.0.get(key)
+    }
+
+    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+        self.0.was_swept(key)
+    }
+
+    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+        self.0.touch(keys)
+    }
+
+    fn sweep(&self) -> Doing<'_, Swept> {
+        self.0.sweep()
+    }
+
+    fn keep_house(&self) -> Doing<'_, ()> {
+        self.0.keep_house()
+    }
+
+    fn compact(&self) -> Doing<'_, ()> {
+        self.0.compact()
+    }
+
+    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+        self.0.list(most)
+    }
+
+    fn stats(&self) -> Doing<'_, Stats> {
+        self.0.stats()
+    }
+
+    fn close(&self) -> Doing<'_, ()> {
+        self.0.close()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_not_waited_for() {
+    let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
+    let patience = Duration::from_millis(20);
+    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32])) };
+    let body = body(&long_text());
+    let rules = rules(&Parts::default());
+    let edited = engine.edit_body(&rules, chat(), body.clone(), engine.caller(None), Wanted::Made).await;
+    check_same_allocation(&body, &edited);
+    assert!(matches!(edited.trouble, Some(Trouble::Slow(waited)) if waited == patience), "{:?}", edited.trouble);
+    assert_eq!(edited.report.unwrap().left_out.len(), 1);
 }
 
 // === faults of our own ===

@@ -61,7 +61,9 @@ impl Verified {
             }
         }
         stretch(from, body.len())?;
-        new.into_iter().for_each(|hash| self.known.insert(hash, ()));
+        for hash in new {
+            self.known.insert(hash, ());
+        }
         Ok(())
     }
 }
