@@ -34,6 +34,7 @@ pub mod models;
 mod raw;
 pub mod tiktoken;
 mod tools;
+mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
 /// around its messages, so a whole request, too, has fewer tokens than bytes.
@@ -174,6 +175,13 @@ impl Gauge {
     /// The tokens of the raw JSON of a request's `tools`. Never more than it has bytes.
     pub fn tools(&self, raw: &[u8]) -> usize {
         self.remembered(Subject::Tools, raw, || tools::count(self, raw).min(raw.len()))
+    }
+
+    /// The tokens of the raw JSON of a request's `response_format`, which nobody has published: those of its text. Never
+    /// more than it has bytes.
+    pub fn response_format(&self, raw: &[u8]) -> usize {
+        let text = || self.text(&raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
+        self.remembered(Subject::ResponseFormat, raw, text)
     }
 
     fn count(&self, text: &str) -> usize {

@@ -8,7 +8,7 @@ use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 /// The tokens of the request as it came.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// What is there beside the messages: the tool definitions.
+    /// What is there beside the messages: the tool definitions, and the form of the answer.
     pub(super) base: usize,
     /// Of each message.
     pub(super) messages: Vec<usize>,
@@ -65,8 +65,9 @@ impl Draft<'_> {
         self.counts.get_or_init(|| {
             let (body, conversation, gauge) = (self.source.body, self.source.conversation, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
+            let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
             Counts {
-                base: REQUEST_OVERHEAD + tools,
+                base: REQUEST_OVERHEAD + tools + format,
                 messages: conversation.messages.iter().map(|message| gauge.message(message.span.of(body))).collect(),
             }
         })

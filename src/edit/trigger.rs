@@ -84,6 +84,11 @@ impl Limits {
         self.0.iter().any(|limit| limit.tokens.is_none_or(|least| n_tokens >= least) && n_messages >= limit.messages)
     }
 
+    /// The least tokens that one of them asks for; 0 where none asks for any.
+    pub(super) fn least_tokens(&self) -> usize {
+        self.0.iter().filter_map(|limit| limit.tokens).min().unwrap_or_default()
+    }
+
     /// Whether tokens need to be counted to know.
     pub(super) fn ask_for_tokens(&self) -> bool {
         self.0.iter().any(|limit| limit.tokens.is_some())
@@ -164,6 +169,8 @@ mod tests {
             assert_eq!(limits.hold(n_tokens, n_messages), expected, "{n_tokens} {n_messages}");
         }
         assert!(limits.ask_for_tokens());
+        assert_eq!(limits.least_tokens(), 10);
+        assert_eq!(Limits(vec![Limit { tokens: None, messages: 5 }]).least_tokens(), 0);
     }
 
     #[test]
