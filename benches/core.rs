@@ -15,9 +15,10 @@ use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
     payload::Keys,
-    planner::{Offload, Situation},
+    planner::{Offload, Situation, When},
     replay::{Scene, own_policy},
     span::splice,
+    summary::NoMemory,
     tokens::{self, Meter},
 };
 use bytes::Bytes;
@@ -128,7 +129,14 @@ fn main() {
         );
 
         let reduce = |meter: &Meter| {
-            let situation = Situation { meter, keys: &keys, caller, offload: Offload::Possible };
+            let situation = Situation {
+                meter,
+                keys: &keys,
+                caller,
+                offload: Offload::Possible,
+                summaries: &NoMemory,
+                summarize: When::Triggered,
+            };
             reducing.plan(dialect, &clean, &situation).expect("a request")
         };
         let warm = Meter::new(&tokens, &[]);

@@ -29,6 +29,7 @@ use crate::{
     plan::{Action, Change, LeftOut, Sizes, Why},
     recall::{self, Way},
     span::Span,
+    summary::Memory,
     tokens::{Gauge, Meter},
 };
 
@@ -50,6 +51,19 @@ pub struct Situation<'a> {
     pub caller: Caller,
     /// Whether what is taken out can be stored.
     pub offload: Offload,
+    /// What is remembered of summaries.
+    pub summaries: &'a dyn Memory,
+    /// When a summary is wanted.
+    pub summarize: When,
+}
+
+/// When a summary is wanted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum When {
+    /// When the trigger holds.
+    Triggered,
+    /// At once: somebody has asked for it.
+    Now,
 }
 
 /// Whether what is taken out can be stored.

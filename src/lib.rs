@@ -25,6 +25,7 @@ pub mod server;
 pub mod simulate;
 pub mod span;
 pub mod store;
+pub mod summary;
 pub mod tasks;
 pub mod telemetry;
 pub mod tokens;

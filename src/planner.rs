@@ -11,6 +11,7 @@ use crate::{
         clear_tool_results::{self, ClearToolResults},
         filter_tool_calls::{self, FilterToolCalls},
         patch_tool_calls::{self, PatchToolCalls},
+        summarize,
         tools::{self, Tools},
         truncate_tool_results::{self, TruncateToolResults},
     },
@@ -18,7 +19,7 @@ use crate::{
     recall,
 };
 
-pub use crate::draft::{Offload, Situation};
+pub use crate::draft::{Offload, Situation, When};
 
 /// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -38,6 +39,8 @@ pub struct Parts {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that clears old results.
     pub clear_tool_results: clear_tool_results::Settings,
+    /// The edit that puts a summary in place of old messages.
+    pub summarize: summarize::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 14] = [
     &["language", "payload", "span", "units"],
-    &["conversation", "recall", "tokens"],
+    &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft"],
     &["edit"],

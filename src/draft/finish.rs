@@ -33,7 +33,7 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        Plan { splices, offloads: self.offloads(), report }
+        Plan { splices, needs: None, offloads: self.offloads(), report }
     }
 
     /// A message as the edits have left it; none if no value and no call in it is another one now.

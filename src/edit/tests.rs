@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Offload, Situation},
+    draft::{Offload, Situation, When},
     payload::Keys,
     plan::Plan,
     planner::{Parts, Policy},
     span::splice,
+    summary::NoMemory,
     tokens::{self, Counter, Meter},
 };
 
@@ -119,7 +120,14 @@ pub(super) fn plan_with(body: &Bytes, policy: &str, offload: Offload) -> (Plan, 
     let parts: Parts = toml::from_str(policy).unwrap();
     let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
     let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([0; 32]));
-    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload };
+    let situation = Situation {
+        meter: &meter,
+        keys: &keys,
+        caller: keys.caller(&[]),
+        offload,
+        summaries: &NoMemory,
+        summarize: When::Triggered,
+    };
     let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
     assert_eq!(plan.report.bytes_after, output.len());
