@@ -12,6 +12,7 @@ pub mod dialect;
 pub mod draft;
 pub mod edit;
 pub mod engine;
+pub mod events;
 pub mod language;
 pub mod payload;
 pub mod plan;
