@@ -38,6 +38,11 @@ mod cut;
 pub mod frame;
 mod originals;
 
+pub mod answer;
+pub mod frame;
+pub mod instruction;
+pub mod request;
+
 /// `[summarize]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
