@@ -14,7 +14,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::edit::{Language, clear_tool_results, filter_tool_calls, patch_tool_calls, tools, truncate_tool_results};
+use crate::edit::{
+    Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
+};
 use crate::server::tls;
 use crate::tokens::models;
 use crate::{planner, recall, server, store, telemetry, tokens, upstream};
@@ -74,6 +76,8 @@ pub struct Config {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that clears old results.
     pub clear_tool_results: clear_tool_results::Settings,
+    /// The edit that puts a summary in place of old messages.
+    pub summarize: summarize::Settings,
     /// Settings of single tools, by name or pattern.
     pub tools: tools::Settings,
     /// How tokens are counted.
@@ -100,6 +104,7 @@ impl Default for Config {
             filter_tool_calls: filter_tool_calls::Settings::default(),
             truncate_tool_results: truncate_tool_results::Settings::default(),
             clear_tool_results: clear_tool_results::Settings::default(),
+            summarize: summarize::Settings::default(),
             tools: tools::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
@@ -115,9 +120,25 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::of(&written)?.preset;
         let written = preset.under(written)?;
-        let config = Self::of(&written)?;
+        let mut config = Self::of(&written)?;
         check::check(&config, &written)?;
+        config.read_instruction(&written)?;
         Ok(config)
+    }
+
+    /// Puts the text of `summarize.instruction_file` in the place of its name.
+    fn read_instruction(&mut self, written: &Node) -> Result<(), Problem> {
+        let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
+        let wrong = |what: String| {
+            let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
+            Problem::at_path(written, &["summarize", "instruction_file"], message)
+        };
+        let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        if text.trim().is_empty() {
+            return Err(wrong("is empty".to_owned()));
+        }
+        self.summarize.instruction = Some(text);
+        Ok(())
     }
 
     /// The settings that decide on edits.
@@ -130,6 +151,7 @@ impl Config {
             filter_tool_calls: self.filter_tool_calls.clone(),
             truncate_tool_results: self.truncate_tool_results.clone(),
             clear_tool_results: self.clear_tool_results.clone(),
+            summarize: self.summarize.clone(),
             tools: self.tools.clone(),
         }
     }

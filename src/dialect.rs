@@ -45,6 +45,9 @@ pub trait Dialect: Debug + Send + Sync {
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
 
+    /// A message in which the user says `text`.
+    fn render_user_message(&self, text: &str) -> Bytes;
+
     /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
 }

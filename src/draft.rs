@@ -26,18 +26,22 @@ use crate::{
     dialect::Dialect,
     language::Language,
     payload::{Caller, Keys},
-    plan::{Action, Change, LeftOut, Sizes, Why},
+    plan::{Action, Change, LeftOut, Need, Sizes, Why},
     recall::{self, Way},
     span::Span,
+    summary::Memory,
     tokens::{Gauge, Meter},
 };
 
+mod beginnings;
 mod finish;
+mod folded;
 mod measure;
 mod remember;
 mod replace;
 mod seams;
 
+pub use beginnings::{Applied, Beginnings};
 pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 
@@ -52,6 +56,19 @@ pub struct Situation<'a> {
     pub caller: Caller,
     /// Whether what is taken out can be stored.
     pub offload: Offload,
+    /// What is remembered of summaries.
+    pub summaries: &'a dyn Memory,
+    /// When a summary is wanted.
+    pub summarize: When,
+}
+
+/// When a summary is wanted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum When {
+    /// When the trigger holds.
+    Triggered,
+    /// At once: somebody has asked for it.
+    Now,
 }
 
 /// Whether what is taken out can be stored.
@@ -104,7 +121,12 @@ pub struct Draft<'a> {
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
+    /// What is needed for a better plan.
+    need: Option<Need>,
 
+    /// The conversation as it came, where a summary stands for messages of it.
+    whole: &'a Conversation<'a>,
+    beginnings: OnceCell<Beginnings>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
     counts: OnceCell<measure::Counts>,
@@ -181,6 +203,9 @@ impl<'a> Draft<'a> {
             left_out: Vec::new(),
             unknown_window: false,
             n_bytes: source.body.len(),
+            need: None,
+            whole: conversation,
+            beginnings: OnceCell::new(),
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),
             counts: OnceCell::new(),

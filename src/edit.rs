@@ -11,6 +11,7 @@ pub mod filter_tool_calls;
 pub mod keep;
 mod names;
 pub mod patch_tool_calls;
+pub mod summarize;
 mod template;
 pub mod tools;
 pub mod trigger;

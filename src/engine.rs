@@ -15,9 +15,10 @@ use tokio::time::timeout;
 use crate::dialect::{Dialect, ParseError};
 use crate::payload::{Caller, Keys};
 use crate::plan::{OffloadEffect, Plan, Report};
-use crate::planner::{Offload, Policy, Situation};
+use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
 use crate::store::{Clock, Store, StoreError};
+use crate::summary::NoMemory;
 use crate::tasks::blocking;
 use crate::tokens::Meter;
 
@@ -178,7 +179,14 @@ impl Engine {
         let long = body.len() >= HOP_FROM.min(rules.policy.counts_from());
         let (rules, keys, body) = (Arc::clone(rules), self.keys.clone(), body.clone());
         let plan = move || {
-            let situation = Situation { meter: &rules.meter, keys: &keys, caller, offload };
+            let situation = Situation {
+                meter: &rules.meter,
+                keys: &keys,
+                caller,
+                offload,
+                summaries: &NoMemory,
+                summarize: When::Triggered,
+            };
             let planned = catch_unwind(AssertUnwindSafe(|| rules.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
         };

@@ -16,6 +16,10 @@ use memchr::memchr;
 use quick_cache::sync::Cache;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+mod chain;
+
+pub use chain::{Chain, ChainKey};
+
 /// How many bytes of a hash are kept. 128 bits collide by accident never, and on purpose only for who has the secret.
 const KEPT: usize = 16;
 
@@ -200,6 +204,12 @@ impl fmt::Debug for PayloadKey {
 impl serde::Serialize for PayloadKey {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for PayloadKey {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,12 +1,13 @@
 //! What is to be done to one request, as plain owned data, and the report about it. Both print: that is the dry run.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::Serialize;
 
 use crate::{
-    payload::{Payload, PayloadKey},
+    payload::{ChainKey, Payload, PayloadKey},
     span::Splice,
+    summary::{Frame, Source},
 };
 
 /// What is to be done to one request body.
@@ -16,8 +17,42 @@ pub struct Plan {
     pub splices: Vec<Splice>,
     /// What must be stored for good before the new body goes upstream, because that names it. Each key is there once.
     pub offloads: Vec<OffloadEffect>,
+    /// What is needed for a better plan. This one can be carried out without.
+    pub needs: Option<Need>,
     /// What the splices mean.
     pub report: Report,
+}
+
+/// What a better plan needs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Need {
+    /// A summary that the store has.
+    Load(ChainKey),
+    /// A summary that nobody has made yet.
+    Make(Box<SummaryEffect>),
+}
+
+/// A summary that is to be made.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SummaryEffect {
+    /// The name of what it will stand for.
+    pub key: ChainKey,
+    /// Whether the request waits for it. If not, a later one will use it.
+    pub waits: bool,
+    /// The messages that it will stand for, as they came.
+    pub covers: Range<usize>,
+    /// The tokens of those as they came.
+    pub tokens_replaced: usize,
+    /// The tokens of what it will stand in place of, as the edits have left that: its message must have fewer.
+    pub tokens: usize,
+    /// The model that the request asks.
+    pub model: Option<String>,
+    /// What it is made from.
+    pub source: Source,
+    /// What will stand around it.
+    pub frame: Frame,
+    /// What must be stored before it is used, because the frame names it.
+    pub transcript: Option<OffloadEffect>,
 }
 
 /// A payload that is to be stored.
@@ -34,7 +69,8 @@ pub struct OffloadEffect {
 pub struct Report {
     /// The model that is asked.
     pub model: Option<String>,
-    /// What each edit decided: in policy order, and within one edit in the order it decided in.
+    /// What each edit decided: a summary that was there first, then in policy order, and within one edit in the order it
+    /// decided in.
     pub changes: Vec<Change>,
     /// What an edit would have done and did not.
     pub left_out: Vec<LeftOut>,
@@ -107,8 +143,10 @@ pub enum Why {
     NoStore,
     /// What would stand there is not smaller.
     NotSmaller,
-    /// The whole pass would free less than `clear_at_least`.
+    /// The whole pass would free less than `clear_at_least`, or a summary would stand for next to nothing new.
     TooLittle,
+    /// There is no summary yet: it is being made, nobody here can make it, or that has failed.
+    NoSummary,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -152,6 +190,30 @@ pub enum Action {
         /// The message.
         message: usize,
     },
+    /// A summary stands for messages.
+    Summarize {
+        /// The first of them.
+        from: usize,
+        /// One behind the last of them.
+        to: usize,
+    },
+}
+
+impl Action {
+    /// The same with each message under another index. What a summary stands for keeps its own.
+    #[must_use]
+    pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::Insert { behind } => Self::Insert { behind: number(behind) },
+            Self::Move { message, behind } => Self::Move { message: number(message), behind: number(behind) },
+            Self::Drop { message } => Self::Drop { message: number(message) },
+            Self::DropCall { message } => Self::DropCall { message: number(message) },
+            Self::Truncate { message } => Self::Truncate { message: number(message) },
+            Self::Clear { message } => Self::Clear { message: number(message) },
+            Self::ClearInput { message } => Self::ClearInput { message: number(message) },
+            Self::Summarize { .. } => self,
+        }
+    }
 }
 
 impl Plan {
@@ -214,9 +276,16 @@ impl fmt::Display for Change {
             Action::Truncate { message } => write!(f, "truncate message {message}")?,
             Action::Clear { message } => write!(f, "clear message {message}")?,
             Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
+            Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
         }
-        about(f, &self.call_id, self.tool_name.as_deref())?;
-        if matches!(self.action, Action::Truncate { .. } | Action::Clear { .. } | Action::ClearInput { .. }) {
+        let is_about_a_call = !matches!(self.action, Action::Summarize { .. });
+        if is_about_a_call {
+            about(f, &self.call_id, self.tool_name.as_deref())?;
+        }
+        if !matches!(
+            self.action,
+            Action::Insert { .. } | Action::Move { .. } | Action::Drop { .. } | Action::DropCall { .. }
+        ) {
             write!(f, ", bytes {}", self.bytes)?;
             if let Some(tokens) = self.tokens {
                 write!(f, ", tokens {tokens}")?;
@@ -243,6 +312,7 @@ impl fmt::Display for LeftOut {
             Why::NoStore => ": there is no store to take what is left out",
             Why::NotSmaller => ": what would stand there is not smaller",
             Why::TooLittle => ": it would free too little",
+            Why::NoSummary => ": there is no summary yet",
         })
     }
 }

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::payload::Keys;
-use crate::planner::{Offload, Parts, Policy, Situation};
+use crate::planner::{Offload, Parts, Policy, Situation, When};
 use crate::recording::{Exchange, ReadError};
+use crate::summary::NoMemory;
 use crate::tokens::Meter;
 use crate::{dialect, engine, tokens};
 
@@ -121,7 +122,14 @@ impl Default for Scene {
 impl Scene {
     /// The situation of each request.
     pub fn situation(&self) -> Situation<'_> {
-        Situation { meter: &self.meter, keys: &self.keys, caller: self.keys.caller(&[]), offload: Offload::Possible }
+        Situation {
+            meter: &self.meter,
+            keys: &self.keys,
+            caller: self.keys.caller(&[]),
+            offload: Offload::Possible,
+            summaries: &NoMemory,
+            summarize: When::Triggered,
+        }
     }
 }
 

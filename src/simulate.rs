@@ -23,7 +23,8 @@ use serde::Serialize;
 
 use crate::dialect::{self, Dialect};
 use crate::payload::Keys;
-use crate::planner::{Offload, Policy, Situation};
+use crate::planner::{Offload, Policy, Situation, When};
+use crate::summary::NoMemory;
 use crate::tokens::Meter;
 
 pub use self::figures::{Figures, Price, Prices};
@@ -131,7 +132,14 @@ impl Default for Stage {
 impl Stage {
     /// The situation of each request.
     pub fn situation<'a>(&'a self, meter: &'a Meter) -> Situation<'a> {
-        Situation { meter, keys: &self.0, caller: self.0.caller(&[]), offload: Offload::Possible }
+        Situation {
+            meter,
+            keys: &self.0,
+            caller: self.0.caller(&[]),
+            offload: Offload::Possible,
+            summaries: &NoMemory,
+            summarize: When::Triggered,
+        }
     }
 }
 

@@ -25,13 +25,12 @@ use self::{
     models::Models,
     tiktoken::Encoding,
 };
-use crate::units::ByteSize;
+use crate::{raw, units::ByteSize};
 
 mod estimate;
 mod memo;
 mod message;
 pub mod models;
-mod raw;
 pub mod tiktoken;
 mod tools;
 mod vocabulary;

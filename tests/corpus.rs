@@ -342,6 +342,7 @@ fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<
             | Action::Truncate { message }
             | Action::Clear { message }
             | Action::ClearInput { message } => rewritten[message] = true,
+            Action::Summarize { from, to } => left[from..to].fill(true),
         }
     }
     let mut staying =

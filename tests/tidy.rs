@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 14] = [
-    &["language", "payload", "span", "units"],
-    &["conversation", "recall", "tokens"],
+    &["language", "payload", "raw", "span", "units"],
+    &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft"],
     &["edit"],
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.
-    &["body", "recording", "tasks", "telemetry"],
+    &["body", "events", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine"],
     &["proxy", "replay", "simulate"],

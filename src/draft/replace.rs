@@ -113,6 +113,13 @@ const PIECE: usize = 2048;
 /// Tokens that may merge, or part, at the seams.
 const MARGIN: usize = 16;
 
+impl Slot {
+    /// A message that another one stands for.
+    pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
+        Self { span, with, text: Arc::default(), stored: None, change }
+    }
+}
+
 impl Found<'_> {
     fn text(&self) -> &str {
         let Source { dialect, body, .. } = self.source;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{dialect, plan::Plan, span::splice, tokens};
+use crate::{dialect, plan::Plan, span::splice, summary::NoMemory, tokens};
 
 const CALLER: &str = r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#;
 const PLACED: &str = r#"{"role":"tool","tool_call_id":"c","content":"new"}"#;
@@ -21,7 +21,14 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let dialect = dialect::for_path("/chat/completions").unwrap();
     let conversation = dialect.parse(body).unwrap();
     let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
-    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(&[]), offload };
+    let situation = Situation {
+        meter: &meter,
+        keys: &keys,
+        caller: keys.caller(&[]),
+        offload,
+        summaries: &NoMemory,
+        summarize: When::Triggered,
+    };
     let recall = recall::Settings::default();
     let source = Source { dialect, body, conversation: &conversation };
     let mut draft = Draft::new(source, &situation, &recall, Language::En);

@@ -84,9 +84,16 @@ impl Limits {
         self.0.iter().any(|limit| limit.tokens.is_none_or(|least| n_tokens >= least) && n_messages >= limit.messages)
     }
 
-    /// The least tokens that one of them asks for; 0 where none asks for any.
-    pub(super) fn least_tokens(&self) -> usize {
-        self.0.iter().filter_map(|limit| limit.tokens).min().unwrap_or_default()
+    /// The same at four fifths of them.
+    pub(super) fn nearly(&self) -> Self {
+        let part = |n: usize| n - n / 5;
+        let nearly = |limit: &Limit| Limit { tokens: limit.tokens.map(part), messages: part(limit.messages) };
+        Self(self.0.iter().map(nearly).collect())
+    }
+
+    /// The fewest tokens that one of them asks for.
+    pub(super) fn least_tokens(&self) -> Option<usize> {
+        self.0.iter().filter_map(|limit| limit.tokens).min()
     }
 
     /// Whether tokens need to be counted to know.
@@ -169,8 +176,8 @@ mod tests {
             assert_eq!(limits.hold(n_tokens, n_messages), expected, "{n_tokens} {n_messages}");
         }
         assert!(limits.ask_for_tokens());
-        assert_eq!(limits.least_tokens(), 10);
-        assert_eq!(Limits(vec![Limit { tokens: None, messages: 5 }]).least_tokens(), 0);
+        assert_eq!(limits.least_tokens(), Some(10));
+        assert_eq!(Limits(vec![Limit { tokens: None, messages: 5 }]).least_tokens(), None);
     }
 
     #[test]

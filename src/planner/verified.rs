@@ -39,25 +39,36 @@ impl fmt::Debug for Verified {
 }
 
 impl Verified {
-    /// Checks what a conversation was read from, but for the messages that are known to be valid.
+    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for `gone`, the place
+    /// of a message that does not go on.
     pub(super) fn check(
         &self,
         dialect: &dyn Dialect,
         body: &[u8],
         conversation: &Conversation<'_>,
+        gone: Option<Span>,
     ) -> Result<(), ParseError> {
         let (mut new, mut from) = (Vec::new(), 0);
         let stretch = |start, end| {
             let checked = dialect.verify(Span { start, end }.of(body));
             checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
         };
-        for message in conversation.messages.iter().filter(|message| message.span.len() >= LEAST) {
-            let hash = xxh3_128_with_seed(message.span.of(body), self.seed);
-            if self.known.get(&hash).is_some() {
-                stretch(from, message.span.start)?;
-                from = message.span.end;
+        for span in conversation.messages.iter().map(|message| message.span) {
+            let known = if gone == Some(span) {
+                true
+            } else if span.len() < LEAST {
+                false
             } else {
-                new.push(hash);
+                let hash = xxh3_128_with_seed(span.of(body), self.seed);
+                let known = self.known.get(&hash).is_some();
+                if !known {
+                    new.push(hash);
+                }
+                known
+            };
+            if known {
+                stretch(from, span.start)?;
+                from = span.end;
             }
         }
         stretch(from, body.len())?;
@@ -81,7 +92,7 @@ mod tests {
     fn check(verified: &Verified, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked = verified.check(dialect, body, &conversation).map_err(|error| error.offset);
+        let checked = verified.check(dialect, body, &conversation, None).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), dialect.verify(body).is_ok());
         checked
     }

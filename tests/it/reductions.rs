@@ -6,8 +6,9 @@ use abridge_proxy::{
     dialect::{self, Dialect},
     payload::Keys,
     plan::{Action, Plan},
-    planner::{Offload, Parts, Policy, Situation},
+    planner::{Offload, Parts, Policy, Situation, When},
     span::splice,
+    summary::NoMemory,
     tokens::{self, Counter, Meter},
 };
 use bytes::Bytes;
@@ -53,7 +54,14 @@ fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
     let parts: Parts = toml::from_str(policy).unwrap();
     let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
     let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([1; 32]));
-    let situation = Situation { meter: &meter, keys: &keys, caller: keys.caller(b"me"), offload };
+    let situation = Situation {
+        meter: &meter,
+        keys: &keys,
+        caller: keys.caller(b"me"),
+        offload,
+        summaries: &NoMemory,
+        summarize: When::Triggered,
+    };
     let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
     assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
@@ -93,7 +101,7 @@ fn message_of(action: Action) -> Option<usize> {
         | Action::Truncate { message }
         | Action::Clear { message }
         | Action::ClearInput { message } => Some(message),
-        Action::Insert { .. } | Action::Move { .. } => None,
+        Action::Insert { .. } | Action::Move { .. } | Action::Summarize { .. } => None,
     }
 }
 

@@ -1,0 +1,401 @@
+//! `summarize`: puts a summary in place of what a conversation began with when it has grown large.
+//!
+//! # What it does
+//! When the `trigger` holds, all messages between the instructions at the beginning and a cut are summarised by a model, and
+//! one user message stands for them: a lead-in, the summary, the user's own messages as far as there is room, results of a
+//! skill tool if that is asked for, the way to the whole transcript, and how to go on. What is behind the cut stays.
+//!
+//! # When it acts
+//! When the size that the edits before have left reaches the `trigger`. A summary that was made once is remembered by the
+//! messages that it stands for, and used for every conversation that begins with them, without a call. When the trigger
+//! holds again, the next one is made from that summary and what has come since.
+//!
+//! # What the model sees
+//! That the session goes on from an earlier one, what was summarised, and how to read the transcript.
+//!
+//! # What it never touches
+//! Instructions at the beginning; what `keep` spares at the end; results that the model has not read yet; the inside of a
+//! round. Without a summary the request goes on as the other edits have left it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use self::{cut::Cuts, originals::Originals};
+use super::{
+    Edit, Language,
+    keep::Keep,
+    trigger::{Condition, Limits, Trigger},
+};
+use crate::{
+    draft::{Draft, Row},
+    plan::{Need, SummaryEffect, Why},
+    summary::{Piece, Recollection, Source},
+    units::{Fraction, Period},
+};
+
+pub mod answer;
+mod cut;
+pub mod frame;
+pub mod instruction;
+mod originals;
+pub mod request;
+
+/// `[summarize]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// When a summary is made.
+    pub trigger: Trigger,
+    /// What is not summarised, counted from the newest backwards.
+    pub keep: Keep,
+    /// Whether the request that crosses the trigger waits for the summary.
+    pub mode: Mode,
+    /// What the model that summarises is given.
+    pub input: Input,
+    /// What it is told to do. Default: by language.
+    pub instruction: Option<String>,
+    /// A file that says it instead. Whoever loads the settings reads it.
+    pub instruction_file: Option<PathBuf>,
+    /// The first sentence of the message that stands for what was summarised. Default: by language.
+    pub lead_in: Option<String>,
+    /// The last one, which says how to go on. Default: by language.
+    pub continuation: Option<String>,
+    /// The most tokens that a summary may have. Default: 8192, or a quarter of the model's window if that is less.
+    pub max_tokens: Option<usize>,
+    /// The user's own messages, which a summary keeps as they were.
+    pub preserve_user_messages: PreserveUserMessages,
+    /// Results of a tool that loads skills, which a summary keeps. Not set: none.
+    pub preserve_skills: Option<PreserveSkills>,
+    /// Whether what is summarised is stored, one message a line.
+    pub transcript: bool,
+    /// How long all attempts together may take.
+    pub timeout: Period,
+    /// How long a conversation goes without a summary, before one is tried again that could not be made.
+    pub cooldown: Period,
+    /// How failed attempts are repeated.
+    pub retry: Retry,
+    /// Who summarises. Default: the model that the request asks, with the client's own key.
+    pub model: Option<Endpoint>,
+    /// Who is asked after that, in this order.
+    pub failover: Vec<Endpoint>,
+}
+
+/// Whether the request that crosses the trigger waits for the summary.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It waits.
+    #[default]
+    Blocking,
+    /// It seldom has to: the summary is made while the conversation goes on, from four fifths of the trigger.
+    Background,
+}
+
+/// What the model that summarises is given.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// The request as it would have been sent, and the instruction behind it: the provider's prompt cache has most of it.
+    #[default]
+    Cached,
+    /// An instruction of our own, the messages, and no tools.
+    Fresh,
+}
+
+/// `[summarize.preserve_user_messages]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreserveUserMessages {
+    /// Whether they are kept.
+    pub enabled: bool,
+    /// The most tokens of them. Default: a third of the trigger's.
+    pub max_tokens: Option<usize>,
+}
+
+/// `[summarize.preserve_skills]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreserveSkills {
+    /// The tool that loads skills; its argument `skill` names one.
+    pub tool: String,
+    /// The most skills that are kept.
+    pub max_skills: usize,
+    /// The most tokens of one.
+    pub max_tokens_per_skill: usize,
+    /// The most tokens of all of them.
+    pub budget: usize,
+}
+
+/// `[summarize.retry]`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// How often an attempt is repeated with one model.
+    pub max_retries: usize,
+}
+
+/// A model that summarises.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoint {
+    /// Where it is, path and all: `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Its name.
+    pub model: String,
+    /// The environment variable that holds the key for it. Not set: none is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let tokens = Condition { tokens: Some(160_000), ..Condition::default() };
+        let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
+        Self {
+            trigger: Trigger(vec![tokens, window]),
+            keep: Keep::Rounds(1),
+            mode: Mode::Blocking,
+            input: Input::Cached,
+            instruction: None,
+            instruction_file: None,
+            lead_in: None,
+            continuation: None,
+            max_tokens: None,
+            preserve_user_messages: PreserveUserMessages::default(),
+            preserve_skills: None,
+            transcript: true,
+            timeout: Period::secs(60),
+            cooldown: Period::secs(60),
+            retry: Retry::default(),
+            model: None,
+            failover: Vec::new(),
+        }
+    }
+}
+
+impl Default for PreserveUserMessages {
+    fn default() -> Self {
+        Self { enabled: true, max_tokens: None }
+    }
+}
+
+impl Default for PreserveSkills {
+    fn default() -> Self {
+        Self { tool: "skill".to_owned(), max_skills: 5, max_tokens_per_skill: 5000, budget: 25_000 }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { max_retries: 3 }
+    }
+}
+
+/// A region that is less than this part of the conversation is not worth a summary.
+const LEAST_NEW: usize = 10;
+
+/// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
+const USUAL_TRIGGER: usize = 160_000;
+
+/// The edit.
+#[derive(Debug)]
+pub struct Summarize {
+    settings: Settings,
+    language: Language,
+    scope: Scope,
+}
+
+/// What sets the summaries of one policy apart from those of another.
+#[derive(Clone, Debug)]
+pub struct Scope(String);
+
+/// The rows of a conversation, and what they weigh.
+#[derive(Debug)]
+struct Weighed {
+    rows: Vec<Row>,
+    tokens: Vec<usize>,
+    /// All tokens of the request.
+    size: usize,
+}
+
+impl Summarize {
+    /// The short name of the edit.
+    pub const LABEL: &'static str = "summary";
+
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, language: Language) -> Self {
+        Self { settings: settings.clone(), language, scope: Scope::of(settings, language) }
+    }
+
+    /// A shorter body is never summarised, unless somebody asks for it.
+    pub fn least_bytes(&self) -> usize {
+        let least = self.settings.trigger.least_bytes();
+        match self.settings.mode {
+            Mode::Blocking => least,
+            Mode::Background => least - least / 5,
+        }
+    }
+
+    /// What sets its summaries apart.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The place that is to be summarised up to, and whether that is being done already; or why there is none.
+    fn cut(&self, draft: &mut Draft<'_>, cuts: &Cuts<'_>, weighed: &Weighed, now: bool) -> Result<(usize, bool), Why> {
+        let keep = self.settings.keep.resolved(draft);
+        let beginnings = draft.beginnings(|| self.scope.of_model(draft.conversation().model.as_deref()));
+        let longer: Vec<_> = beginnings.longer().map(|(end, known)| (end, known.clone())).collect();
+        if !now && longer.iter().any(|(_, known)| matches!(known, Recollection::NotNow)) {
+            return Err(Why::NoSummary);
+        }
+        let under_way = longer.iter().filter(|(_, known)| matches!(known, Recollection::UnderWay));
+        if let Some(place) = under_way.filter_map(|(end, _)| cuts.before(draft.in_view(*end))).next() {
+            return Ok((place, true));
+        }
+        let place = cuts.place(keep).ok_or(Why::TooLittle)?;
+        let new: usize = weighed.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
+        if !now && new < weighed.size / LEAST_NEW {
+            return Err(Why::TooLittle);
+        }
+        if self.settings.transcript && !draft.can_store() {
+            return Err(Why::NoStore);
+        }
+        Ok((place, false))
+    }
+
+    /// What is needed for the summary of all before a place.
+    fn effect(
+        &self,
+        draft: &Draft<'_>,
+        cuts: &Cuts<'_>,
+        weighed: &Weighed,
+        place: usize,
+        budget_tokens: usize,
+    ) -> Option<SummaryEffect> {
+        let end = weighed.rows.get(place)?.message?;
+        let covers = draft.n_leading()..draft.as_it_came(end);
+        let whole = draft.whole();
+        let beginnings = draft.beginnings(|| self.scope.of_model(whole.conversation.model.as_deref()));
+        let pieces = weighed.rows.iter().zip(&weighed.tokens).enumerate().take(place);
+        let originals = Originals { source: whole, messages: covers.clone() };
+        let transcript = self.settings.transcript.then(|| originals.transcript(draft));
+        Some(SummaryEffect {
+            key: beginnings.name(covers.end)?,
+            waits: true,
+            tokens_replaced: draft.tokens_as_they_came(draft.n_leading()..end),
+            tokens: weighed.tokens.get(cuts.first()..place)?.iter().sum(),
+            model: whole.conversation.model.clone().map(Into::into),
+            source: Source {
+                body: whole.body.clone(),
+                messages: pieces
+                    .map(|(n, (row, &tokens))| Piece { json: draft.json(row), tokens, opens: cuts.may_part(n) })
+                    .collect(),
+                n_leading: cuts.first(),
+                base_tokens: draft.base_tokens(),
+            },
+            frame: frame::frame(
+                &self.settings,
+                self.language,
+                &frame::Said {
+                    user_texts: originals.user_texts(),
+                    skills: originals.skills(self.settings.preserve_skills.as_ref()),
+                    transcript: transcript.as_ref().map(|effect| (effect.key, draft.words_for(effect.key).into())),
+                    gauge: draft.gauge(),
+                    budget_tokens,
+                },
+            ),
+            transcript,
+            covers,
+        })
+    }
+
+    /// How many tokens of the user's own messages are kept.
+    fn budget(&self, limits: &Limits) -> usize {
+        let own = self.settings.preserve_user_messages.max_tokens;
+        own.unwrap_or_else(|| limits.least_tokens().unwrap_or(USUAL_TRIGGER) / 3)
+    }
+}
+
+impl Edit for Summarize {
+    fn name(&self) -> &'static str {
+        "summarize"
+    }
+
+    fn label(&self) -> &'static str {
+        "summary"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        let now = draft.is_asked_for_summary();
+        if !now && draft.n_bytes() < self.least_bytes() {
+            return;
+        }
+        let limits = self.settings.trigger.limits(draft);
+        let early = (self.settings.mode == Mode::Background).then(|| limits.nearly());
+        let n_messages = draft.conversation().messages.len() + draft.n_added();
+        if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
+            return;
+        }
+        let weighed = Weighed::of(draft);
+        let holds = |limits: &Limits| limits.hold(weighed.size, weighed.rows.len());
+        let due = now || holds(&limits);
+        if !due && !early.as_ref().is_some_and(holds) {
+            return;
+        }
+        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens);
+        let mut why = Why::NoSummary;
+        if !draft.has_need() {
+            match self.cut(draft, &cuts, &weighed, now) {
+                Err(other) => why = other,
+                Ok((_, true)) if !due => {}
+                Ok((place, _)) => {
+                    let effect = self.effect(draft, &cuts, &weighed, place, self.budget(&limits));
+                    if let Some(effect) = effect {
+                        draft.ask_for(Need::Make(Box::new(SummaryEffect { waits: due, ..effect })));
+                    }
+                }
+            }
+        }
+        if due {
+            draft.leave_out(self.label(), None, why);
+        }
+    }
+}
+
+impl Scope {
+    /// All settings that shape a summary, and none that only say when one is made.
+    fn of(settings: &Settings, language: Language) -> Self {
+        let usual = Settings::default();
+        let shaping = Settings {
+            trigger: usual.trigger,
+            keep: usual.keep,
+            mode: usual.mode,
+            timeout: usual.timeout,
+            cooldown: usual.cooldown,
+            retry: usual.retry,
+            failover: usual.failover,
+            ..settings.clone()
+        };
+        let text = serde_json::to_string(&(language, &shaping));
+        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?}")))
+    }
+
+    /// The same for the conversations of one model.
+    pub fn of_model(&self, model: Option<&str>) -> Vec<u8> {
+        [self.0.as_bytes(), b"\0", model.unwrap_or_default().as_bytes()].concat()
+    }
+}
+
+impl Weighed {
+    fn of(draft: &Draft<'_>) -> Self {
+        let rows = draft.rows();
+        let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
+        let size = draft.base_tokens() + tokens.iter().sum::<usize>();
+        Self { rows, tokens, size }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Names of beginnings of conversations: each message makes the next name out of the one before.
+//!
+//! So whoever has the same messages in the same order has the same names, and one that differs in a byte shares only those
+//! of what comes before it.
+
+use std::fmt;
+
+use super::{Caller, Keys};
+
+/// Names the beginnings of one conversation, message by message.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    keys: Keys,
+    caller: Caller,
+    at: ChainKey,
+}
+
+/// The name of a beginning.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ChainKey([u8; 16]);
+
+impl Keys {
+    /// The names of what this caller says under `scope`, which is all that sets two uses of the same messages apart.
+    pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
+        let at = ChainKey(self.hash(b"chain", &caller.0, scope));
+        Chain { keys: self.clone(), caller, at }
+    }
+}
+
+impl Chain {
+    /// The name of all that was said so far and of this message, as it is written.
+    pub fn push(&mut self, message: &[u8]) -> ChainKey {
+        let name = self.keys.name(self.caller, message, || str::from_utf8(message).ok());
+        let hash = name.map_or_else(|| self.keys.payload(self.caller, message), |name| name.key);
+        self.at = ChainKey(self.keys.hash(b"link", &self.at.0, hash.as_bytes()));
+        self.at
+    }
+}
+
+impl ChainKey {
+    /// The key as it is stored.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// A key that was stored.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for ChainKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChainKey({:032x})", u128::from_be_bytes(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(keys: &Keys, caller: &[u8], scope: &[u8], messages: &[&str]) -> Vec<ChainKey> {
+        let mut chain = keys.chain(keys.caller(caller), scope);
+        messages.iter().map(|message| chain.push(message.as_bytes())).collect()
+    }
+
+    #[test]
+    fn a_beginning_has_its_name_whatever_comes_behind() {
+        let keys = Keys::new([7; 32]);
+        let names = |messages: &[&str]| names(&keys, b"me", b"", messages);
+        let (short, long) = (names(&["{1}", "{2}"]), names(&["{1}", "{2}", "{3}"]));
+        assert_eq!(short, long[..2]);
+        let other = names(&["{1}", "{4}", "{3}"]);
+        assert_eq!(other[0], long[0]);
+        assert!(other[1] != long[1] && other[2] != long[2]);
+        assert_ne!(names(&["{1}{2}"])[0], long[1]);
+    }
+
+    #[test]
+    fn callers_scopes_and_secrets_keep_names_apart() {
+        let (one, other) = (Keys::new([7; 32]), Keys::new([8; 32]));
+        let name = |keys: &Keys, caller: &[u8], scope: &[u8]| names(keys, caller, scope, &["{}"])[0];
+        let mine = name(&one, b"me", b"gpt");
+        assert_eq!(mine, name(&one, b"me", b"gpt"));
+        for another in [name(&one, b"you", b"gpt"), name(&one, b"me", b"gpt-5"), name(&other, b"me", b"gpt")] {
+            assert_ne!(mine, another);
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_has_a_name_too() {
+        let keys = Keys::new([7; 32]);
+        let mut chain = keys.chain(keys.caller(b""), b"");
+        assert_ne!(chain.push(b"\xff"), chain.push(b"\xff"));
+    }
+}
