@@ -136,14 +136,15 @@ pub fn fitted(source: &Source, most_tokens: usize) -> Source {
         return source.clone();
     }
     let stretches: Vec<_> = region.chunk_by(|_, next| !next.opens).collect();
-    let Some((head, tail)) = ends(&stretches, room) else { return source.clone() };
-    let region = [head, tail].concat().concat();
-    Source { messages: [leading, &region].concat(), ..source.clone() }
+    match ends(&stretches, room) {
+        Some(region) => Source { messages: [leading, &region].concat(), ..source.clone() },
+        None => source.clone(),
+    }
 }
 
 /// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
 /// summary before this one stands, may take up to half of the room.
-fn ends<'s, 'p>(stretches: &'s [&'p [Piece]], room: usize) -> Option<(&'s [&'p [Piece]], &'s [&'p [Piece]])> {
+fn ends(stretches: &[&[Piece]], room: usize) -> Option<Vec<Piece>> {
     let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);
     let for_head = first.unwrap_or_default().max(room / 4);
     [for_head, 0].into_iter().find_map(|for_head| {
@@ -151,7 +152,7 @@ fn ends<'s, 'p>(stretches: &'s [&'p [Piece]], room: usize) -> Option<(&'s [&'p [
         let (head, behind) = stretches.split_at_checked(n_head)?;
         let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
         let tail = behind.get(behind.len() - n_tail..)?;
-        (n_tail > 0).then_some((head, tail))
+        (n_tail > 0).then(|| [head, tail].concat().concat())
     })
 }
 
@@ -257,3 +258,6 @@ impl Request {
         Some(self.0.into())
     }
 }
+
+#[cfg(test)]
+mod tests;
