@@ -118,8 +118,8 @@ struct Section<'a> {
     behind: &'a str,
 }
 
-/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so tags count
-/// before others where they begin or end their line.
+/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so those that
+/// stand on lines of their own count before others.
 fn user_messages(summary: &str) -> Option<Section<'_>> {
     let (open, close) = USER_MESSAGES;
     let blank = [' ', '\t', '\r'];
@@ -127,15 +127,17 @@ fn user_messages(summary: &str) -> Option<Section<'_>> {
         let before = summary.get(..at).unwrap_or_default().trim_end_matches(blank);
         before.is_empty() || before.ends_with('\n')
     };
-    let ends_line = |at: usize| {
-        let behind = summary.get(at..).unwrap_or_default().trim_start_matches(blank);
+    let ends_line = |end: usize| {
+        let behind = summary.get(end..).unwrap_or_default().trim_start_matches(blank);
         behind.is_empty() || behind.starts_with('\n')
     };
     let last_close = summary.rfind(close)?;
     let openings = || summary.match_indices(open).map(|(at, _)| at).filter(|at| *at < last_close);
-    let start = openings().filter(|at| begins_line(*at)).last().or_else(|| openings().last())?;
+    let has_line = |at: &usize| begins_line(*at) && ends_line(at + open.len());
+    let on_its_line = openings().filter(has_line).last();
+    let start = on_its_line.or_else(|| openings().last())?;
     let closings = || summary.match_indices(close).map(|(at, _)| at + close.len()).filter(|end| *end > start);
-    let end = closings().find(|end| ends_line(*end)).or_else(|| closings().next())?;
+    let end = closings().find(|end| on_its_line.is_none() || ends_line(*end)).or_else(|| closings().next())?;
     Some(Section { before: summary.get(..start)?, behind: summary.get(end..)? })
 }
 

@@ -77,8 +77,8 @@ const NONE: &str = r#""none""#;
 /// but none may be called. None if it cannot be made of what the client sent.
 pub fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
     let fields = fields(&source.body)?;
-    let (_, region) = parts(source)?;
-    fields.get("messages").filter(|_| !region.is_empty())?;
+    parts(source)?;
+    fields.get("messages")?;
     let mut request = Request::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
@@ -110,11 +110,11 @@ pub fn fresh(
 ) -> Option<Bytes> {
     let fields = fields(&source.body)?;
     let (leading, region) = parts(source)?;
-    let first = leading.first().filter(|_| !region.is_empty()).map_or(Some("system"), |first| {
-        let fields = Fields::of(str::from_utf8(&first.json).ok()?)?;
-        Some(if fields.string("role")? == "developer" { "developer" } else { "system" })
-    });
-    let role = first.filter(|_| model.is_none()).unwrap_or("system");
+    let developer = || {
+        let first = Fields::of(str::from_utf8(&leading.first()?.json).ok()?)?;
+        first.string("role").filter(|role| role == "developer").map(|_| "developer")
+    };
+    let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
     let mut request = Request::default();
     match model {
         Some(model) => request.text("model", model)?,
@@ -169,9 +169,9 @@ fn tokens(pieces: &[Piece]) -> usize {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
 }
 
-/// The instructions at the beginning, and what is summarised.
+/// The instructions at the beginning, and what is summarised; none if that is nothing.
 fn parts(source: &Source) -> Option<(&[Piece], &[Piece])> {
-    source.messages.split_at_checked(source.n_leading)
+    source.messages.split_at_checked(source.n_leading).filter(|(_, region)| !region.is_empty())
 }
 
 /// The keys and values of a body; none if it is no object, or if a key stands there twice.

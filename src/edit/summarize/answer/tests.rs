@@ -162,7 +162,7 @@ fn summaries_that_speak_of_errors_are_taken() {
         "The model called <tool_call> in plain text, which the parser refuses.",
         "错误与修复：内部服务器错误已修复。",
         "错误：编译失败，缺少分号，已修复。",
-        &long,
+        long.trim(),
     ] {
         check_taken(text);
     }
