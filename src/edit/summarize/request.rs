@@ -12,7 +12,7 @@ use crate::{
     summary::{Piece, Source},
 };
 
-/// Keys of a client's request that shape its answer, and would spoil a summary; those behind the first line are set anew.
+/// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 const SHAPING: [&str; 37] = [
     "tool_choice",
     "function_call",

@@ -19,10 +19,15 @@ fn user_part(texts: &[&str], budget: usize, language: Language) -> Option<String
     frame(&Settings::default(), language, &said(texts, budget, &gauge())).user_messages
 }
 
+/// The section, which is there.
+fn users(texts: &[&str], budget: usize, language: Language) -> String {
+    user_part(texts, budget, language).unwrap()
+}
+
 /// The section with these texts, one a line after `note`.
-fn section(note: &str, texts: &[&str]) -> Option<String> {
-    let entries: String = texts.iter().map(|text| format!("<message>\n{text}\n</message>\n")).collect();
-    Some(format!("<all_user_messages>\n{note}{entries}</all_user_messages>"))
+fn section(note: &str, texts: &[&str]) -> String {
+    let entries: Vec<_> = texts.iter().map(|text| format!("<message>\n{text}\n</message>\n")).collect();
+    format!("<all_user_messages>\n{note}{}</all_user_messages>", entries.concat())
 }
 
 /// The tokens around a text in the section.
@@ -36,7 +41,7 @@ fn letters(letter: char, n: usize) -> String {
 
 #[test]
 fn all_are_kept_while_they_fit() {
-    assert_eq!(user_part(&["one", "二", " three\n"], 1000, Language::En), section("", &["one", "二", "three"]));
+    assert_eq!(users(&["one", "二", " three\n"], 1000, Language::En), section("", &["one", "二", "three"]));
     assert_eq!(user_part(&[], 1000, Language::En), None);
     assert_eq!(user_part(&["", " \n"], 1000, Language::En), None);
 }
@@ -46,11 +51,11 @@ fn the_newest_are_kept_and_the_rest_is_told() {
     let [a, b, c] = ['a', 'b', 'c'].map(|letter| letters(letter, 400));
     let texts = [a.as_str(), &b, &c];
     let fits = |n: usize| n * (100 + AROUND);
-    assert_eq!(user_part(&texts, fits(3), Language::En), section("", &texts));
+    assert_eq!(users(&texts, fits(3), Language::En), section("", &texts));
     let note = "[earlier messages of the user that are left out here: 1]\n";
-    assert_eq!(user_part(&texts, fits(3) - 1, Language::En), section(note, &[&b, &c]));
+    assert_eq!(users(&texts, fits(3) - 1, Language::En), section(note, &[&b, &c]));
     let note = "[此处省略较早的用户消息 2 条]\n";
-    assert_eq!(user_part(&texts, fits(1), Language::Zh), section(note, &[&c]));
+    assert_eq!(users(&texts, fits(1), Language::Zh), section(note, &[&c]));
 }
 
 #[test]
@@ -59,22 +64,22 @@ fn the_first_that_does_not_fit_is_cut_and_ends_it() {
     let note = "[earlier messages of the user that are left out here: 1]\n";
     let cut = format!("{0}\n[3000 characters left out here]\n{0}", letters('长', 1000));
     // 2032 characters of three bytes are some 1510 tokens.
-    assert_eq!(user_part(&["first", &long, &short], 2000, Language::En), section(note, &[&cut, &short]));
+    assert_eq!(users(&["first", &long, &short], 2000, Language::En), section(note, &[&cut, &short]));
     let cut = format!("{0}\n[此处省略 3000 个字符]\n{0}", letters('长', 1000));
-    assert_eq!(user_part(&[&long, &short], 2000, Language::Zh), section("", &[&cut, &short]));
+    assert_eq!(users(&[&long, &short], 2000, Language::Zh), section("", &[&cut, &short]));
     // Cut, it does not fit either.
     let note = "[earlier messages of the user that are left out here: 2]\n";
-    assert_eq!(user_part(&["first", &long, &short], 1000, Language::En), section(note, &[&short]));
+    assert_eq!(users(&["first", &long, &short], 1000, Language::En), section(note, &[&short]));
 }
 
 #[test]
 fn the_newest_is_never_left_out_and_a_lone_one_never_cut() {
     let long = letters('a', 5000);
-    assert_eq!(user_part(&[&long], 0, Language::En), section("", &[&long]));
-    assert_eq!(user_part(&["", &long, " "], 0, Language::En), section("", &[&long]));
+    assert_eq!(users(&[&long], 0, Language::En), section("", &[&long]));
+    assert_eq!(users(&["", &long, " "], 0, Language::En), section("", &[&long]));
     let cut = format!("{0}\n[3000 characters left out here]\n{0}", letters('a', 1000));
     let note = "[earlier messages of the user that are left out here: 1]\n";
-    assert_eq!(user_part(&["b", &long], 0, Language::En), section(note, &[&cut]));
+    assert_eq!(users(&["b", &long], 0, Language::En), section(note, &[&cut]));
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn with_skills(skills: &[(&str, &str)], settings: PreserveSkills) -> String {
 
 fn skills_part(skills: &[(&str, &str)]) -> String {
     let entries = skills.iter().map(|(name, text)| format!("\n<skill name=\"{name}\">\n{text}\n</skill>"));
-    format!("Skills that were loaded before, and still hold:{}\n\nGO", entries.collect::<String>())
+    format!("Skills that were loaded before, and still hold:{}\n\nGO", entries.collect::<Vec<_>>().concat())
 }
 
 #[test]
@@ -189,7 +194,7 @@ fn settings_win_over_words() {
     let settings =
         Settings { lead_in: Some("IN".to_owned()), continuation: Some("ON".to_owned()), ..Settings::default() };
     let framed = frame(&settings, Language::Zh, &said(&["hi"], 100, &gauge()));
-    assert_eq!(framed.around("S"), format!("IN\n\nS\n\n{}\n\nON", section("", &["hi"]).unwrap()));
+    assert_eq!(framed.around("S"), format!("IN\n\nS\n\n{}\n\nON", section("", &["hi"])));
     let framed = frame(&Settings::default(), Language::Zh, &said(&[], 100, &gauge()));
     let Words { lead_in, continuation, .. } = words(Language::Zh);
     assert_eq!(framed.around("S"), format!("{lead_in}\n\nS\n\n{continuation}"));

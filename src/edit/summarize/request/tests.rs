@@ -1,4 +1,5 @@
 //! What is asked of the model that summarises.
+#![expect(clippy::disallowed_types, reason = "messages are made here, and looked at by eyes of our own")]
 
 use proptest::prelude::*;
 use serde_json::{from_slice, json};
