@@ -27,6 +27,11 @@ use super::{
 };
 use crate::units::{Fraction, Period};
 
+pub mod answer;
+pub mod frame;
+pub mod instruction;
+pub mod request;
+
 /// `[summarize]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
