@@ -3,6 +3,7 @@
 //! It never fails. What is not understood goes on as it came. What cannot be stored is not taken out: the request is planned
 //! again without the edits that would need it. And nothing that names a payload goes upstream before the payload is kept for good.
 
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -68,6 +69,17 @@ pub struct Asked<'a> {
     pub when: When,
     /// Says in whose name a summary may be made. None: none is made.
     pub origin: Option<&'a (dyn Fn() -> Origin + Sync)>,
+}
+
+impl fmt::Debug for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { caller, wanted, when, .. } = self;
+        f.debug_struct("Asked")
+            .field("caller", caller)
+            .field("wanted", wanted)
+            .field("when", when)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is wanted of the edits.

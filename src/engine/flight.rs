@@ -49,7 +49,8 @@ impl Flight {
             return std::future::pending().await;
         }
         // The sender lives as long as this does.
-        let _deserted = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
+        let mut waiting = self.waiting.subscribe();
+        let _deserted = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 
     /// Takes a seat.

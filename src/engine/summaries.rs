@@ -128,22 +128,23 @@ impl Summaries {
     /// Waits until it is.
     pub(super) async fn until_read(&self) {
         // The sender lives as long as this does.
-        let _read = timeout(PATIENCE, self.read.subscribe().wait_for(|read| *read)).await;
+        let mut read = self.read.subscribe();
+        let _read = timeout(PATIENCE, read.wait_for(|read| *read)).await;
     }
 
     /// Gets the text of a summary out of the store. If that fails, [`Memory::recall`] says another thing from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
-        let Some(store) = &self.store else { return self.set(beginning, None) };
+        let Some(store) = &self.store else { return self.forget(beginning) };
         match timeout(PATIENCE, store.summary(beginning)).await {
             Ok(Ok(stored)) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 Some(summary) => self.remember(beginning, summary),
-                None => self.set(beginning, None),
+                None => self.forget(beginning),
             },
             Ok(Err(error)) => {
                 tracing::debug!(%error, cause = %error.source, "a summary cannot be read");
-                self.set(beginning, Some(State::Unreadable(Instant::now() + REST)));
+                self.set(beginning, &State::Unreadable(Instant::now() + REST));
             }
-            Err(_) => self.set(beginning, Some(State::Unreadable(Instant::now() + REST))),
+            Err(_) => self.set(beginning, &State::Unreadable(Instant::now() + REST)),
         }
     }
 
@@ -219,14 +220,15 @@ impl Summaries {
     fn remember(&self, beginning: ChainKey, summary: Summary) {
         let noted = AtomicU64::new(self.seconds());
         self.texts.insert(beginning, Arc::new(Text { summary: Arc::new(summary), noted }));
-        self.set(beginning, Some(State::Kept));
+        self.set(beginning, &State::Kept);
     }
 
-    fn set(&self, beginning: ChainKey, state: Option<State>) {
-        self.change(|states| match &state {
-            Some(state) => _ = states.insert(beginning, state.clone()),
-            None => _ = states.remove(&beginning),
-        });
+    fn set(&self, beginning: ChainKey, state: &State) {
+        self.change(|states| _ = states.insert(beginning, state.clone()));
+    }
+
+    fn forget(&self, beginning: ChainKey) {
+        self.change(|states| _ = states.remove(&beginning));
     }
 
     fn change(&self, change: impl Fn(&mut States)) {
@@ -280,10 +282,9 @@ impl Memory for Summaries {
 /// What somebody finds who wants to make a summary; none if there is nothing.
 fn begun(state: Option<&State>, now: Instant) -> Option<Begin> {
     match state? {
-        State::Kept => Some(Begin::Kept),
         State::UnderWay(flight) => Some(Begin::Join(Arc::clone(flight))),
         State::NotNow(until) | State::Unreadable(until) if *until > now => Some(Begin::NotNow),
-        State::Unreadable(_) => Some(Begin::Kept),
+        State::Kept | State::Unreadable(_) => Some(Begin::Kept),
         State::NotNow(_) => None,
     }
 }
@@ -304,3 +305,6 @@ impl Weighter<ChainKey, Arc<Text>> for Bytes {
         (text.summary.text.len() + PLACE) as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

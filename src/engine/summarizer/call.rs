@@ -7,7 +7,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 
-use super::endpoints::Asked;
+use super::endpoints::Candidate;
 use super::stream::{self, Heard, Unheard};
 use crate::edit::summarize::answer::Fault;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
@@ -106,8 +106,8 @@ const LENGTH: [&str; 16] = [
 ];
 
 /// Sends one request, and reads the answer to its end. Nobody is silent for longer than `silence`.
-pub(super) async fn call(asked: &Asked<'_>, body: Bytes, silence: Duration) -> Result<Heard, CallError> {
-    let answering = timeout(silence, asked.upstream().send(asked.request(body)));
+pub(super) async fn call(candidate: &Candidate<'_>, body: Bytes, silence: Duration) -> Result<Heard, CallError> {
+    let answering = timeout(silence, candidate.upstream().send(candidate.request(body)));
     let response = answering.await.map_err(|_| CallError::Silent(silence))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
@@ -224,7 +224,9 @@ mod tests {
             assert_eq!(remedy(400, text, &[]), Remedy::Shorter, "{text}");
         }
         assert_eq!(remedy(413, "The input is too long", &[]), Remedy::Shorter);
-        for text in ["\"tool_choice\" is not supported", "Tools are not supported by this model", r#"{"param":"tools"}"#] {
+        for text in
+            ["\"tool_choice\" is not supported", "Tools are not supported by this model", r#"{"param":"tools"}"#]
+        {
             assert_eq!(remedy(400, text, &[]), Remedy::Plainer, "{text}");
         }
     }

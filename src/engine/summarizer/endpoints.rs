@@ -1,7 +1,9 @@
 //! Whom a summary is asked of: the model that the client asks, or models of the settings' own.
 
+use std::collections::BTreeMap;
+
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, USER_AGENT,
 };
 use http::{HeaderMap, Method, Request, Uri};
 
@@ -49,7 +51,7 @@ pub enum EndpointError {
 
 /// Somebody who can be asked.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct Candidate<'a> {
     /// Whether others come before it.
     pub(super) phase: Phase,
     /// The model that it is asked for, if that is not the one of the request.
@@ -93,10 +95,10 @@ impl Endpoints {
     }
 
     /// All who can be asked for the summary of a request, in order.
-    pub(super) fn asked<'a>(&'a self, origin: &'a Origin) -> Vec<Asked<'a>> {
+    pub(super) fn candidates<'a>(&'a self, origin: &'a Origin) -> Vec<Candidate<'a>> {
         let first = match &self.primary {
-            Some(endpoint) => endpoint.asked(Phase::Primary),
-            None => Asked {
+            Some(endpoint) => endpoint.candidate(Phase::Primary),
+            None => Candidate {
                 phase: Phase::Primary,
                 model: None,
                 upstream: &origin.upstream,
@@ -104,7 +106,7 @@ impl Endpoints {
                 headers: headers_of(&origin.headers),
             },
         };
-        let others = self.failover.iter().map(|endpoint| endpoint.asked(Phase::Failover));
+        let others = self.failover.iter().map(|endpoint| endpoint.candidate(Phase::Failover));
         std::iter::once(first).chain(others).collect()
     }
 }
@@ -124,23 +126,23 @@ impl Endpoint {
             .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
         let target = url.join(&Uri::from_static(CHAT))?;
         // The headers of the upstream's settings may be keys, and are for the upstream.
-        let settings = upstream::Settings { url, headers: Default::default(), api_key_env: None, ..like.clone() };
+        let settings = upstream::Settings { url, headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
         let key = endpoint.api_key_env.as_deref().and_then(key);
         let upstream = Upstream::new(&settings, proxies, key)?;
         Ok(Self { upstream, target, model: endpoint.model.clone() })
     }
 
-    fn asked(&self, phase: Phase) -> Asked<'_> {
+    fn candidate(&self, phase: Phase) -> Candidate<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
-        Asked { phase, model: Some(&self.model), upstream: &self.upstream, target: &self.target, headers }
+        Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target: &self.target, headers }
     }
 }
 
-// === impl Asked ===
+// === impl Candidate ===
 
-impl Asked<'_> {
+impl Candidate<'_> {
     /// Where requests are sent.
     pub(super) fn upstream(&self) -> &Upstream {
         self.upstream

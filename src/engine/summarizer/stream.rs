@@ -301,11 +301,6 @@ mod tests {
             while let Some(piece) = cut(&mut waiting, total, ended)? {
                 longest = longest.max(piece.len());
                 out.push_str(str::from_utf8(&piece).unwrap());
-                // What is left is not the beginning any more.
-                total = usize::MAX;
-            }
-            if total == usize::MAX {
-                total = usize::MAX - part.len();
             }
         }
         Ok((out, longest))

@@ -239,17 +239,17 @@ pub(super) fn each_summary(db: &Database, mut see: impl FnMut(ChainKey, Time, u6
     Ok(())
 }
 
-/// Writes down when summaries were used, and removes all but the `most` that were used last, and those unused since `oldest`.
+/// Writes down the noted uses of summaries, and removes all but the `most` that were used last, and those unused since `oldest`.
 /// How many were removed.
 pub(super) fn sweep_summaries(
     db: &Database,
-    uses: &HashMap<ChainKey, Time>,
+    noted: &HashMap<ChainKey, Time>,
     oldest: Time,
     most: usize,
 ) -> Result<u64, Error> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     each_summary(db, |beginning, written, stored_bytes| {
-        let used = uses.get(&beginning).map_or(written, |used| written.max(*used));
+        let used = noted.get(&beginning).map_or(written, |used| written.max(*used));
         if used > written {
             changed.push((beginning, used, stored_bytes));
         }
