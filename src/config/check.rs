@@ -8,7 +8,6 @@ use super::problem::{Problem, Wrong};
 use super::tree::Node;
 use crate::server::listen::Address;
 use crate::units::{ByteSize, Period};
-use crate::upstream::target::BaseUrl;
 
 /// No setting of time is longer; clocks need not be asked about more.
 const LONGEST: Period = Period(Duration::from_hours(365 * 24));
@@ -40,18 +39,7 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.upstream()?;
     settings.headers()?;
     settings.store()?;
-    settings.summarize()?;
     settings.policy()
-}
-
-/// Said without the name: somebody may have written the key itself.
-const NOT_A_VARIABLE: &str =
-    "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
-
-fn is_variable(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 struct Settings<'a> {
@@ -149,8 +137,15 @@ impl Settings<'_> {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
             return Err(self.wrong(&["upstream", "url"], message));
         }
-        if upstream.api_key_env.as_deref().is_some_and(|name| !is_variable(name)) {
-            return Err(self.wrong(&["upstream", "api_key_env"], NOT_A_VARIABLE.to_owned()));
+        let is_name = |name: &str| {
+            !name.starts_with(|c: char| c.is_ascii_digit())
+                && !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if upstream.api_key_env.as_deref().is_some_and(|name| !is_name(name)) {
+            // Not shown: somebody may have written the key itself.
+            let message = "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
+            return Err(self.wrong(&["upstream", "api_key_env"], message.to_owned()));
         }
         Ok(())
     }
@@ -190,35 +185,6 @@ impl Settings<'_> {
         let is_empty = |path: &Path| path.as_os_str().is_empty();
         if store.path.as_deref().is_some_and(is_empty) {
             return Err(self.wrong(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
-        }
-        Ok(())
-    }
-
-    fn summarize(&self) -> Result<(), Problem> {
-        let summarize = &self.config.summarize;
-        let least = Period(Duration::from_millis(1));
-        for (key, period, least) in
-            [("timeout", summarize.timeout, least), ("cooldown", summarize.cooldown, Period(Duration::ZERO))]
-        {
-            if !(least..=LONGEST).contains(&period) {
-                let message = format!("{period} is out of range; allowed: {least} to {LONGEST}");
-                return Err(self.wrong(&["summarize", key], message));
-            }
-        }
-        if summarize.instruction.is_some() && summarize.instruction_file.is_some() {
-            let message = "summarize.instruction says it, too; allowed: one of the two".to_owned();
-            return Err(self.wrong(&["summarize", "instruction_file"], message));
-        }
-        let endpoints = summarize.model.iter().map(|endpoint| ("model", endpoint));
-        for (key, endpoint) in endpoints.chain(summarize.failover.iter().map(|endpoint| ("failover", endpoint))) {
-            if let Err(error) = endpoint.base_url.parse::<BaseUrl>() {
-                // A user stands before a password, which is not shown.
-                let shown = if endpoint.base_url.contains('@') { "the base_url" } else { &endpoint.base_url };
-                return Err(self.wrong(&["summarize", key], format!("{shown:?} is {error}")));
-            }
-            if endpoint.api_key_env.as_deref().is_some_and(|name| !is_variable(name)) {
-                return Err(self.wrong(&["summarize", key], format!("api_key_env is {NOT_A_VARIABLE}")));
-            }
         }
         Ok(())
     }

@@ -34,13 +34,11 @@ use crate::{
     units::{Fraction, Period},
 };
 
+pub mod answer;
 mod cut;
 pub mod frame;
-mod originals;
-
-pub mod answer;
-pub mod frame;
 pub mod instruction;
+mod originals;
 pub mod request;
 
 /// `[summarize]` of `proxy.toml`.

@@ -215,6 +215,10 @@ impl Dialect for Panicking {
         Vec::new()
     }
 
+    fn render_user_message(&self, _: &str) -> Bytes {
+        Bytes::new()
+    }
+
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
         Bytes::new()
     }
