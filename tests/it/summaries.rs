@@ -11,13 +11,22 @@ mod calls;
 mod endpoints;
 mod failures;
 
-/// What all of these tests are about.
+/// Summaries of conversations of three turns, and of longer ones.
 fn setup(upstream: &Summarizer) -> Setup {
+    setup_within(upstream, "20s").with("summarize.trigger = { tokens = 900 }")
+}
+
+/// The same in the background: it begins at six turns, and a request of seven waits.
+fn setup_in_background(upstream: &Summarizer) -> Setup {
+    setup_within(upstream, "20s").with("summarize.mode = \"background\"").with("summarize.trigger = { tokens = 2000 }")
+}
+
+fn setup_within(upstream: &Summarizer, timeout: &str) -> Setup {
     Setup::to(upstream.url())
-        .with("summarize.trigger = { tokens = 600 }")
         .with(format!("summarize.instruction = {INSTRUCTION:?}"))
-        .with("summarize.timeout = \"20s\"")
+        .with(format!("summarize.timeout = {timeout:?}"))
         .with("tokens.counter = \"estimate\"")
+        .with("tokens.ask_upstream = false")
 }
 
 /// Sends a request on a connection of its own.
