@@ -13,8 +13,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, NoStorePath, Sources};
+use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
+use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, Rules, export};
+use crate::events::Events;
 use crate::payload::Keys;
 use crate::planner::Policy;
 use crate::proxy::{Live, Proxy, Windows};
@@ -89,7 +91,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         let _loaded = blocking(move || meter.load()).await;
     }
     let edits = live.rules.policy.names().collect::<Vec<_>>().join(" ");
-    let engine = Engine::new(store.clone(), keys);
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default());
+    let summaries = Arc::clone(engine.summaries());
+    tasks.spawn(async move { summaries.read_index().await });
     let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, recorder, tasks.clone()));
     let mut signals = Signals::new()?;
 
@@ -100,6 +104,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     }
     let house = store.clone().map(|store| keep_house(store, Arc::clone(&proxy), config.store.clone(), &tasks));
     tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
+    tell_of_calls(&config, &edits);
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, config, level, proxy, acceptor, address };
@@ -139,12 +144,11 @@ fn live(
     address: Option<&str>,
     present: Option<(&Config, &Live)>,
 ) -> anyhow::Result<Live> {
-    let authorization = environment.api_key.as_ref().map(|key| {
-        let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
-        value.set_sensitive(true);
-        anyhow::Ok(value)
-    });
+    let authorization = environment.api_key.as_ref().map(bearer);
     let mut parts = config.parts();
+    let endpoints = Endpoints::new(&parts.summarize, &config.upstream, &environment.proxies, |name| {
+        bearer(environment.summarizer_keys.get(name)?).ok()
+    });
     parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
     let same_counts = |present: &Config| {
         // What another upstream says of its models is another matter.
@@ -155,8 +159,14 @@ fn live(
     let meter = present
         .filter(|(present, _)| same_counts(present))
         .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
-    let rules =
-        Rules { policy: Policy::new(&parts), meter, export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from) };
+    let rules = Rules {
+        policy: Policy::new(&parts),
+        meter,
+        export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from),
+        language: parts.language,
+        summarize: parts.summarize,
+        endpoints: endpoints.context("[summarize]")?,
+    };
     Ok(Live {
         rules: Arc::new(rules),
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
@@ -165,6 +175,29 @@ fn live(
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
+}
+
+/// A key as it is sent.
+fn bearer(key: &Secret) -> anyhow::Result<http::HeaderValue> {
+    let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Says that summaries cost calls, and whose key pays for them.
+fn tell_of_calls(config: &Config, edits: &str) {
+    let are_made = edits.split(' ').any(|edit| edit == "summarize") && !config.dry_run;
+    match &config.summarize.model {
+        _ if !are_made => {}
+        None => tracing::info!(
+            "long conversations are summarised: that makes calls to the upstream, with the client's key and the client's model"
+        ),
+        Some(model) => tracing::info!(
+            base_url = model.base_url,
+            model = model.model,
+            "long conversations are summarised: that makes calls to this model, with the key of summarize.model"
+        ),
+    }
 }
 
 // === addresses ===
@@ -241,7 +274,7 @@ async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
     match blocking(sweep).await {
         Ok(Ok(swept)) if swept == Swept::default() => {}
-        Ok(Ok(Swept { aged, crowded_out, stored_bytes })) => {
+        Ok(Ok(Swept { aged, crowded_out, stored_bytes, .. })) => {
             tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
         }
         Ok(Err(error)) => tracing::warn!(%error, "the files in recall.export_dir were not all swept"),

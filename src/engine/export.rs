@@ -197,7 +197,7 @@ mod tests {
         let settings = Settings::default();
         assert_eq!(sweep(dir, &settings, Time(107 * DAY)).unwrap(), Swept::default());
         let swept = sweep(dir, &settings, Time(107 * DAY + 1)).unwrap();
-        assert_eq!(swept, Swept { aged: 1, crowded_out: 0, stored_bytes: 100 });
+        assert_eq!(swept, Swept { aged: 1, stored_bytes: 100, ..Swept::default() });
         assert_eq!(names(dir), [name(2), name(3)]);
         assert_eq!(sweep(&dir.join("none"), &settings, Time(9)).unwrap(), Swept::default());
     }
@@ -213,7 +213,7 @@ mod tests {
         }
         let settings = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
         let swept = sweep(dir, &settings, Time(1000 * DAY + 160)).unwrap();
-        assert_eq!(swept, Swept { aged: 0, crowded_out: 2, stored_bytes: 2000 });
+        assert_eq!(swept, Swept { crowded_out: 2, stored_bytes: 2000, ..Swept::default() });
         let none = Settings { max_bytes: ByteSize(0), ..settings };
         assert_eq!(sweep(dir, &none, Time(1000 * DAY + 160)).unwrap().crowded_out, 1);
         assert_eq!(names(dir), [name(4), name(5)]);

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Input};
-use crate::payload::{Payload, PayloadKey};
+use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
 use crate::replay::Scene;
@@ -21,13 +21,24 @@ fn chat() -> &'static dyn Dialect {
 
 fn rules(parts: &Parts) -> Arc<Rules> {
     let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
-    Arc::new(Rules { policy: Policy::new(parts), meter: Meter::new(&tokens::Settings::default(), &[]), export_dir })
+    Arc::new(Rules {
+        policy: Policy::new(parts),
+        meter: Meter::new(&tokens::Settings::default(), &[]),
+        export_dir,
+        language: parts.language,
+        summarize: parts.summarize.clone(),
+        endpoints: Endpoints::default(),
+    })
 }
 
 /// An engine and what it stores in.
 fn engine() -> (Engine, Arc<Memory>) {
     let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
-    (Engine::new(Some(store.clone()), Keys::new([1; 32])), store)
+    (Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default()), store)
+}
+
+fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
+    Asked { caller, wanted, when: When::Triggered, origin: None }
 }
 
 /// A text that is truncated by default.
@@ -95,16 +106,17 @@ async fn what_is_taken_out_is_kept_as_it_was() {
     let (engine, store) = engine();
     let (body, rules) = (body(&long_text()), rules(&Parts::default()));
     let caller = engine.caller(Some(b"Bearer a"));
-    let edited = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
     assert!(edited.trouble.is_none() && edited.body.concat().len() < body.len());
     let [handle] = handles(&edited)[..] else { panic!("one handle: {edited:?}") };
     assert_eq!(store.get(handle).await.unwrap().unwrap(), long_text());
 
     // The same again is nothing new; another caller's is another payload.
-    let again = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    let again = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
     assert_eq!(again.body, edited.body);
     for (n, credential) in [(2, Some(&b"Bearer b"[..])), (3, None), (3, None)] {
-        let other = engine.edit_body(&rules, chat(), body.clone(), engine.caller(credential), Wanted::Made).await;
+        let other =
+            engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(credential), Wanted::Made)).await;
         assert_ne!(handles(&other), [handle]);
         assert_eq!(store.stats().await.unwrap().payloads, n);
     }
@@ -115,7 +127,7 @@ async fn what_is_only_reported_is_not_kept() {
     let (engine, store) = engine();
     let caller = engine.caller(None);
     let edited =
-        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), caller, Wanted::Reported).await;
+        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), asked(caller, Wanted::Reported)).await;
     assert_eq!(handles(&edited).len(), 1);
     assert_eq!(store.stats().await.unwrap().payloads, 0);
 }
@@ -126,13 +138,13 @@ async fn what_cannot_be_stored_is_not_taken_out() {
     store.close().await.unwrap();
     let body = body(&long_text());
     let caller = engine.caller(None);
-    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
-    let without = Engine::new(None, Keys::new([1; 32]));
-    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    let without = Engine::new(None, Keys::new([1; 32]), Tasks::default(), Events::default());
+    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.trouble.is_none());
 }
@@ -149,14 +161,15 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
     };
     let dir = folder.path().join("exported");
     let (body, caller) = (body(&long_text()), engine.caller(None));
-    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     let file = dir.join(format!("{}.txt", handles(&edited)[0]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long_text());
     let text = String::from_utf8(edited.body.concat()).unwrap();
     assert!(text.contains(&file.display().to_string()), "the notice names the file");
 
     // A notice that names a file is not written where the file is not.
-    let edited = engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited =
+        engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
 }
@@ -181,12 +194,12 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.redb");
     let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
-    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]));
+    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default());
     let mut parts = Parts::default();
     parts.truncate_tool_results.max_bytes = 8000;
     let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
     let edit = async |last: &str| {
-        let edited = engine.edit_body(&rules, chat(), session(100, last), caller, Wanted::Made).await;
+        let edited = engine.edit_body(&rules, chat(), session(100, last), asked(caller, Wanted::Made)).await;
         assert!(edited.trouble.is_none());
         edited.report.unwrap().changes
     };
@@ -215,14 +228,14 @@ async fn while_tokens_are_counted_others_are_served() {
     let (engine, _store) = engine();
     let (rules, caller, counted) = (rules(&Parts::default()), engine.caller(None), Cell::new(false));
     let large = async {
-        engine.edit_body(&rules, chat(), session(40, "a"), caller, Wanted::Reported).await;
+        engine.edit_body(&rules, chat(), session(40, "a"), asked(caller, Wanted::Reported)).await;
         counted.set(true);
     };
     // There is one thread for both: were the large one counted on it, it would end before a small one begins.
     let small = async {
         let mut n_served = 0;
         while !counted.get() {
-            engine.edit_body(&rules, chat(), body("hi"), caller, Wanted::Reported).await;
+            engine.edit_body(&rules, chat(), body("hi"), asked(caller, Wanted::Reported)).await;
             n_served += 1;
             tokio::task::yield_now().await;
         }
@@ -254,6 +267,22 @@ impl Store for Stuck {
         self.0.touch(keys)
     }
 
+    fn keep_summary(&self, _: ChainKey, _: Bytes) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
+        self.0.summary(beginning)
+    }
+
+    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+        self.0.summaries()
+    }
+
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+        self.0.touch_summaries(beginnings)
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         self.0.sweep()
     }
@@ -283,10 +312,10 @@ impl Store for Stuck {
 async fn a_store_that_does_not_answer_is_not_waited_for() {
     let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
     let patience = Duration::from_millis(20);
-    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32])) };
+    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default()) };
     let body = body(&long_text());
     let rules = rules(&Parts::default());
-    let edited = engine.edit_body(&rules, chat(), body.clone(), engine.caller(None), Wanted::Made).await;
+    let edited = engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(None), Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::Slow(waited)) if waited == patience), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
@@ -350,7 +379,7 @@ async fn a_panic_in_an_edit_leaves_the_request_as_it_came() {
     for length in [2, HOP_FROM + 1] {
         let body = Bytes::from(vec![b' '; length]);
         let rules = rules(&Parts::default());
-        let edited = engine.edit_body(&rules, &Panicking, body.clone(), engine.caller(None), Wanted::Made).await;
+        let edited = engine.edit_body(&rules, &Panicking, body.clone(), asked(engine.caller(None), Wanted::Made)).await;
         check_same_allocation(&body, &edited);
         assert!(matches!(edited.trouble, Some(Trouble::Panic)));
     }

@@ -232,6 +232,9 @@ mod tests {
             policy: Policy::new(&Policies::default()),
             meter: Meter::new(&Settings::default(), &[]),
             export_dir: None,
+            language: crate::edit::Language::default(),
+            summarize: crate::edit::summarize::Settings::default(),
+            endpoints: crate::engine::summarizer::Endpoints::default(),
         });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: FROM, ..Report::default() };

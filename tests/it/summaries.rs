@@ -1,314 +1,228 @@
-//! What holds for every conversation that summaries stand in, whatever they say.
+//! Summaries: made once, kept, used without a call; and a summariser that fails is never in the way.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::time::{Duration, Instant};
 
-use abridge_proxy::{
-    dialect::{self, Dialect},
-    payload::{ChainKey, Keys},
-    plan::{Action, Need, Plan, SummaryEffect},
-    planner::{Offload, Parts, Policy, Situation, When},
-    span::splice,
-    summary::{Memory, Recollection, Summary},
-    tokens::{self, Counter, Meter},
-};
-use bytes::Bytes;
-use proptest::prelude::*;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, messages, talk};
+use crate::support::wire::Reply;
+use crate::support::{Abridge, Setup, chat};
 
-use crate::support::{
-    conversations::{Layout, Message, body, damaged, layout, long_steps, steps},
-    validator,
-};
+mod branches;
+mod calls;
+mod endpoints;
+mod failures;
 
-const POLICIES: [&str; 6] = [
-    "[summarize]\ntrigger = { tokens = 400 }",
-    "[summarize]\ntrigger = { messages = 5 }\nkeep = { rounds = 0 }",
-    "[summarize]\ntrigger = [{ tokens = 800 }, { messages = 12 }]\nkeep = { results = 3 }\nmode = \"background\"",
-    "[summarize]\ntrigger = { tokens = 600 }\nkeep = { tokens = 200 }\n[clear_tool_results]\ntrigger = { tokens = 300 }\nkeep = { results = 1 }",
-    "[summarize]\ntrigger = { messages = 4 }\n[filter_tool_calls]\nmax_tool_calls = 2\n[truncate_tool_results]\nmax_bytes = 300",
-    "language = \"zh\"\n[summarize]\ntrigger = { tokens = 300 }\nlead_in = \"\"\ncontinuation = \"\"",
-];
-
-fn any_policy() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(&POLICIES[..])
+/// Summaries of conversations of three turns, and of longer ones.
+fn setup(upstream: &Summarizer) -> Setup {
+    setup_within(upstream, "20s").with("summarize.trigger = { tokens = 900 }")
 }
 
-/// Steps that are worth a summary, broken or not.
-fn any_messages() -> impl Strategy<Value = Vec<Message>> {
-    prop_oneof![3 => long_steps(0..12), 1 => steps(4..12), 1 => damaged()]
+/// The same in the background: it begins at six turns, and a request of seven waits.
+fn setup_in_background(upstream: &Summarizer) -> Setup {
+    setup_within(upstream, "20s").with("summarize.mode = \"background\"").with("summarize.trigger = { tokens = 2000 }")
 }
 
-fn dialect() -> &'static dyn Dialect {
-    dialect::for_path("/v1/chat/completions").unwrap()
+fn setup_within(upstream: &Summarizer, timeout: &str) -> Setup {
+    Setup::to(upstream.url())
+        .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+        .with(format!("summarize.timeout = {timeout:?}"))
+        .with("tokens.counter = \"estimate\"")
+        .with("tokens.ask_upstream = false")
 }
 
-/// A memory that is a map, and one who plans with it: a quarter of the bytes are tokens.
-#[derive(Debug)]
-struct Scene {
-    known: Mutex<HashMap<ChainKey, Recollection>>,
-    policy: Policy,
-    meter: Meter,
-    keys: Keys,
+/// Sends a request on a connection of its own.
+async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
+    let mut client = abridge.connect().await;
+    client.send(chat(body)).await;
+    client.reply().await
 }
 
-impl Memory for Scene {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.known.lock().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
-    }
+#[tokio::test]
+async fn a_summary_is_made_once_and_used_from_then_on() {
+    for (input, play) in [
+        ("cached", Play::good()),
+        ("fresh", Play::good()),
+        ("cached", Play::Json("They talked.".to_owned())),
+        ("fresh", Play::Json("They talked.".to_owned())),
+    ] {
+        let upstream = Summarizer::playing([play]).await;
+        let abridge = setup(&upstream).with(format!("summarize.input = {input:?}")).start().await;
+        let short = talk("a", 1);
+        let reply = ask(&abridge, &short).await;
+        assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, None));
+        assert_eq!(upstream.chats()[0].body, short);
 
-    fn is_empty(&self) -> bool {
-        self.known.lock().unwrap().is_empty()
-    }
-}
-
-impl Scene {
-    fn new(policy: &str) -> Self {
-        let parts: Parts = toml::from_str(policy).unwrap();
-        let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-        let (policy, meter, keys) = (Policy::new(&parts), Meter::new(&settings, &[]), Keys::new([1; 32]));
-        Self { known: Mutex::default(), policy, meter, keys }
-    }
-
-    fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
-        let situation = Situation {
-            meter: &self.meter,
-            keys: &self.keys,
-            caller: self.keys.caller(b"me"),
-            offload: Offload::Possible,
-            summaries: self,
-            summarize: when,
-        };
-        let plan = self.policy.plan(dialect(), body, &situation).unwrap();
-        let output = Bytes::from(splice(body, &plan.splices).concat());
-        assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
-        (plan, output)
-    }
-
-    /// Plans, and makes the summary that is wanted; then plans with it.
-    fn request(&self, body: &Bytes, when: When, says: &str) -> (Plan, Bytes) {
-        let (plan, output) = self.plan(body, when);
-        let Some(Need::Make(effect)) = &plan.needs else { return (plan, output) };
-        self.make(effect, says);
-        self.plan(body, When::Triggered)
-    }
-
-    fn make(&self, effect: &SummaryEffect, says: &str) {
-        let summary = Summary {
-            text: effect.frame.around(says),
-            tokens_replaced: effect.tokens_replaced,
-            transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
-        };
-        self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
-    }
-}
-
-/// The elements of the message array as they are written.
-fn elements(body: &[u8]) -> Vec<&str> {
-    #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
-    request.messages.iter().map(|raw| raw.get()).collect()
-}
-
-/// The messages that a summary stands for.
-fn summarised(plan: &Plan) -> Option<(usize, usize)> {
-    let mut found = plan.report.changes.iter().filter_map(|change| match change.action {
-        Action::Summarize { from, to } => Some((from, to)),
-        _ => None,
-    });
-    let first = found.next();
-    assert_eq!(found.next(), None, "one summary at most");
-    first
-}
-
-fn role(message: &str) -> String {
-    #[derive(Deserialize)]
-    struct WithRole {
-        role: String,
-    }
-    serde_json::from_str::<WithRole>(message).unwrap().role
-}
-
-/// Where the last message of the model stands.
-fn last_assistant(messages: &[Message]) -> Option<usize> {
-    messages.iter().rposition(|message| role(&message.json) == "assistant")
-}
-
-/// How many messages at the beginning are instructions.
-fn n_leading(messages: &[Message]) -> usize {
-    messages.iter().take_while(|message| matches!(role(&message.json).as_str(), "system" | "developer")).count()
-}
-
-const SAYS: &str = "<summary>the work went on</summary>";
-
-fn bodies(layout: &Layout, messages: &[Message], more: &[Message]) -> (Bytes, Bytes) {
-    (body(layout, messages), body(layout, &[messages, more].concat()))
-}
-
-proptest! {
-    #[test]
-    fn a_summary_leaves_a_valid_sequence(
-        layout in layout(),
-        messages in any_messages(),
-        policy in any_policy(),
-        says in "\\PC{0,40}",
-    ) {
-        let scene = Scene::new(policy);
-        let body = body(&layout, &messages);
-        let (asked, _) = scene.plan(&body, When::Now);
-        let (plan, output) = scene.request(&body, When::Now, &says);
-        prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
-        prop_assert!(output.starts_with(layout.head.as_bytes()) && output.ends_with(layout.tail.as_bytes()));
-        prop_assert_eq!(summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
-        prop_assert!(asked.needs.is_some() || asked.report.left_out.iter().any(|left_out| left_out.edit == "summary"));
-    }
-
-    #[test]
-    fn all_but_what_was_summarised_is_what_it_was(
-        layout in layout(),
-        messages in prop_oneof![long_steps(0..12), steps(4..12)],
-        policy in prop::sample::select(&POLICIES[..3]),
-    ) {
-        let scene = Scene::new(policy);
-        let (plan, output) = scene.request(&body(&layout, &messages), When::Now, SAYS);
-        let after = elements(&output);
-        let Some((from, to)) = summarised(&plan) else {
-            let all: Vec<_> = messages.iter().map(|message| message.json.as_str()).collect();
-            prop_assert_eq!(after, all);
-            return Ok(());
-        };
-        prop_assert_eq!(from, n_leading(&messages), "instructions stay");
-        let before = messages[..from].iter().map(|message| message.json.as_str());
-        let behind = messages[to..].iter().map(|message| message.json.as_str());
-        prop_assert_eq!(&after[..from], before.collect::<Vec<_>>());
-        prop_assert_eq!(&after[from + 1..], behind.collect::<Vec<_>>());
-        prop_assert_eq!(role(after[from]), "user");
-        prop_assert_eq!(after.concat().matches("the work went on").count(), 1);
-        // Between two commas nothing is left of what was between the messages that it stands for.
-        let expected = [&layout.head, &after.join(&layout.comma), &layout.tail].map(String::as_str).concat();
-        prop_assert_eq!(output, expected);
-    }
-
-    #[test]
-    fn what_was_not_read_is_not_summarised(layout in layout(), messages in any_messages(), policy in any_policy()) {
-        let scene = Scene::new(policy);
-        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
-        if let Some((_, to)) = summarised(&plan) {
-            let last = last_assistant(&messages).unwrap();
-            let unread = messages[last + 1..].iter().any(|message| role(&message.json) == "tool");
-            prop_assert!(to <= if unread { last } else { last + 1 }, "{}", plan);
-            prop_assert!(to < messages.len());
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            let reply = ask(&abridge, talk("a", 3)).await;
+            assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, Some("summary=1")));
+            sent.push(upstream.chats().pop().unwrap());
         }
-    }
+        assert_eq!(upstream.summaries().len(), 1, "{input}");
+        assert!(sent.iter().all(|asked| asked.body == sent[0].body));
+        let (before, after) = (messages(talk("a", 3).as_bytes()), sent[0].messages());
+        assert_eq!(after[0], before[0], "instructions at the beginning stay");
+        assert!(after[1].starts_with(r#"{"role":"user""#) && after[1].contains("They talked."), "{}", after[1]);
+        assert!(!after[1].contains("Let me see") && !after[1].contains("answer 0"), "{}", after[1]);
+        assert!(after[1].contains("a question 0") && after[1].contains("a question 1"), "{}", after[1]);
+        assert_eq!(after.last(), before.last());
+        assert!(sent[0].text().ends_with(r#","temperature":0.5}"#) && sent[0].body.len() < talk("a", 3).len() * 3 / 4);
 
-    #[test]
-    fn between_summaries_the_beginning_stays(
-        layout in layout(),
-        messages in long_steps(3..12),
-        more in long_steps(1..4),
-        policy in prop::sample::select(&POLICIES[..3]),
-    ) {
-        let scene = Scene::new(policy);
-        let (short, long) = bodies(&layout, &messages, &more);
-        let (first, output) = scene.request(&short, When::Now, SAYS);
-        let (second, grown) = scene.plan(&long, When::Triggered);
-        prop_assert_eq!(summarised(&first), summarised(&second));
-        prop_assert!(elements(&grown).starts_with(&elements(&output)), "{}\n{}", first, second);
+        // A conversation that goes on keeps its prefix, and needs no call.
+        ask(&abridge, talk("a", 4)).await;
+        let longer = upstream.chats().pop().unwrap().messages();
+        assert_eq!(longer[..after.len() - 1], after[..after.len() - 1]);
+        assert_eq!(upstream.summaries().len(), 1, "{input}");
     }
+}
 
-    #[test]
-    fn the_same_request_gives_the_same_plan_again(
-        layout in layout(),
-        messages in any_messages(),
-        policy in any_policy(),
-    ) {
-        let scene = Scene::new(policy);
-        let body = body(&layout, &messages);
-        let again = Bytes::copy_from_slice(&body);
-        prop_assert_eq!(scene.plan(&body, When::Now), scene.plan(&again, When::Now));
-        scene.request(&body, When::Now, SAYS);
-        prop_assert_eq!(scene.plan(&body, When::Triggered), scene.plan(&again, When::Triggered));
+#[tokio::test]
+async fn a_summary_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let upstream = Summarizer::playing([]).await;
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let abridge = setup(&upstream).with(&store).start().await;
+        ask(&abridge, talk("a", 3)).await;
+        sent.push(upstream.chats().pop().unwrap().body);
+        abridge.signal("TERM");
+        abridge.exit().await;
     }
+    assert_eq!(upstream.summaries().len(), 1);
+    assert_eq!(sent[0], sent[1]);
+    assert!(sent[0].len() < talk("a", 3).len() * 3 / 4);
 
-    #[test]
-    fn another_history_has_no_use_for_a_summary(
-        layout in layout(),
-        messages in long_steps(3..12),
-        at in any::<prop::sample::Index>(),
-        policy in any_policy(),
-    ) {
-        let scene = Scene::new(policy);
-        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
-        let Some((from, to)) = summarised(&plan) else { return Ok(()) };
-        let mut other = messages;
-        let at = from + at.index(to - from);
-        other[at].json = other[at].json.replacen('{', "{\"branch\":1,", 1);
-        let (plan, output) = scene.plan(&body(&layout, &other), When::Triggered);
-        prop_assert_eq!(summarised(&plan), None);
-        prop_assert!(!String::from_utf8_lossy(&output).contains("the work went on"));
-    }
+    let stats = std::process::Command::new(env!("CARGO_BIN_EXE_abridge"))
+        .args(["store", "stats"])
+        .env("ABRIDGE__STORE__PATH", folder.path().join("store.redb"))
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let stats = String::from_utf8(stats.stdout).unwrap();
+    let line = stats.lines().find(|line| line.starts_with("summaries")).unwrap();
+    assert_eq!(line.split_whitespace().nth(1), Some("1"), "{stats}");
+}
 
-    #[test]
-    fn one_summary_after_another_keeps_every_word_of_the_user(
-        layout in layout(),
-        parts in prop::collection::vec(long_steps(2..5), 3..5),
-    ) {
-        let scene = Scene::new("[summarize]\ntrigger = { messages = 1 }\nkeep = { rounds = 0 }\npreserve_user_messages = { max_tokens = 100000 }\npreserve_skills = { max_skills = 100, max_tokens_per_skill = 9000, budget = 99000 }");
-        let mut messages = Vec::new();
-        let mut n_summaries = 0;
-        for (n, part) in parts.iter().enumerate() {
-            let says = |json: String| Message { json, result_of: None };
-            messages.push(says(format!(r#"{{"role":"user","content":"wish number {n}"}}"#)));
-            messages.extend(part.iter().cloned());
-            messages.push(says(format!(r#"{{"role":"assistant","tool_calls":[{{"id":"k{n}","type":"function","function":{{"name":"skill","arguments":"{{\"skill\":\"art{n}\"}}"}}}}]}}"#)));
-            messages.push(says(format!(r#"{{"role":"tool","tool_call_id":"k{n}","content":"rule number {n}"}}"#)));
-            messages.push(says(r#"{"role":"assistant","content":"done"}"#.to_owned()));
-            messages.push(says(r#"{"role":"user","content":"go on"}"#.to_owned()));
-            let (plan, output) = scene.request(&body(&layout, &messages), When::Now, &format!("told in part {n}"));
-            let (_, to) = summarised(&plan).expect("there is enough for one");
-            n_summaries += 1;
-            let text = String::from_utf8(output.to_vec()).unwrap();
-            for kept in 0..=n {
-                prop_assert_eq!(text.matches(&format!("wish number {kept}")).count(), 1, "{}", text);
-                prop_assert_eq!(text.matches(&format!("rule number {kept}")).count(), 1, "{}", text);
-                prop_assert_eq!(text.contains(&format!("told in part {kept}")), kept == n);
-            }
-            prop_assert_eq!(to, messages.len() - 2, "the answer and the question stay");
-        }
-        prop_assert_eq!(n_summaries, parts.len());
+#[tokio::test]
+async fn many_who_ask_at_once_make_one_call() {
+    let upstream = Summarizer::playing([Play::good().held()]).await;
+    let abridge = setup(&upstream).start().await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut client = abridge.connect().await;
+        client.send(chat(talk("a", 3))).await;
+        clients.push(client);
     }
+    upstream.asked_for(1).await;
+    upstream.go_on();
+    for client in &mut clients {
+        assert_eq!(client.reply().await.head.get("x-abridge-edits"), Some("summary=1"));
+    }
+    assert_eq!(upstream.summaries().len(), 1);
+    let sent = upstream.chats();
+    assert!(sent.len() == 8 && sent.iter().all(|asked| asked.body == sent[0].body));
+}
 
-    #[test]
-    fn a_session_never_goes_wrong(
-        layout in layout(),
-        messages in long_steps(3..20),
-        policy in any_policy(),
-        lost in any::<bool>(),
-    ) {
-        // Each request of a session, as it would be sent: what a summary stands for grows, and the rest is untouched.
-        let scene = Scene::new(policy);
-        let mut before: Option<(usize, usize)> = None;
-        for end in 0..=messages.len() {
-            if messages.get(end).is_some_and(|message| role(&message.json) != "assistant") {
-                continue;
-            }
-            let body = body(&layout, &messages[..end]);
-            let (plan, output) = if lost && end % 2 == 0 {
-                scene.plan(&body, When::Triggered)
-            } else {
-                scene.request(&body, When::Triggered, SAYS)
-            };
-            prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
-            let now = summarised(&plan);
-            prop_assert!(before.is_none_or(|(_, before)| now.is_some_and(|(_, now)| now >= before)), "{}", plan);
-            before = now;
-        }
+#[tokio::test]
+async fn the_call_goes_on_when_the_client_has_left() {
+    let upstream = Summarizer::playing([Play::good().held()]).await;
+    let abridge = setup(&upstream).start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(talk("a", 3))).await;
+    upstream.asked_for(1).await;
+    drop(client);
+    upstream.go_on();
+    abridge.says("a summary was made", 0).await;
+    assert_eq!(upstream.chats().len(), 0, "who has left is not sent for");
+    ask(&abridge, talk("a", 3)).await;
+    assert_eq!((upstream.summaries().len(), upstream.chats().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn no_new_call_is_made_when_nobody_waits() {
+    let failure = Play::Status("500 Internal Server Error", &["retry-after: 0"], "{}");
+    let upstream = Summarizer::playing([failure.held()]).await;
+    let abridge = setup(&upstream).start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(talk("a", 3))).await;
+    upstream.asked_for(1).await;
+    drop(client);
+    // The client's going is known when the next request has been answered behind it.
+    ask(&abridge, talk("b", 1)).await;
+    upstream.go_on();
+    abridge.says("a summary was not made", 0).await;
+    assert_eq!(upstream.summaries().len(), 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_makes_no_call_and_uses_what_there_is() {
+    let upstream = Summarizer::playing([]).await;
+    let abridge = setup(&upstream).start().await;
+    let dry = |body: String| crate::support::post("/v1/chat/completions", &["x-abridge: dry-run"], body);
+    let mut client = abridge.connect().await;
+    client.send(dry(talk("a", 3))).await;
+    let reply = client.reply().await;
+    assert_eq!((reply.head.get("x-abridge-edits"), upstream.summaries().len()), (None, 0));
+    ask(&abridge, talk("a", 3)).await;
+    client.send(dry(talk("a", 3))).await;
+    let reply = client.reply().await;
+    assert_eq!((reply.head.get("x-abridge-edits"), upstream.summaries().len()), (Some("summary=1"), 1));
+    assert_eq!(upstream.chats().pop().unwrap().body, talk("a", 3));
+    let off = crate::support::post("/v1/chat/completions", &["x-abridge: off"], talk("b", 3));
+    client.send(off).await;
+    client.reply().await;
+    assert_eq!(upstream.summaries().len(), 1);
+}
+
+#[tokio::test]
+async fn without_a_store_summaries_live_in_memory_or_not_at_all() {
+    let upstream = Summarizer::playing([]).await;
+    let setup = || setup(&upstream).with("store.enabled = false");
+    let abridge = setup().start().await;
+    assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), None);
+    assert_eq!(upstream.summaries().len(), 0, "there is no place for the transcript");
+    drop(abridge);
+    let abridge = setup().with("summarize.transcript = false").start().await;
+    for _ in 0..2 {
+        assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
     }
+    assert_eq!(upstream.summaries().len(), 1);
+}
+
+#[tokio::test]
+async fn the_transcript_can_be_read() {
+    let upstream = Summarizer::playing([]).await;
+    let abridge = setup(&upstream).start().await;
+    ask(&abridge, talk("a", 3)).await;
+    let sent = upstream.chats().pop().unwrap();
+    let handle = sent.text().split(|c: char| !c.is_ascii_alphanumeric()).find(|word| word.len() == 26).unwrap();
+    let mut client = abridge.connect().await;
+    client.send(crate::support::request("GET", &format!("/abridge/recall/{handle}"), &[])).await;
+    let reply = client.reply().await;
+    let transcript = std::str::from_utf8(&reply.body).unwrap();
+    let lines: Vec<_> = transcript.lines().collect();
+    let all = messages(talk("a", 3).as_bytes());
+    assert_eq!(
+        (reply.head.status(), &lines[..]),
+        (200, &all[1..=lines.len()].iter().map(String::as_str).collect::<Vec<_>>()[..])
+    );
+    assert!(lines.len() >= 4);
+}
+
+#[tokio::test]
+async fn the_start_says_that_summaries_cost_calls() {
+    let upstream = Summarizer::playing([]).await;
+    setup(&upstream).start().await.says("that makes calls to the upstream, with the client's key", 0).await;
+    let abridge = setup(&upstream).with("policy.edits = [\"patch_tool_calls\"]").start().await;
+    abridge.says("serving", 0).await;
+    ask(&abridge, talk("a", 3)).await;
+    assert!(!abridge.stderr().concat().contains("makes calls"));
+    assert_eq!(upstream.summaries().len(), 0);
+}
+
+/// How long it takes.
+async fn timed<F: Future>(doing: F) -> (F::Output, Duration) {
+    let began = Instant::now();
+    let output = doing.await;
+    (output, began.elapsed())
 }
