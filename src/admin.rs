@@ -1,4 +1,4 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, and payloads to recall.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, payloads to recall, and events.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -8,7 +8,11 @@ use http_body_util::Full;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
+pub mod events;
 mod recall;
+
+/// What there is.
+const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -32,7 +36,7 @@ pub async fn answer(method: &Method, uri: &Uri, draining: bool, store: Option<&d
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
         "/abridge/readyz" if draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
-        _ => text(StatusCode::NOT_FOUND, "there are /abridge/healthz, /abridge/readyz and /abridge/recall/HANDLE\n"),
+        _ => text(StatusCode::NOT_FOUND, PATHS),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -48,8 +48,7 @@ pub struct Events(Arc<Hub>);
 
 #[derive(Debug)]
 struct Hub {
-    content: bool,
-    queue: usize,
+    settings: Settings,
     /// Free places for listeners.
     free: Arc<Semaphore>,
     places: ArcSwap<Vec<Place>>,
@@ -146,8 +145,7 @@ impl Events {
     /// Events that nobody listens to yet.
     pub fn new(settings: &Settings) -> Self {
         Self(Arc::new(Hub {
-            content: settings.content,
-            queue: settings.queue.max(1),
+            settings: settings.clone(),
             free: Arc::new(Semaphore::new(settings.listeners.min(Semaphore::MAX_PERMITS))),
             places: ArcSwap::default(),
             ids: Ids::default(),
@@ -159,6 +157,11 @@ impl Events {
         !self.0.places.load().is_empty()
     }
 
+    /// How long a stream of events may be still.
+    pub fn heartbeat(&self) -> Duration {
+        self.0.settings.heartbeat.0
+    }
+
     /// Tells whoever listens. Costs next to nothing when nobody does.
     pub fn publish(&self, mut event: Event) {
         let hub = &*self.0;
@@ -167,7 +170,7 @@ impl Events {
         if hearing.peek().is_none() {
             return;
         }
-        event.what.bound(hub.content);
+        event.what.bound(hub.settings.content);
         let Some(told) = Told::new(hub.ids.next(), &event) else { return };
         let told = Arc::new(told);
         for place in hearing {
@@ -189,7 +192,7 @@ impl Events {
 
     fn sit(&self, audience: Audience, permit: Option<OwnedSemaphorePermit>) -> Listener {
         let hub = Arc::clone(&self.0);
-        let (sender, queue) = broadcast::channel(hub.queue);
+        let (sender, queue) = broadcast::channel(hub.settings.queue.max(1));
         let place = Place { id: hub.ids.next.fetch_add(1, Ordering::Relaxed), audience, queue: sender };
         let id = place.id;
         hub.places.rcu(|places| places.iter().chain([&place]).cloned().collect::<Vec<_>>());

@@ -1,7 +1,6 @@
 //! One request, told in order. The file to read first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,12 +11,16 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::admin;
+use crate::admin::events::{Peer, Stream};
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::{Edited, Engine, Rules, Trouble, Wanted};
+use crate::events::Events;
+use crate::payload::Caller;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
@@ -27,6 +30,7 @@ mod exchange;
 mod fail_open;
 mod headers;
 mod respond;
+mod telling;
 mod tunnel;
 mod windows;
 
@@ -35,11 +39,12 @@ use exchange::RequestIds;
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use respond::ProxyError;
+use telling::Telling;
 use tunnel::Tunnel;
 pub use windows::Windows;
 
 /// What goes back to the client: the upstream's answer on its way, or one of ours.
-pub type Answer = Either<Relay<Exchange>, Full<Bytes>>;
+pub type Answer = Either<Relay<Exchange>, Either<Full<Bytes>, Stream>>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -54,7 +59,8 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpen,
-    draining: AtomicBool,
+    events: Events,
+    stopping: CancellationToken,
 }
 
 /// The settings that a running proxy can change.
@@ -76,6 +82,8 @@ pub struct Live {
 enum Route {
     /// To abridge itself.
     Admin,
+    /// To abridge itself, for what happens.
+    Events,
     /// Through the edits.
     Edit(&'static dyn Dialect),
     /// Straight through.
@@ -96,6 +104,7 @@ impl Proxy {
         max_in_flight: usize,
         recorder: Option<Recorder>,
         tasks: Tasks,
+        events: Events,
     ) -> Self {
         Self {
             live: ArcSwap::from_pointee(live),
@@ -107,26 +116,33 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
-            draining: AtomicBool::new(false),
+            events,
+            stopping: CancellationToken::new(),
         }
     }
 
-    /// Answers one request. Never fails: what goes wrong becomes an answer.
-    pub async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
+    /// Answers one request, which came from there. Never fails: what goes wrong becomes an answer.
+    pub async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Response<Answer> {
         let answer = match route(&request) {
             Route::Admin => {
-                let draining = self.draining.load(Ordering::Relaxed);
-                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store())
-                    .await
-                    .map(Either::Right))
+                let draining = self.stopping.is_cancelled();
+                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store()).await.map(ours))
             }
+            Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
         answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
-            error.to_response().map(Either::Right)
+            error.to_response().map(ours)
         })
+    }
+
+    /// What happens, for who may know it.
+    fn listen(&self, request: &Request<Incoming>, peer: Peer) -> Response<Either<Full<Bytes>, Stream>> {
+        let caller = headers::credential(request.headers()).map(|shown| self.engine.caller(Some(shown)));
+        let state = admin::events::State { events: &self.events, stop: &self.stopping, peer, caller };
+        admin::events::answer(request, &state)
     }
 
     /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, relay.
@@ -156,6 +172,10 @@ impl Proxy {
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
+        if self.events.are_heard() {
+            let (id, caller) = (exchange.id().to_string(), self.caller(&parts.headers));
+            exchange.telling = Telling::begin(&self.events, id, caller, &edited, dry_run);
+        }
         let outgoing = outgoing(&mut parts.headers, held, &edited, dry_run);
         exchange.edited(edited, dry_run, live.report_headers);
         send(&live.upstream, Request::from_parts(parts, outgoing), target, exchange).await
@@ -177,6 +197,9 @@ impl Proxy {
 
 fn route(request: &Request<Incoming>) -> Route {
     let path = request.uri().path();
+    if path == admin::events::PATH {
+        return Route::Events;
+    }
     if admin::owns(path) {
         return Route::Admin;
     }
@@ -186,6 +209,11 @@ fn route(request: &Request<Incoming>) -> Route {
         }
         _ => Route::Pass,
     }
+}
+
+/// An answer of ours.
+fn ours(body: Full<Bytes>) -> Answer {
+    Either::Right(Either::Left(body))
 }
 
 /// Sends the request and makes the answer of what comes back. The answer owns the exchange and the upstream's body:
@@ -205,7 +233,7 @@ async fn send(
     let mut response = upstream.send(request).await.inspect_err(|_| exchange.failed())?;
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(exchange.switch(response).map(Either::Right));
+        return Ok(exchange.switch(response).map(ours));
     }
     headers::to_client(response.headers_mut());
     exchange.answered(&mut response);
@@ -291,7 +319,7 @@ impl Proxy {
         text: Bytes,
         wanted: Wanted,
     ) -> Edited {
-        let caller = self.engine.caller(headers::credential(&parts.headers));
+        let caller = self.caller(&parts.headers);
         let edited = self.engine.edit_body(&live.rules, dialect, text, caller, wanted).await;
         match (&edited.skipped, &edited.trouble) {
             (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
@@ -303,6 +331,11 @@ impl Proxy {
             live.windows.learn(report, &live.rules, &live.upstream, parts, &self.tasks);
         }
         edited
+    }
+
+    /// Whose request it is.
+    fn caller(&self, headers: &HeaderMap) -> Caller {
+        self.engine.caller(headers::credential(headers))
     }
 
     /// Reads on behind an answer that does not wait for the body.
@@ -327,8 +360,8 @@ impl Proxy {
         self.live.load_full()
     }
 
-    /// Tells whoever asks `/abridge/readyz` to send no more.
+    /// Tells whoever asks `/abridge/readyz` to send no more, and ends the streams of events.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
     }
 }

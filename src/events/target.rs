@@ -12,7 +12,9 @@ pub struct WebhookUrl(Uri);
 
 /// Why a URL could not be read. It is not shown: it may hold a secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("not a webhook's URL: write http:// or https:// and a host, without user, such as \"https://hooks.example/abridge\"")]
+#[error(
+    "not a webhook's URL: write http:// or https:// and a host, without user, such as \"https://hooks.example/abridge\""
+)]
 pub struct WebhookUrlError;
 
 impl WebhookUrl {

@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::headers;
+use super::telling::Telling;
 use super::tunnel::Tunnel;
 use crate::engine::Edited;
+use crate::events::Ended as HowEnded;
 use crate::plan::Report;
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
@@ -43,6 +45,8 @@ pub struct Exchange {
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
+    /// Set if the request is edited, and somebody listens.
+    pub(super) telling: Option<Telling>,
     tasks: Tasks,
     // Given back when the answer has ended.
     _in_flight: OwnedSemaphorePermit,
@@ -78,6 +82,11 @@ pub(super) struct RequestIds {
 // === impl Exchange ===
 
 impl Exchange {
+    /// The name of the request.
+    pub(super) fn id(&self) -> RequestId {
+        self.id
+    }
+
     /// A request that is about to be sent.
     pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
         Self {
@@ -87,6 +96,7 @@ impl Exchange {
             answer: None,
             edit: None,
             recording: None,
+            telling: None,
             tasks,
             _in_flight: in_flight,
         }
@@ -132,6 +142,7 @@ impl Exchange {
 
     /// The upstream gave no answer.
     pub(super) fn failed(&mut self) {
+        self.tell_end(HowEnded::Unanswered, Seen::default());
         self.finish_recording(End::Cut);
     }
 
@@ -199,7 +210,14 @@ impl Exchange {
     fn finish(mut self, end: End) {
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
         self.log(&seen, end);
+        self.tell_end(end.into(), seen);
         self.finish_recording(end);
+    }
+
+    fn tell_end(&mut self, end: HowEnded, seen: Seen) {
+        if let Some(telling) = self.telling.take() {
+            telling.end(self.answer.map(|answer| answer.status), end, seen);
+        }
     }
 
     /// Writes the recording, beside the request: nobody waits for a disk.
@@ -245,9 +263,10 @@ impl Observe for Exchange {
 }
 
 impl Drop for Exchange {
-    /// A request whose client did not wait for an answer is recorded too: it is the one somebody will ask about.
+    /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
+            self.tell_end(HowEnded::ClientGone, Seen::default());
             self.finish_recording(End::ClientGone);
         }
     }
