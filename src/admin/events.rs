@@ -222,7 +222,33 @@ impl Body for Stream {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
+    use crate::events::{Edits, Event, Settings, What};
+
+    #[tokio::test]
+    async fn a_listener_that_does_not_read_loses_the_oldest() {
+        let events = Events::new(&Settings { queue: 4, ..Settings::default() });
+        let listener = events.listen(Audience::All).unwrap();
+        let stop = CancellationToken::new();
+        let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_secs(60), stop: stop.clone() });
+        for n in 0..1000 {
+            let what = What::EditBefore(Edits { left_out: n, ..Edits::default() });
+            events.publish(Event { request_id: None, caller: None, what });
+        }
+        stop.cancel();
+        let mut texts = Vec::new();
+        while let Some(frame) = stream.frame().await {
+            texts.push(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap());
+        }
+        assert_eq!(texts.len(), 6, "{texts:?}");
+        assert_eq!(texts[..2], [": listening\n\n", "event: events.lost\ndata: {\"type\":\"events.lost\",\"lost\":996}\n\n"]);
+        for (n, text) in (996..1000).zip(&texts[2..]) {
+            assert!(text.contains(&format!("\"left_out\":{n},")) && text.starts_with("id: evt_"), "{text}");
+        }
+        assert!(stream.frame().await.is_none(), "it stays at its end");
+    }
 
     #[test]
     fn tells_this_machine_from_others() {

@@ -15,6 +15,7 @@
 mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
 mod edits; // what an edited exchange looks like on both sides
+mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
 mod hostile; // bodies that nobody should send
 mod limits; // every limit, at the limit
@@ -35,4 +36,5 @@ mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod webhook; // what happens, posted elsewhere
 mod wire; // the upstream of the tests, against a client that nobody here wrote
