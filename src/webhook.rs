@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::{self, Lease, Outgoing};
 use crate::events::{self, Events, Heard, Listener, WebhookUrl};
-use crate::units::Period;
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::target::BaseUrlError;
 use crate::upstream::{self, Upstream, UpstreamError};
@@ -70,8 +69,6 @@ impl Webhook {
         let client = upstream::Settings {
             url: url.origin().parse()?,
             connect_timeout: within,
-            first_byte_timeout: within,
-            idle_timeout: Period(LINGER),
             ..upstream::Settings::default()
         };
         let client = Upstream::new(&client, proxies, None)?;
