@@ -18,9 +18,11 @@ use crate::admin::events::{Peer, Stream};
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
-use crate::engine::{Edited, Engine, Rules, Trouble, Wanted};
+use crate::engine::summarizer::Origin;
+use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
 use crate::events::Events;
 use crate::payload::Caller;
+use crate::planner::When;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
@@ -35,7 +37,7 @@ mod tunnel;
 mod windows;
 
 pub use exchange::Exchange;
-use exchange::RequestIds;
+use exchange::{RequestId, RequestIds};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use respond::ProxyError;
@@ -165,12 +167,18 @@ impl Proxy {
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
+        let id = self.ids.next();
         let edited = match decoded {
-            Some(text) => self.plan(&live, dialect, &parts, text, wanted).await,
+            Some(text) => {
+                let caller = self.caller(&parts.headers);
+                let origin = || self.origin(&live, &parts, &target, id, caller);
+                let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
+                self.plan(&live, dialect, &parts, text, asked).await
+            }
             None => Edited::untouched(held.bytes.clone()),
         };
 
-        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
+        let mut exchange = Exchange::new(id, permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
         if self.events.are_heard() {
             let (id, caller) = (exchange.id().to_string(), self.caller(&parts.headers));
@@ -317,10 +325,9 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
-        wanted: Wanted,
+        asked: Asked<'_>,
     ) -> Edited {
-        let caller = self.caller(&parts.headers);
-        let edited = self.engine.edit_body(&live.rules, dialect, text, caller, wanted).await;
+        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
         match (&edited.skipped, &edited.trouble) {
             (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
             (None, Some(error @ Trouble::Panic)) => self.fail_open.count(Reason::Bug, error),
@@ -336,6 +343,20 @@ impl Proxy {
     /// Whose request it is.
     fn caller(&self, headers: &HeaderMap) -> Caller {
         self.engine.caller(headers::credential(headers))
+    }
+
+    /// What a call in the name of this request needs, which may outlive it.
+    fn origin(&self, live: &Live, parts: &Parts, target: &Uri, id: RequestId, caller: Caller) -> Origin {
+        let mut headers = parts.headers.clone();
+        headers::to_upstream(&mut headers);
+        Origin {
+            request_id: Some(id.to_string()),
+            caller,
+            target: target.clone(),
+            headers,
+            upstream: live.upstream.clone(),
+            budget: self.limits.budget.clone(),
+        }
     }
 
     /// Reads on behind an answer that does not wait for the body.
