@@ -11,6 +11,9 @@ use crate::store::Store;
 pub mod events;
 mod recall;
 
+/// Where a body is posted to be summarised. It is the proxy that answers, for it takes a call to the upstream.
+pub const SUMMARIZE: &str = "/abridge/summarize";
+
 /// What there is.
 const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
@@ -27,6 +30,11 @@ pub async fn answer(method: &Method, uri: &Uri, draining: bool, store: Option<&d
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    if path == SUMMARIZE {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     if let Some(handle) = handle {

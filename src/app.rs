@@ -33,6 +33,8 @@ use crate::tokens::Meter;
 use crate::upstream::Upstream;
 use crate::webhook::Webhook;
 
+pub mod by_hand;
+
 /// What a proxy is started with.
 #[derive(Debug)]
 pub struct Launch {
@@ -217,9 +219,13 @@ fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
 
 /// Where tools on this machine reach us, unless `recall.public_url` says better: the first address of TCP.
 fn reached_at(listeners: &[Listener], tls: bool) -> Option<String> {
-    let mut addresses = listeners.iter().filter_map(|listener| listener.address().ok());
-    let mut address = addresses.find_map(|address| match address {
-        Address::Tcp(address) => Some(address),
+    let addresses: Vec<_> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
+    first_url(&addresses, tls)
+}
+
+fn first_url(addresses: &[Address], tls: bool) -> Option<String> {
+    let mut address = addresses.iter().find_map(|address| match address {
+        Address::Tcp(address) => Some(*address),
         Address::Unix(_) => None,
     })?;
     if address.ip().is_unspecified() {

@@ -28,6 +28,7 @@ use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
 use crate::upstream::Upstream;
 
+mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
@@ -36,6 +37,7 @@ mod telling;
 mod tunnel;
 mod windows;
 
+use by_hand::ByHand;
 pub use exchange::Exchange;
 use exchange::{RequestId, RequestIds};
 use fail_open::{FailOpen, Reason};
@@ -86,6 +88,8 @@ enum Route {
     Admin,
     /// To abridge itself, for what happens.
     Events,
+    /// To abridge itself, for a summary.
+    Summarize(ByHand),
     /// Through the edits.
     Edit(&'static dyn Dialect),
     /// Straight through.
@@ -131,6 +135,7 @@ impl Proxy {
                 Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store()).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
+            Route::Summarize(by_hand) => self.summarize(by_hand, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
@@ -181,8 +186,8 @@ impl Proxy {
         let mut exchange = Exchange::new(id, permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
         if self.events.are_heard() {
-            let (id, caller) = (exchange.id().to_string(), self.caller(&parts.headers));
-            exchange.telling = Telling::begin(&self.events, id, caller, &edited, dry_run);
+            let caller = self.caller(&parts.headers);
+            exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }
         let outgoing = outgoing(&mut parts.headers, held, &edited, dry_run);
         exchange.edited(edited, dry_run, live.report_headers);
@@ -209,7 +214,7 @@ fn route(request: &Request<Incoming>) -> Route {
         return Route::Events;
     }
     if admin::owns(path) {
-        return Route::Admin;
+        return ByHand::of(request).map_or(Route::Admin, Route::Summarize);
     }
     match dialect::for_path(path) {
         Some(dialect) if request.method() == Method::POST && Wish::of(request.headers()) != Wish::Off => {

@@ -82,11 +82,6 @@ pub(super) struct RequestIds {
 // === impl Exchange ===
 
 impl Exchange {
-    /// The name of the request.
-    pub(super) fn id(&self) -> RequestId {
-        self.id
-    }
-
     /// A request that is about to be sent.
     pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
         Self {
@@ -277,9 +272,7 @@ impl Drop for Exchange {
 impl Edit {
     /// What was edited, as the header and the log write it; `None` if nothing was.
     fn counts(&self) -> Option<String> {
-        let counts = self.report.as_ref()?.counts();
-        let each: Vec<String> = counts.into_iter().map(|(label, n)| format!("{label}={n}")).collect();
-        (!each.is_empty()).then(|| each.join(";"))
+        Some(counts(self.report.as_ref()?)).filter(|counts| !counts.is_empty())
     }
 
     /// The headers of an edited request. An answer to one that was not edited stays as the upstream made it.
@@ -290,14 +283,25 @@ impl Edit {
             headers.insert(REQUEST_ID, id);
             headers.insert(EDITS, edits);
         }
-        let tokens = self.report.as_ref().and_then(|report| Some((report.tokens_before?, report.tokens_after?)));
-        if let Some(Ok(tokens)) = tokens.map(|(before, after)| HeaderValue::try_from(format!("{before}->{after}"))) {
+        let tokens = self.report.as_deref().and_then(tokens);
+        if let Some(Ok(tokens)) = tokens.map(HeaderValue::try_from) {
             headers.insert(TOKENS, tokens);
         }
         if self.dry_run {
             headers.insert(DRY_RUN, HeaderValue::from_static("true"));
         }
     }
+}
+
+/// What was edited: `patch=1;clear=5`.
+pub(super) fn counts(report: &Report) -> String {
+    let each: Vec<String> = report.counts().into_iter().map(|(label, n)| format!("{label}={n}")).collect();
+    each.join(";")
+}
+
+/// The tokens before and after, where they were counted.
+pub(super) fn tokens(report: &Report) -> Option<String> {
+    Some(format!("{}->{}", report.tokens_before?, report.tokens_after?))
 }
 
 // === impl RequestIds ===
