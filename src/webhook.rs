@@ -66,11 +66,8 @@ impl Webhook {
     pub fn new(settings: &events::Settings, events: &Events, proxies: &Proxies) -> Result<Option<Self>, WebhookError> {
         let Some(url) = settings.webhook.clone() else { return Ok(None) };
         let within = settings.webhook_timeout;
-        let client = upstream::Settings {
-            url: url.origin().parse()?,
-            connect_timeout: within,
-            ..upstream::Settings::default()
-        };
+        let client =
+            upstream::Settings { url: url.origin().parse()?, connect_timeout: within, ..upstream::Settings::default() };
         let client = Upstream::new(&client, proxies, None)?;
         let listener = events.listen_beside();
         Ok(Some(Self { listener, url, client, within: within.0, lost: 0, failing: false }))

@@ -243,7 +243,10 @@ mod tests {
             texts.push(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap());
         }
         assert_eq!(texts.len(), 6, "{texts:?}");
-        assert_eq!(texts[..2], [": listening\n\n", "event: events.lost\ndata: {\"type\":\"events.lost\",\"lost\":996}\n\n"]);
+        assert_eq!(
+            texts[..2],
+            [": listening\n\n", "event: events.lost\ndata: {\"type\":\"events.lost\",\"lost\":996}\n\n"]
+        );
         for (n, text) in (996..1000).zip(&texts[2..]) {
             assert!(text.contains(&format!("\"left_out\":{n},")) && text.starts_with("id: evt_"), "{text}");
         }

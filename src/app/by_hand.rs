@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::Uri;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::runtime;
 use tokio::time::timeout;
 

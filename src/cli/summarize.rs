@@ -21,10 +21,7 @@ pub struct Args {
 
 /// Prints the body as `summarize` leaves it. One that is not understood, or in which there is nothing to summarise, comes out as
 /// the other edits leave it.
-pub fn run(
-    args: &Args,
-    summarize: impl FnOnce(Bytes) -> anyhow::Result<(Edited, Outcome)>,
-) -> anyhow::Result<Exit> {
+pub fn run(args: &Args, summarize: impl FnOnce(Bytes) -> anyhow::Result<(Edited, Outcome)>) -> anyhow::Result<Exit> {
     let (edited, outcome) = summarize(super::rewrite::read(&args.file)?)?;
     match outcome {
         Outcome::Made => {}

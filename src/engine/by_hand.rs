@@ -26,7 +26,9 @@ pub enum NoSummary {
     #[error("summarize is not in policy.edits")]
     Off,
     /// The transcript that it should name has no place.
-    #[error("there is no store for the transcript; store.enabled = true gives one, summarize.transcript = false needs none")]
+    #[error(
+        "there is no store for the transcript; store.enabled = true gives one, summarize.transcript = false needs none"
+    )]
     NoStore,
     /// Nobody has made it.
     #[error("the summary was not made: {0}")]

@@ -20,6 +20,7 @@ mod failures; // the upstream breaks: the client gets to know, and nothing is hi
 mod hostile; // bodies that nobody should send
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
+mod manual_summary; // summaries that somebody asks for
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
 mod recall; // what was taken out, got back
