@@ -153,11 +153,6 @@ impl Peer {
 // === impl Channel ===
 
 impl Channel {
-    /// A first line at once, so that the listener knows that it listens.
-    async fn begin(self) -> Option<(Bytes, Self)> {
-        Some((Bytes::from_static(b": listening\n\n"), self))
-    }
-
     /// The next event, or a comment if none comes; nothing once abridge stops and all that waited was taken.
     async fn next(mut self) -> Option<(Bytes, Self)> {
         let heard = if self.listener.is_empty() {
@@ -197,7 +192,9 @@ fn lines(heard: &Heard) -> Bytes {
 
 impl Stream {
     fn new(channel: Channel) -> Self {
-        Self(ReusableBoxFuture::new(channel.begin()))
+        // A first line at once, so that the listener knows that it listens.
+        let begun = Some((Bytes::from_static(b": listening\n\n"), channel));
+        Self(ReusableBoxFuture::new(std::future::ready(begun)))
     }
 }
 
@@ -232,7 +229,7 @@ mod tests {
         let events = Events::new(&Settings { queue: 4, ..Settings::default() });
         let listener = events.listen(Audience::All).unwrap();
         let stop = CancellationToken::new();
-        let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_secs(60), stop: stop.clone() });
+        let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
         for n in 0..1000 {
             let what = What::EditBefore(Edits { left_out: n, ..Edits::default() });
             events.publish(Event { request_id: None, caller: None, what });

@@ -52,8 +52,8 @@ impl Edited {
     }
 
     fn try_outcome(&self, summarize_runs: bool) -> Result<bool, NoSummary> {
-        if let Some(error) = &self.skipped {
-            return Err(NoSummary::NotUnderstood(error.clone()));
+        if let Some(error) = self.skipped {
+            return Err(NoSummary::NotUnderstood(error));
         }
         if !summarize_runs {
             return Err(NoSummary::Off);
