@@ -91,6 +91,8 @@ fn is_stream(headers: &HeaderMap) -> bool {
 }
 
 async fn hear_events(pieces: impl Stream<Item = Result<Bytes, Unheard>>) -> Result<Heard, Unheard> {
+    // Some leave out the empty line behind the last event.
+    let pieces = pieces.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
     let mut events = Box::pin(pieces.eventsource());
     let mut heard = Heard::default();
     while let Some(event) = events.next().await {
