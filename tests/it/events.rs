@@ -106,8 +106,8 @@ impl Told {
 
 /// A request for events from this machine.
 fn asking(fields: &[&str]) -> String {
-    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-    format!("GET {PATH} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n")
+    let lines = [&["host: localhost"], fields].concat().join("\r\n");
+    format!("GET {PATH} HTTP/1.1\r\n{lines}\r\n\r\n")
 }
 
 /// Sends a request that is edited, and answers it.
