@@ -8,17 +8,19 @@
 use std::{
     fmt::Write as _,
     hint::black_box,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
-    payload::Keys,
-    planner::{Offload, Situation, When},
+    payload::{ChainKey, Keys},
+    plan::Need,
+    planner::{Offload, Policy, Situation, When},
     replay::{Scene, own_policy},
     span::splice,
-    summary::NoMemory,
+    summary::{Memory, NoMemory, Recollection, Summary},
     tokens::{self, Meter},
 };
 use bytes::Bytes;
@@ -94,6 +96,30 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
     println!("{size:>7}  {what:<34} {micros:>10.1} µs {per_mb:>9.1} µs/MB {ratio:>7.1} × memcpy");
 }
 
+/// A memory of one summary.
+#[derive(Debug)]
+struct One(ChainKey, Arc<Summary>);
+
+impl Memory for One {
+    fn recall(&self, beginning: ChainKey) -> Recollection {
+        if beginning == self.0 { Recollection::Summary(Arc::clone(&self.1)) } else { Recollection::Nothing }
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// What remembers a summary of all of a body but its end.
+fn summarised(policy: &Policy, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> One {
+    let situation = Situation { summarize: When::Now, ..*situation };
+    let plan = policy.plan(dialect, body, &situation).expect("a request");
+    let Some(Need::Make(effect)) = plan.needs else { unreachable!("{plan}") };
+    let text = effect.frame.around(&"What was said before, in other words. ".repeat(200));
+    let transcript = effect.transcript.as_ref().map(|transcript| transcript.key);
+    One(effect.key, Arc::new(Summary { text, tokens_replaced: effect.tokens_replaced, transcript }))
+}
+
 /// The defaults, where results can be read back over HTTP.
 const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }";
 
@@ -101,6 +127,7 @@ fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
     let policy = own_policy("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
     let reducing = own_policy(REDUCING).expect("a policy");
+    let summarizing = own_policy("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
     let (tokens, keys, scene) = (tokens::Settings::default(), Keys::new([0; 32]), Scene::default());
     let patching = &scene.situation();
     let caller = keys.caller(b"bench");
@@ -149,6 +176,15 @@ fn main() {
             copy,
             measure(|| reduce(&Meter::new(&tokens, &[]))),
         );
+
+        if clean.len() > SIZES[0].1 {
+            let memory = summarised(&summarizing, dialect, &clean, patching);
+            let finding = Situation { summaries: &memory, ..*patching };
+            let plan = summarizing.plan(dialect, &clean, &finding).expect("a request");
+            assert_eq!(plan.report.counts(), [("summary", 1)]);
+            let time = measure(|| summarizing.plan(dialect, &clean, &finding));
+            row(size, "plan, a summary found", &clean, copy, time);
+        }
 
         let messages = messages(dialect, &clean);
         let meter = Meter::new(&tokens, &[]);

@@ -233,7 +233,7 @@ impl Summarize {
         let least = self.settings.trigger.least_bytes();
         match self.settings.mode {
             Mode::Blocking => least,
-            Mode::Background => least / 5 * 4,
+            Mode::Background => least - least / 5,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     plan::Plan,
     planner::{Parts, Policy},
     span::splice,
-    summary::NoMemory,
+    summary::{Memory, NoMemory},
     tokens::{self, Counter, Meter},
 };
 
@@ -111,27 +111,48 @@ fn word(message: &Value) -> String {
     }
 }
 
-fn words(body: &[u8]) -> String {
+pub(super) fn words(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     body["messages"].as_array().unwrap().iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// All that a plan depends on beside the body and the policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct World<'w> {
+    pub(super) caller: &'w [u8],
+    pub(super) offload: Offload,
+    pub(super) summaries: &'w dyn Memory,
+    pub(super) when: When,
+}
+
+impl Default for World<'_> {
+    fn default() -> Self {
+        Self { caller: &[], offload: Offload::Possible, summaries: &NoMemory, when: When::Triggered }
+    }
+}
+
+impl World<'_> {
+    pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
+        let parts: Parts = toml::from_str(policy).unwrap();
+        let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
+        let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([0; 32]));
+        let situation = Situation {
+            meter: &meter,
+            keys: &keys,
+            caller: keys.caller(self.caller),
+            offload: self.offload,
+            summaries: self.summaries,
+            summarize: self.when,
+        };
+        let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
+        let output = Bytes::from(splice(body, &plan.splices).concat());
+        assert_eq!(plan.report.bytes_after, output.len());
+        (plan, output)
+    }
+}
+
 pub(super) fn plan_with(body: &Bytes, policy: &str, offload: Offload) -> (Plan, Bytes) {
-    let parts: Parts = toml::from_str(policy).unwrap();
-    let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-    let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([0; 32]));
-    let situation = Situation {
-        meter: &meter,
-        keys: &keys,
-        caller: keys.caller(&[]),
-        offload,
-        summaries: &NoMemory,
-        summarize: When::Triggered,
-    };
-    let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
-    let output = Bytes::from(splice(body, &plan.splices).concat());
-    assert_eq!(plan.report.bytes_after, output.len());
-    (plan, output)
+    World { offload, ..World::default() }.plan(body, policy)
 }
 
 pub(super) fn plan(body: &Bytes, policy: &str) -> (Plan, Bytes) {

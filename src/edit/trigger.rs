@@ -86,7 +86,7 @@ impl Limits {
 
     /// The same at four fifths of them.
     pub(super) fn nearly(&self) -> Self {
-        let part = |n: usize| n / 5 * 4 + n % 5 * 4 / 5;
+        let part = |n: usize| n - n / 5;
         let nearly = |limit: &Limit| Limit { tokens: limit.tokens.map(part), messages: part(limit.messages) };
         Self(self.0.iter().map(nearly).collect())
     }

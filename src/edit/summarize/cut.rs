@@ -34,7 +34,7 @@ impl<'c> Cuts<'c> {
     pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize]) -> Self {
         let size = |(row, tokens): (&Row, &usize)| Size {
             results: usize::from(row.role == Role::Tool),
-            rounds: usize::from(draft.has_calls(row)),
+            rounds: usize::from(row.role == Role::Assistant && draft.has_calls(row)),
             tokens: *tokens,
         };
         let summary = draft.summarised();

@@ -53,10 +53,13 @@ pub(super) enum Unheard {
 }
 
 /// The longest answer that is read, in bytes. A token of a stream takes some three hundred.
-const LONGEST: usize = 32 << 20;
+const LONGEST: usize = 16 << 20;
 
-/// The longest line of a stream, and the longest text.
-const LONGEST_LINE: usize = 1 << 20;
+/// The longest line: the reader of events looks at all of a line again for every piece of it.
+const LONGEST_LINE: usize = 256 << 10;
+
+/// The longest text.
+const LONGEST_TEXT: usize = 1 << 20;
 
 /// The largest piece that the reader of events is given: it takes more than twice as long for one twice as long.
 const PIECE: usize = 4 << 10;
@@ -276,7 +279,7 @@ impl Heard {
         if let Some(content) = said.content {
             self.text.push_str(&text_of(content).ok_or(Unheard::NotACompletion)?);
         }
-        if self.text.len() > LONGEST_LINE { Err(Unheard::TooLong) } else { Ok(()) }
+        if self.text.len() > LONGEST_TEXT { Err(Unheard::TooLong) } else { Ok(()) }
     }
 }
 

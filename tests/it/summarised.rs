@@ -1,0 +1,314 @@
+//! What holds for every conversation that summaries stand in, whatever they say.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use abridge_proxy::{
+    dialect::{self, Dialect},
+    payload::{ChainKey, Keys},
+    plan::{Action, Need, Plan, SummaryEffect},
+    planner::{Offload, Parts, Policy, Situation, When},
+    span::splice,
+    summary::{Memory, Recollection, Summary},
+    tokens::{self, Counter, Meter},
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::support::{
+    conversations::{Layout, Message, body, damaged, layout, long_steps, steps},
+    validator,
+};
+
+const POLICIES: [&str; 6] = [
+    "[summarize]\ntrigger = { tokens = 400 }",
+    "[summarize]\ntrigger = { messages = 5 }\nkeep = { rounds = 0 }",
+    "[summarize]\ntrigger = [{ tokens = 800 }, { messages = 12 }]\nkeep = { results = 3 }\nmode = \"background\"",
+    "[summarize]\ntrigger = { tokens = 600 }\nkeep = { tokens = 200 }\n[clear_tool_results]\ntrigger = { tokens = 300 }\nkeep = { results = 1 }",
+    "[summarize]\ntrigger = { messages = 4 }\n[filter_tool_calls]\nmax_tool_calls = 2\n[truncate_tool_results]\nmax_bytes = 300",
+    "language = \"zh\"\n[summarize]\ntrigger = { tokens = 300 }\nlead_in = \"\"\ncontinuation = \"\"",
+];
+
+fn any_policy() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(&POLICIES[..])
+}
+
+/// Steps that are worth a summary, broken or not.
+fn any_messages() -> impl Strategy<Value = Vec<Message>> {
+    prop_oneof![3 => long_steps(0..12), 1 => steps(4..12), 1 => damaged()]
+}
+
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+/// A memory that is a map, and one who plans with it: a quarter of the bytes are tokens.
+#[derive(Debug)]
+struct Scene {
+    known: Mutex<HashMap<ChainKey, Recollection>>,
+    policy: Policy,
+    meter: Meter,
+    keys: Keys,
+}
+
+impl Memory for Scene {
+    fn recall(&self, beginning: ChainKey) -> Recollection {
+        self.known.lock().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.known.lock().unwrap().is_empty()
+    }
+}
+
+impl Scene {
+    fn new(policy: &str) -> Self {
+        let parts: Parts = toml::from_str(policy).unwrap();
+        let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
+        let (policy, meter, keys) = (Policy::new(&parts), Meter::new(&settings, &[]), Keys::new([1; 32]));
+        Self { known: Mutex::default(), policy, meter, keys }
+    }
+
+    fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
+        let situation = Situation {
+            meter: &self.meter,
+            keys: &self.keys,
+            caller: self.keys.caller(b"me"),
+            offload: Offload::Possible,
+            summaries: self,
+            summarize: when,
+        };
+        let plan = self.policy.plan(dialect(), body, &situation).unwrap();
+        let output = Bytes::from(splice(body, &plan.splices).concat());
+        assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
+        (plan, output)
+    }
+
+    /// Plans, and makes the summary that is wanted; then plans with it.
+    fn request(&self, body: &Bytes, when: When, says: &str) -> (Plan, Bytes) {
+        let (plan, output) = self.plan(body, when);
+        let Some(Need::Make(effect)) = &plan.needs else { return (plan, output) };
+        self.make(effect, says);
+        self.plan(body, When::Triggered)
+    }
+
+    fn make(&self, effect: &SummaryEffect, says: &str) {
+        let summary = Summary {
+            text: effect.frame.around(says),
+            tokens_replaced: effect.tokens_replaced,
+            transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
+        };
+        self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
+    }
+}
+
+/// The elements of the message array as they are written.
+fn elements(body: &[u8]) -> Vec<&str> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        messages: Vec<&'a RawValue>,
+    }
+    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
+    request.messages.iter().map(|raw| raw.get()).collect()
+}
+
+/// The messages that a summary stands for.
+fn summarised(plan: &Plan) -> Option<(usize, usize)> {
+    let mut found = plan.report.changes.iter().filter_map(|change| match change.action {
+        Action::Summarize { from, to } => Some((from, to)),
+        _ => None,
+    });
+    let first = found.next();
+    assert_eq!(found.next(), None, "one summary at most");
+    first
+}
+
+fn role(message: &str) -> String {
+    #[derive(Deserialize)]
+    struct WithRole {
+        role: String,
+    }
+    serde_json::from_str::<WithRole>(message).unwrap().role
+}
+
+/// Where the last message of the model stands.
+fn last_assistant(messages: &[Message]) -> Option<usize> {
+    messages.iter().rposition(|message| role(&message.json) == "assistant")
+}
+
+/// How many messages at the beginning are instructions.
+fn n_leading(messages: &[Message]) -> usize {
+    messages.iter().take_while(|message| matches!(role(&message.json).as_str(), "system" | "developer")).count()
+}
+
+const SAYS: &str = "<summary>the work went on</summary>";
+
+fn bodies(layout: &Layout, messages: &[Message], more: &[Message]) -> (Bytes, Bytes) {
+    (body(layout, messages), body(layout, &[messages, more].concat()))
+}
+
+proptest! {
+    #[test]
+    fn a_summary_leaves_a_valid_sequence(
+        layout in layout(),
+        messages in any_messages(),
+        policy in any_policy(),
+        says in "\\PC{0,40}",
+    ) {
+        let scene = Scene::new(policy);
+        let body = body(&layout, &messages);
+        let (asked, _) = scene.plan(&body, When::Now);
+        let (plan, output) = scene.request(&body, When::Now, &says);
+        prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
+        prop_assert!(output.starts_with(layout.head.as_bytes()) && output.ends_with(layout.tail.as_bytes()));
+        prop_assert_eq!(summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
+        prop_assert!(asked.needs.is_some() || asked.report.left_out.iter().any(|left_out| left_out.edit == "summary"));
+    }
+
+    #[test]
+    fn all_but_what_was_summarised_is_what_it_was(
+        layout in layout(),
+        messages in prop_oneof![long_steps(0..12), steps(4..12)],
+        policy in prop::sample::select(&POLICIES[..3]),
+    ) {
+        let scene = Scene::new(policy);
+        let (plan, output) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let after = elements(&output);
+        let Some((from, to)) = summarised(&plan) else {
+            let all: Vec<_> = messages.iter().map(|message| message.json.as_str()).collect();
+            prop_assert_eq!(after, all);
+            return Ok(());
+        };
+        prop_assert_eq!(from, n_leading(&messages), "instructions stay");
+        let before = messages[..from].iter().map(|message| message.json.as_str());
+        let behind = messages[to..].iter().map(|message| message.json.as_str());
+        prop_assert_eq!(&after[..from], before.collect::<Vec<_>>());
+        prop_assert_eq!(&after[from + 1..], behind.collect::<Vec<_>>());
+        prop_assert_eq!(role(after[from]), "user");
+        prop_assert_eq!(after.concat().matches("the work went on").count(), 1);
+        // Between two commas nothing is left of what was between the messages that it stands for.
+        let expected = [&layout.head, &after.join(&layout.comma), &layout.tail].map(String::as_str).concat();
+        prop_assert_eq!(output, expected);
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_summarised(layout in layout(), messages in any_messages(), policy in any_policy()) {
+        let scene = Scene::new(policy);
+        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        if let Some((_, to)) = summarised(&plan) {
+            let last = last_assistant(&messages).unwrap();
+            let unread = messages[last + 1..].iter().any(|message| role(&message.json) == "tool");
+            prop_assert!(to <= if unread { last } else { last + 1 }, "{}", plan);
+            prop_assert!(to < messages.len());
+        }
+    }
+
+    #[test]
+    fn between_summaries_the_beginning_stays(
+        layout in layout(),
+        messages in long_steps(3..12),
+        more in long_steps(1..4),
+        policy in prop::sample::select(&POLICIES[..3]),
+    ) {
+        let scene = Scene::new(policy);
+        let (short, long) = bodies(&layout, &messages, &more);
+        let (first, output) = scene.request(&short, When::Now, SAYS);
+        let (second, grown) = scene.plan(&long, When::Triggered);
+        prop_assert_eq!(summarised(&first), summarised(&second));
+        prop_assert!(elements(&grown).starts_with(&elements(&output)), "{}\n{}", first, second);
+    }
+
+    #[test]
+    fn the_same_request_gives_the_same_plan_again(
+        layout in layout(),
+        messages in any_messages(),
+        policy in any_policy(),
+    ) {
+        let scene = Scene::new(policy);
+        let body = body(&layout, &messages);
+        let again = Bytes::copy_from_slice(&body);
+        prop_assert_eq!(scene.plan(&body, When::Now), scene.plan(&again, When::Now));
+        scene.request(&body, When::Now, SAYS);
+        prop_assert_eq!(scene.plan(&body, When::Triggered), scene.plan(&again, When::Triggered));
+    }
+
+    #[test]
+    fn another_history_has_no_use_for_a_summary(
+        layout in layout(),
+        messages in long_steps(3..12),
+        at in any::<prop::sample::Index>(),
+        policy in any_policy(),
+    ) {
+        let scene = Scene::new(policy);
+        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let Some((from, to)) = summarised(&plan) else { return Ok(()) };
+        let mut other = messages;
+        let at = from + at.index(to - from);
+        other[at].json = other[at].json.replacen('{', "{\"branch\":1,", 1);
+        let (plan, output) = scene.plan(&body(&layout, &other), When::Triggered);
+        prop_assert_eq!(summarised(&plan), None);
+        prop_assert!(!String::from_utf8_lossy(&output).contains("the work went on"));
+    }
+
+    #[test]
+    fn one_summary_after_another_keeps_every_word_of_the_user(
+        layout in layout(),
+        parts in prop::collection::vec(long_steps(2..5), 3..5),
+    ) {
+        let scene = Scene::new("[summarize]\ntrigger = { messages = 1 }\nkeep = { rounds = 0 }\npreserve_user_messages = { max_tokens = 100000 }\npreserve_skills = { max_skills = 100, max_tokens_per_skill = 9000, budget = 99000 }");
+        let mut messages = Vec::new();
+        let mut n_summaries = 0;
+        for (n, part) in parts.iter().enumerate() {
+            let says = |json: String| Message { json, result_of: None };
+            messages.push(says(format!(r#"{{"role":"user","content":"wish number {n}"}}"#)));
+            messages.extend(part.iter().cloned());
+            messages.push(says(format!(r#"{{"role":"assistant","tool_calls":[{{"id":"k{n}","type":"function","function":{{"name":"skill","arguments":"{{\"skill\":\"art{n}\"}}"}}}}]}}"#)));
+            messages.push(says(format!(r#"{{"role":"tool","tool_call_id":"k{n}","content":"rule number {n}"}}"#)));
+            messages.push(says(r#"{"role":"assistant","content":"done"}"#.to_owned()));
+            messages.push(says(r#"{"role":"user","content":"go on"}"#.to_owned()));
+            let (plan, output) = scene.request(&body(&layout, &messages), When::Now, &format!("told in part {n}"));
+            let (_, to) = summarised(&plan).expect("there is enough for one");
+            n_summaries += 1;
+            let text = String::from_utf8(output.to_vec()).unwrap();
+            for kept in 0..=n {
+                prop_assert_eq!(text.matches(&format!("wish number {kept}")).count(), 1, "{}", text);
+                prop_assert_eq!(text.matches(&format!("rule number {kept}")).count(), 1, "{}", text);
+                prop_assert_eq!(text.contains(&format!("told in part {kept}")), kept == n);
+            }
+            prop_assert_eq!(to, messages.len() - 2, "the answer and the question stay");
+        }
+        prop_assert_eq!(n_summaries, parts.len());
+    }
+
+    #[test]
+    fn a_session_never_goes_wrong(
+        layout in layout(),
+        messages in long_steps(3..20),
+        policy in any_policy(),
+        lost in any::<bool>(),
+    ) {
+        // Each request of a session, as it would be sent: what a summary stands for grows, and the rest is untouched.
+        let scene = Scene::new(policy);
+        let mut before: Option<(usize, usize)> = None;
+        for end in 0..=messages.len() {
+            if messages.get(end).is_some_and(|message| role(&message.json) != "assistant") {
+                continue;
+            }
+            let body = body(&layout, &messages[..end]);
+            let (plan, output) = if lost && end % 2 == 0 {
+                scene.plan(&body, When::Triggered)
+            } else {
+                scene.request(&body, When::Triggered, SAYS)
+            };
+            prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
+            let now = summarised(&plan);
+            prop_assert!(before.is_none_or(|(_, before)| now.is_some_and(|(_, now)| now >= before)), "{}", plan);
+            before = now;
+        }
+    }
+}
