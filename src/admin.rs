@@ -1,4 +1,4 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, and payloads to recall.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, payloads to recall, and events.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -8,6 +8,7 @@ use http_body_util::Full;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
+pub mod events;
 mod recall;
 
 pub use recall::Recalls;
@@ -22,6 +23,12 @@ pub struct State<'a> {
     /// What recalls may take.
     pub recalls: &'a Recalls,
 }
+
+/// Where a body is posted to be summarised. It is the proxy that answers, for it takes a call to the upstream.
+pub const SUMMARIZE: &str = "/abridge/summarize";
+
+/// What there is.
+const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -38,6 +45,11 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    if path == SUMMARIZE {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
     if let Some(handle) = handle {
         return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
     }
@@ -45,7 +57,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
         "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
-        _ => text(StatusCode::NOT_FOUND, "there are /abridge/healthz, /abridge/readyz and /abridge/recall/HANDLE\n"),
+        _ => text(StatusCode::NOT_FOUND, PATHS),
     }
 }
 

@@ -29,6 +29,9 @@ use crate::tasks::{Tasks, blocking};
 use crate::telemetry::LevelHandle;
 use crate::tokens::Meter;
 use crate::upstream::Upstream;
+use crate::webhook::Webhook;
+
+pub mod by_hand;
 
 /// What a proxy is started with.
 #[derive(Debug)]
@@ -91,10 +94,14 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         let _loaded = blocking(move || meter.load()).await;
     }
     let edits = live.rules.policy.names().collect::<Vec<_>>().join(" ");
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default());
+    let events = Events::new(&config.events);
+    let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone());
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, recorder, tasks.clone()));
+    let in_flight = config.server.max_in_flight;
+    let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, recorder, tasks.clone(), events));
+    let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
 
     let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
@@ -118,6 +125,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         drop(house);
         // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
         let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+        if let Some(webhook) = webhook {
+            webhook.finish().await;
+        }
         if let Some(store) = store {
             close(&*store).await;
         }
@@ -290,6 +300,32 @@ async fn close(store: &dyn Store) {
     }
 }
 
+// === webhook ===
+
+/// How long the last events may take on their way to the webhook.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
+
+/// The task that posts events. It is apart from the others, because they publish until they end.
+struct Posting {
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+impl Posting {
+    fn start(webhook: Webhook) -> Self {
+        let (tasks, stop) = (Tasks::default(), CancellationToken::new());
+        tasks.spawn(webhook.run(stop.clone()));
+        Self { tasks, stop }
+    }
+
+    async fn finish(self) {
+        self.stop.cancel();
+        if timeout(LAST_EVENTS, self.tasks.drained()).await.is_err() {
+            tracing::warn!("the last events were not told to the webhook in time");
+        }
+    }
+}
+
 // === reload ===
 
 /// What a reload needs.
@@ -325,6 +361,9 @@ impl Running {
         }
         if config.store != self.config.store {
             tracing::warn!("changes of [store] come into force only with a restart");
+        }
+        if config.events != self.config.events {
+            tracing::warn!("changes of [events] come into force only with a restart");
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);

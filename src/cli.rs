@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Flags, NoStorePath, Problem, Sources};
+use crate::engine::by_hand::NoSummary;
 use crate::planner::Policy;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
@@ -20,6 +21,7 @@ pub mod replay;
 pub mod rewrite;
 pub mod simulate;
 pub mod store;
+pub mod summarize;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
@@ -42,6 +44,9 @@ pub enum Command {
     /// Print a request body as it would be sent on; no upstream is needed.
     #[command(after_help = REWRITE_EXAMPLES)]
     Rewrite(rewrite::Args),
+    /// Print a request body with a summary in place of its old messages; the upstream is asked for it.
+    #[command(after_help = SUMMARIZE_EXAMPLES)]
+    Summarize(summarize::Args),
     /// Run recorded requests through the present settings, and compare: exit code 0 if nothing differs, else 1.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::Args),
@@ -107,6 +112,16 @@ const REWRITE_EXAMPLES: &str = "\
 Examples:
   abridge rewrite request.json > rewritten.json
   curl … | abridge rewrite - --report";
+
+const SUMMARIZE_EXAMPLES: &str = "\
+The summary is made whatever the trigger, by the model that [summarize] names or else the request's own, at upstream.url,
+with the key that upstream.api_key_env names. What it takes out goes into the store, which no running proxy may have: post
+the body to that one's /abridge/summarize then, or set ABRIDGE__STORE__ENABLED=false and ABRIDGE__SUMMARIZE__TRANSCRIPT=false.
+Exit code 69 if no summary could be made; nothing is printed then.
+
+Examples:
+  OPENAI_API_KEY=… ABRIDGE__UPSTREAM__API_KEY_ENV=OPENAI_API_KEY abridge summarize request.json > summarised.json
+  curl … | abridge summarize - --report";
 
 const REPLAY_EXAMPLES: &str = "\
 A folder that has its own policy.toml is replayed under that, unless --config names another.
@@ -218,6 +233,9 @@ impl Exit {
         // Files and proxies that settings name, and that cannot be used.
         if error.is::<TlsError>() || error.is::<ConnectorError>() || error.is::<NoStorePath>() {
             return Self::Config;
+        }
+        if let Some(none) = error.downcast_ref::<NoSummary>() {
+            return if matches!(none, NoSummary::Off | NoSummary::NoStore) { Self::Config } else { Self::Unavailable };
         }
         if error.is::<OpenError>() || error.is::<StoreError>() {
             return Self::Unavailable;

@@ -19,7 +19,7 @@ use crate::edit::{
 };
 use crate::server::tls;
 use crate::tokens::models;
-use crate::{planner, recall, server, store, telemetry, tokens, upstream};
+use crate::{events, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
@@ -80,6 +80,8 @@ pub struct Config {
     pub summarize: summarize::Settings,
     /// Settings of single tools, by name or pattern.
     pub tools: tools::Settings,
+    /// What is told of requests and summaries, and to whom.
+    pub events: events::Settings,
     /// How tokens are counted.
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
@@ -106,6 +108,7 @@ impl Default for Config {
             clear_tool_results: clear_tool_results::Settings::default(),
             summarize: summarize::Settings::default(),
             tools: tools::Settings::default(),
+            events: events::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
         }

@@ -24,13 +24,14 @@ use crate::store::{Clock, Store, StoreError};
 use crate::tasks::{Tasks, blocking};
 use crate::tokens::Meter;
 
+pub mod by_hand;
 pub mod export;
 mod flight;
 pub mod summaries;
 pub mod summarizer;
 
 use summaries::Summaries;
-use summarizer::{Counted, Endpoints, Origin, Summarizer};
+use summarizer::{Counted, Endpoints, Origin, Summarizer, Unmade};
 
 /// Edits the bodies of all requests. One for the whole process.
 #[derive(Debug)]
@@ -103,6 +104,8 @@ pub struct Edited {
     pub skipped: Option<ParseError>,
     /// What went wrong here, so that less was done than could be.
     pub trouble: Option<Trouble>,
+    /// Why a summary was not made that the request has waited for.
+    pub unmade: Option<Unmade>,
 }
 
 /// What went wrong.
@@ -144,7 +147,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Edited {
     /// A body that was not looked at.
     pub fn untouched(body: Bytes) -> Self {
-        Self { body: vec![body], report: None, skipped: None, trouble: None }
+        Self { body: vec![body], report: None, skipped: None, trouble: None, unmade: None }
     }
 
     /// Whether the body is another one now.
@@ -155,7 +158,7 @@ impl Edited {
     fn planned(body: Bytes, planned: Result<Plan, Unplanned>, trouble: Option<Trouble>) -> Self {
         match planned {
             Ok(Plan { splices, report, .. }) => {
-                Self { body: splice(&body, &splices), report: Some(report), skipped: None, trouble }
+                Self { body: splice(&body, &splices), report: Some(report), trouble, ..Self::untouched(body) }
             }
             Err(Unplanned::NotUnderstood(error)) => Self { skipped: Some(error), ..Self::untouched(body) },
             Err(Unplanned::Panic) => Self { trouble: Some(Trouble::Panic), ..Self::untouched(body) },
@@ -210,22 +213,23 @@ impl Engine {
     ) -> Edited {
         let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
         let request = Request { rules, dialect, body: &body, asked, offload };
-        let planned = self.plan_fully(&request).await;
+        let mut unmade = None;
+        let planned = self.plan_fully(&request, &mut unmade).await;
         let offloads = match &planned {
             Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
             _ => &[],
         };
         let Err(trouble) = self.fulfil(rules, offloads).await else {
             self.summaries.note_uses().await;
-            return Edited::planned(body, planned, None);
+            return Edited { unmade, ..Edited::planned(body, planned, None) };
         };
         let request = Request { offload: Offload::Impossible, asked: Asked { origin: None, ..asked }, ..request };
-        let planned = self.plan_fully(&request).await;
-        Edited::planned(body, planned, Some(trouble))
+        let planned = self.plan_fully(&request, &mut unmade).await;
+        Edited { unmade, ..Edited::planned(body, planned, Some(trouble)) }
     }
 
-    /// The plan for a request, with the summaries that it needs, as far as they can be had.
-    async fn plan_fully(&self, request: &Request<'_>) -> Result<Plan, Unplanned> {
+    /// The plan for a request, with the summaries that it needs, as far as they can be had; and why one cannot.
+    async fn plan_fully(&self, request: &Request<'_>, unmade: &mut Option<Unmade>) -> Result<Plan, Unplanned> {
         let Request { rules, asked, .. } = request;
         // Those who wait for summaries do so for one time-out, however many they are.
         let mut deadline = None;
@@ -246,7 +250,9 @@ impl Engine {
                     }
                     let deadline = *deadline.get_or_insert_with(|| Instant::now() + rules.summarize.timeout.0);
                     let making = self.summarizer.make(rules, *effect, origin());
-                    if !matches!(timeout_at(deadline, making).await, Ok(Ok(()))) {
+                    let within = rules.summarize.timeout.0;
+                    if let Err(error) = timeout_at(deadline, making).await.unwrap_or(Err(Unmade::Slow(within))) {
+                        *unmade = Some(error);
                         return Ok(plan);
                     }
                 }

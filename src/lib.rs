@@ -33,3 +33,4 @@ pub mod telemetry;
 pub mod tokens;
 pub mod units;
 pub mod upstream;
+pub mod webhook;

@@ -34,6 +34,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command() {
         Command::Serve(args) => serve(args, sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
+        Command::Summarize(args) => cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body)),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),
         Command::Simulate(args) => cli::simulate::run(args, &sources, &config),
         Command::CheckConfig => cli::check_config::run(&sources, &config),

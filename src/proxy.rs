@@ -1,7 +1,6 @@
 //! One request, told in order. The file to read first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,13 +11,16 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
+use crate::admin::events::{Peer, Stream};
 use crate::admin::{self, Recalls};
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
+use crate::events::Events;
 use crate::payload::Caller;
 use crate::planner::When;
 use crate::recording::Recorder;
@@ -26,23 +28,27 @@ use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
 use crate::upstream::Upstream;
 
+mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
 mod respond;
+mod telling;
 mod tunnel;
 mod windows;
 
+use by_hand::ByHand;
 pub use exchange::Exchange;
 use exchange::{RequestId, RequestIds};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use respond::ProxyError;
+use telling::Telling;
 use tunnel::Tunnel;
 pub use windows::Windows;
 
 /// What goes back to the client: the upstream's answer on its way, or one of ours.
-pub type Answer = Either<Relay<Exchange>, Full<Bytes>>;
+pub type Answer = Either<Relay<Exchange>, Either<Full<Bytes>, Stream>>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -58,7 +64,8 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpen,
-    draining: AtomicBool,
+    events: Events,
+    stopping: CancellationToken,
 }
 
 /// The settings that a running proxy can change.
@@ -80,6 +87,10 @@ pub struct Live {
 enum Route {
     /// To abridge itself.
     Admin,
+    /// To abridge itself, for what happens.
+    Events,
+    /// To abridge itself, for a summary.
+    Summarize(ByHand),
     /// Through the edits.
     Edit(&'static dyn Dialect),
     /// Straight through.
@@ -100,6 +111,7 @@ impl Proxy {
         max_in_flight: usize,
         recorder: Option<Recorder>,
         tasks: Tasks,
+        events: Events,
     ) -> Self {
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
@@ -114,25 +126,35 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
-            draining: AtomicBool::new(false),
+            events,
+            stopping: CancellationToken::new(),
         }
     }
 
-    /// Answers one request. Never fails: what goes wrong becomes an answer.
-    pub async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
+    /// Answers one request, which came from there. Never fails: what goes wrong becomes an answer.
+    pub async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Response<Answer> {
         let answer = match route(&request) {
             Route::Admin => {
-                let draining = self.draining.load(Ordering::Relaxed);
+                let draining = self.stopping.is_cancelled();
                 let state = admin::State { draining, store: self.engine.store(), recalls: &self.recalls };
-                Ok(admin::answer(request.method(), request.uri(), state).await.map(Either::Right))
+                Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
+            Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
+            Route::Summarize(by_hand) => self.summarize(by_hand, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
         answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
-            error.to_response().map(Either::Right)
+            error.to_response().map(ours)
         })
+    }
+
+    /// What happens, for who may know it.
+    fn listen(&self, request: &Request<Incoming>, peer: Peer) -> Response<Either<Full<Bytes>, Stream>> {
+        let caller = headers::credential(request.headers()).map(|shown| self.engine.caller(Some(shown)));
+        let state = admin::events::State { events: &self.events, stop: &self.stopping, peer, caller };
+        admin::events::answer(request, &state)
     }
 
     /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, relay.
@@ -158,7 +180,7 @@ impl Proxy {
         let id = self.ids.next();
         let edited = match decoded {
             Some(text) => {
-                let caller = self.engine.caller(headers::credential(&parts.headers));
+                let caller = self.caller(&parts.headers);
                 let origin = || self.origin(&live, &parts, &target, id, caller);
                 let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
@@ -168,6 +190,10 @@ impl Proxy {
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
+        if self.events.are_heard() {
+            let caller = self.caller(&parts.headers);
+            exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
+        }
         let outgoing = outgoing(&mut parts.headers, held, &edited, dry_run);
         exchange.edited(edited, dry_run, live.report_headers);
         send(&live.upstream, Request::from_parts(parts, outgoing), target, exchange).await
@@ -189,8 +215,11 @@ impl Proxy {
 
 fn route(request: &Request<Incoming>) -> Route {
     let path = request.uri().path();
+    if path == admin::events::PATH {
+        return Route::Events;
+    }
     if admin::owns(path) {
-        return Route::Admin;
+        return ByHand::of(request).map_or(Route::Admin, Route::Summarize);
     }
     match dialect::for_path(path) {
         Some(dialect) if request.method() == Method::POST && Wish::of(request.headers()) != Wish::Off => {
@@ -198,6 +227,11 @@ fn route(request: &Request<Incoming>) -> Route {
         }
         _ => Route::Pass,
     }
+}
+
+/// An answer of ours.
+fn ours(body: Full<Bytes>) -> Answer {
+    Either::Right(Either::Left(body))
 }
 
 /// Sends the request and makes the answer of what comes back. The answer owns the exchange and the upstream's body:
@@ -217,7 +251,7 @@ async fn send(
     let mut response = upstream.send(request).await.inspect_err(|_| exchange.failed())?;
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(exchange.switch(response).map(Either::Right));
+        return Ok(exchange.switch(response).map(ours));
     }
     headers::to_client(response.headers_mut());
     exchange.answered(&mut response);
@@ -316,6 +350,11 @@ impl Proxy {
         edited
     }
 
+    /// Whose request it is.
+    fn caller(&self, headers: &HeaderMap) -> Caller {
+        self.engine.caller(headers::credential(headers))
+    }
+
     /// What a call in the name of this request needs, which may outlive it.
     fn origin(&self, live: &Live, parts: &Parts, target: &Uri, id: RequestId, caller: Caller) -> Origin {
         let mut headers = parts.headers.clone();
@@ -352,8 +391,8 @@ impl Proxy {
         self.live.load_full()
     }
 
-    /// Tells whoever asks `/abridge/readyz` to send no more.
+    /// Tells whoever asks `/abridge/readyz` to send no more, and ends the streams of events.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
     }
 }

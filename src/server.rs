@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::events::Peer;
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
@@ -156,6 +157,7 @@ impl Server {
     /// Serves a connection in a task of its own.
     fn welcome(&self, socket: Socket, place: OwnedSemaphorePermit) {
         let connection = Connection {
+            peer: socket.peer(),
             proxy: Arc::clone(&self.proxy),
             http: self.http.clone(),
             header_timeout: self.header_timeout,
@@ -175,6 +177,7 @@ impl Server {
 
 /// One connection.
 struct Connection {
+    peer: Peer,
     proxy: Arc<Proxy>,
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
@@ -193,14 +196,14 @@ impl Connection {
 
     /// Serves requests until the client goes, or until the answer that runs when the server stops has ended.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { proxy, http, header_timeout, stop, _place } = self;
+        let Self { peer, proxy, http, header_timeout, stop, _place } = self;
         let asked = Arc::new(AtomicBool::new(false));
         let first = Arc::clone(&asked);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
             // Boxed, because hyper keeps the place of this future, 5 KB, for as long as the connection lives.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request).await) })
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, peer).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {

@@ -20,7 +20,7 @@ const FLOORS: [&[&str]; 14] = [
     // The I/O line: below it nothing waits, and nothing asks the world.
     &["body", "events", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
-    &["admin", "engine"],
+    &["admin", "engine", "webhook"],
     &["proxy", "replay", "simulate"],
     &["server"],
     &["config"],

@@ -52,7 +52,8 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn read(file: &Path) -> Result<Bytes, NoInput> {
+/// The whole of a file, or of standard input.
+pub(super) fn read(file: &Path) -> Result<Bytes, NoInput> {
     let read = if file == Path::new("-") {
         let mut body = Vec::new();
         io::stdin().lock().read_to_end(&mut body).map(|_| body)

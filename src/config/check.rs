@@ -63,13 +63,16 @@ struct Settings<'a> {
 impl Settings<'_> {
     fn limits(&self) -> Result<(), Problem> {
         let server = &self.config.server;
-        for (key, n, most) in [
-            ("workers", server.workers, 1024),
-            ("max_connections", server.max_connections, 10_000_000),
-            ("max_in_flight", server.max_in_flight, 10_000_000),
+        let events = &self.config.events;
+        for (path, n, least, most) in [
+            (["server", "workers"], server.workers, 1, 1024),
+            (["server", "max_connections"], server.max_connections, 1, 10_000_000),
+            (["server", "max_in_flight"], server.max_in_flight, 1, 10_000_000),
+            (["events", "listeners"], events.listeners, 0, 10_000),
+            (["events", "queue"], events.queue, 1, 65_536),
         ] {
-            if !(1..=most).contains(&n) {
-                return Err(self.wrong(&["server", key], format!("{n} is out of range; allowed: 1 to {most}")));
+            if !(least..=most).contains(&n) {
+                return Err(self.wrong(&path, format!("{n} is out of range; allowed: {least} to {most}")));
             }
         }
         let (least, most) = (ByteSize(1), ByteSize::mib(2048));
@@ -93,7 +96,7 @@ impl Settings<'_> {
     }
 
     fn times(&self) -> Result<(), Problem> {
-        let Config { server, upstream, .. } = self.config;
+        let Config { server, upstream, events, .. } = self.config;
         let least = Period(Duration::from_millis(1));
         let none = Period(Duration::ZERO);
         for (path, period, least) in [
@@ -104,6 +107,8 @@ impl Settings<'_> {
             (["upstream", "first_byte_timeout"], upstream.first_byte_timeout, least),
             (["upstream", "idle_timeout"], upstream.idle_timeout, least),
             (["upstream", "pool_idle_timeout"], upstream.pool_idle_timeout, none),
+            (["events", "heartbeat"], events.heartbeat, least),
+            (["events", "webhook_timeout"], events.webhook_timeout, least),
         ] {
             if !(least..=LONGEST).contains(&period) {
                 return Err(self.wrong(&path, format!("{period} is out of range; allowed: {least} to {LONGEST}")));

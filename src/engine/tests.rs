@@ -312,7 +312,10 @@ impl Store for Stuck {
 async fn a_store_that_does_not_answer_is_not_waited_for() {
     let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
     let patience = Duration::from_millis(20);
-    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default()) };
+    let engine = Engine {
+        patience,
+        ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default())
+    };
     let body = body(&long_text());
     let rules = rules(&Parts::default());
     let edited = engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(None), Wanted::Made)).await;

@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::headers;
+use super::telling::Telling;
 use super::tunnel::Tunnel;
 use crate::engine::Edited;
+use crate::events::Ended as HowEnded;
 use crate::plan::Report;
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
@@ -43,6 +45,8 @@ pub struct Exchange {
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
+    /// Set if the request is edited, and somebody listens.
+    pub(super) telling: Option<Telling>,
     tasks: Tasks,
     // Given back when the answer has ended.
     _in_flight: OwnedSemaphorePermit,
@@ -87,6 +91,7 @@ impl Exchange {
             answer: None,
             edit: None,
             recording: None,
+            telling: None,
             tasks,
             _in_flight: in_flight,
         }
@@ -132,6 +137,7 @@ impl Exchange {
 
     /// The upstream gave no answer.
     pub(super) fn failed(&mut self) {
+        self.tell_end(HowEnded::Unanswered, Seen::default());
         self.finish_recording(End::Cut);
     }
 
@@ -199,7 +205,14 @@ impl Exchange {
     fn finish(mut self, end: End) {
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
         self.log(&seen, end);
+        self.tell_end(end.into(), seen);
         self.finish_recording(end);
+    }
+
+    fn tell_end(&mut self, end: HowEnded, seen: Seen) {
+        if let Some(telling) = self.telling.take() {
+            telling.end(self.answer.map(|answer| answer.status), end, seen);
+        }
     }
 
     /// Writes the recording, beside the request: nobody waits for a disk.
@@ -245,9 +258,10 @@ impl Observe for Exchange {
 }
 
 impl Drop for Exchange {
-    /// A request whose client did not wait for an answer is recorded too: it is the one somebody will ask about.
+    /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
+            self.tell_end(HowEnded::ClientGone, Seen::default());
             self.finish_recording(End::ClientGone);
         }
     }
@@ -258,9 +272,7 @@ impl Drop for Exchange {
 impl Edit {
     /// What was edited, as the header and the log write it; `None` if nothing was.
     fn counts(&self) -> Option<String> {
-        let counts = self.report.as_ref()?.counts();
-        let each: Vec<String> = counts.into_iter().map(|(label, n)| format!("{label}={n}")).collect();
-        (!each.is_empty()).then(|| each.join(";"))
+        Some(counts(self.report.as_ref()?)).filter(|counts| !counts.is_empty())
     }
 
     /// The headers of an edited request. An answer to one that was not edited stays as the upstream made it.
@@ -271,14 +283,25 @@ impl Edit {
             headers.insert(REQUEST_ID, id);
             headers.insert(EDITS, edits);
         }
-        let tokens = self.report.as_ref().and_then(|report| Some((report.tokens_before?, report.tokens_after?)));
-        if let Some(Ok(tokens)) = tokens.map(|(before, after)| HeaderValue::try_from(format!("{before}->{after}"))) {
+        let tokens = self.report.as_deref().and_then(tokens);
+        if let Some(Ok(tokens)) = tokens.map(HeaderValue::try_from) {
             headers.insert(TOKENS, tokens);
         }
         if self.dry_run {
             headers.insert(DRY_RUN, HeaderValue::from_static("true"));
         }
     }
+}
+
+/// What was edited: `patch=1;clear=5`.
+pub(super) fn counts(report: &Report) -> String {
+    let each: Vec<String> = report.counts().into_iter().map(|(label, n)| format!("{label}={n}")).collect();
+    each.join(";")
+}
+
+/// The tokens before and after, where they were counted.
+pub(super) fn tokens(report: &Report) -> Option<String> {
+    Some(format!("{}->{}", report.tokens_before?, report.tokens_after?))
 }
 
 // === impl RequestIds ===

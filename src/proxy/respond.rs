@@ -10,6 +10,8 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use crate::body::ReadError;
+use crate::dialect::ParseError;
+use crate::engine::by_hand::NoSummary;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPath;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
@@ -49,6 +51,15 @@ pub(super) enum ProxyError {
     /// The target has no path.
     #[error(transparent)]
     Target(#[from] NoPath),
+    /// A body that was posted to be summarised is coded in a way that cannot be undone.
+    #[error("the content-encoding of the request body cannot be undone")]
+    BadEncoding,
+    /// Such a body is no conversation.
+    #[error("the request body is not a conversation that can be read")]
+    NotUnderstood(#[source] ParseError),
+    /// There is no summary for it.
+    #[error(transparent)]
+    NoSummary(NoSummary),
     /// The upstream gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -76,7 +87,12 @@ impl ProxyError {
         match self {
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken(_) | Self::Target(_) => StatusCode::BAD_REQUEST,
+            Self::BodyBroken(_)
+            | Self::Target(_)
+            | Self::BadEncoding
+            | Self::NotUnderstood(_)
+            | Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => StatusCode::BAD_REQUEST,
+            Self::NoSummary(_) => StatusCode::BAD_GATEWAY,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
@@ -97,6 +113,10 @@ impl ProxyError {
             Self::BodyBroken(_) => "body_broken",
             Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
             Self::Target(_) => "bad_target",
+            Self::BadEncoding => "bad_encoding",
+            Self::NotUnderstood(_) => "not_understood",
+            Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => "summarize_off",
+            Self::NoSummary(_) => "not_summarized",
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect => "upstream_connect",
                 UpstreamErrorKind::Tls => "upstream_tls",
@@ -127,6 +147,11 @@ impl ProxyError {
             Self::Target(NoPath) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
             }
+            Self::BadEncoding => {
+                "abridge: the content-encoding of the request body is not one of gzip, deflate, br, zstd, or the body is not in it".to_owned()
+            }
+            Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
+            Self::NoSummary(none) => format!("abridge: {none}"),
             Self::Upstream(error) => format!("abridge: {error}; {}", advice(error.kind)),
         }
     }

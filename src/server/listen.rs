@@ -9,6 +9,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
+use crate::admin::events::Peer;
+
 /// One or more addresses, written as a string or a list of strings.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
@@ -183,6 +185,16 @@ impl Listener {
                 Ok(Socket::Tcp(tcp))
             }
             Self::Unix(listener, _) => listener.accept().await.map(|(unix, _)| Socket::Unix(unix)),
+        }
+    }
+}
+
+impl Socket {
+    /// Where the connection comes from.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Self::Tcp(tcp) => Peer::of(tcp.peer_addr().ok()),
+            Self::Unix(_) => Peer::Unix,
         }
     }
 }

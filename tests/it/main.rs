@@ -15,11 +15,13 @@
 mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
 mod edits; // what an edited exchange looks like on both sides
+mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
 mod full_disk; // nothing more can be stored, until it can again
 mod hostile; // bodies that nobody should send
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
+mod manual_summary; // summaries that somebody asks for
 mod memory; // how much of it abridge takes, idle and under load
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
@@ -39,4 +41,5 @@ mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod webhook; // what happens, posted elsewhere
 mod wire; // the upstream of the tests, against a client that nobody here wrote

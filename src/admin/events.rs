@@ -1,0 +1,292 @@
+//! `GET /abridge/events`: what happens, as server-sent events, from the moment of the request until the client goes or abridge
+//! stops.
+//!
+//! Each event has its `id`, its type as `event`, and all of it as JSON in `data`. A comment line comes when nothing else has come
+//! for a while. A listener that reads too slowly loses the oldest, and is told how many in an event `events.lost`.
+//!
+//! | who asks | hears |
+//! |---|---|
+//! | with a credential | the events of requests that show the same one |
+//! | without, from this machine | all events |
+//! | without, from elsewhere | nothing: 401 |
+//!
+//! From this machine is what comes over a Unix socket, or from a loopback address to `localhost` or a loopback address by name;
+//! and in both cases without the header fields of a proxy: behind one, every client comes from this machine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, FORWARDED, HOST, HeaderName, HeaderValue, RETRY_AFTER, VIA};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{Either, Full};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
+
+use super::text;
+use crate::events::{Audience, Events, Heard, LOST, Listener, Told, lost};
+use crate::payload::Caller;
+
+/// Where they are.
+pub const PATH: &str = "/abridge/events";
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Peer {
+    /// A Unix socket.
+    Unix,
+    /// A loopback address.
+    Loopback,
+    /// Any other address.
+    Remote,
+}
+
+/// Events on their way to a listener.
+#[derive(Debug)]
+pub struct Stream(ReusableBoxFuture<'static, Option<(Bytes, Channel)>>);
+
+/// Where the next event comes from.
+#[derive(Debug)]
+struct Channel {
+    listener: Listener,
+    heartbeat: Duration,
+    stop: CancellationToken,
+}
+
+/// An answer: a text, or events.
+pub type Answer = Either<Full<Bytes>, Stream>;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// How long who finds no place should wait, in seconds.
+const RETRY_SECONDS: u32 = 5;
+
+/// What an answer depends on besides the request.
+#[derive(Debug)]
+pub struct State<'a> {
+    /// What can be listened to.
+    pub events: &'a Events,
+    /// When abridge stops.
+    pub stop: &'a CancellationToken,
+    /// Where the request comes from.
+    pub peer: Peer,
+    /// Who asks, if a credential is shown.
+    pub caller: Option<Caller>,
+}
+
+/// The answer to a request for events.
+pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
+    let say = |status, sentence: &'static str| text(status, sentence).map(Either::Left);
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = say(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let audience = match state.caller {
+        Some(caller) => Audience::Caller(caller),
+        None if is_of_this_machine(state.peer, request) => Audience::All,
+        None => {
+            let why = "show the credential of the requests whose events you want; all events are only for who asks from the machine of abridge itself\n";
+            return say(StatusCode::UNAUTHORIZED, why);
+        }
+    };
+    if state.stop.is_cancelled() {
+        return say(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
+    }
+    let Some(listener) = state.events.listen(audience) else {
+        let mut response = say(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        return response;
+    };
+    let channel = Channel { listener, heartbeat: state.events.heartbeat(), stop: state.stop.clone() };
+    let mut response = Response::new(if request.method() == Method::HEAD {
+        Either::Left(Full::default())
+    } else {
+        Either::Right(Stream::new(channel))
+    });
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // nginx holds answers back otherwise.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// Whether whoever asks runs on the machine of abridge. A page in a browser there must not pass for that, so the name by which
+/// abridge was reached must be one that no other host can take.
+fn is_of_this_machine<B>(peer: Peer, request: &Request<B>) -> bool {
+    let headers = request.headers();
+    if [FORWARDED, FORWARDED_FOR, REAL_IP, VIA].iter().any(|name| headers.contains_key(name)) {
+        return false;
+    }
+    let host = || headers.get(HOST)?.to_str().ok();
+    match peer {
+        Peer::Unix => true,
+        Peer::Loopback => request.uri().authority().map(Authority::as_str).or_else(host).is_some_and(is_loopback),
+        Peer::Remote => false,
+    }
+}
+
+/// Whether a host, perhaps with its port, is the machine itself.
+fn is_loopback(host: &str) -> bool {
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(name, _)| name);
+    let address: Result<IpAddr, _> = name.trim_matches(['[', ']']).parse();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+impl Peer {
+    /// Where a TCP connection comes from. What is not known is not of this machine.
+    pub fn of(address: Option<SocketAddr>) -> Self {
+        let is_local = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
+        if is_local { Self::Loopback } else { Self::Remote }
+    }
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// The next event, or a comment if none comes; nothing once abridge stops and all that waited was taken.
+    async fn next(mut self) -> Option<(Bytes, Self)> {
+        let heard = if self.listener.is_empty() {
+            tokio::select! {
+                heard = timeout(self.heartbeat, self.listener.next()) => heard,
+                () = self.stop.cancelled() => return None,
+            }
+        } else {
+            Ok(self.listener.next().await)
+        };
+        let lines = match heard {
+            Err(_) => Bytes::from_static(b": still here\n\n"),
+            Ok(heard) => lines(&heard?),
+        };
+        Some((lines, self))
+    }
+}
+
+fn lines(heard: &Heard) -> Bytes {
+    let mut lines = Vec::new();
+    let json = match heard {
+        Heard::Event(told) => {
+            let Told { id, kind, json } = &**told;
+            lines.extend_from_slice(format!("id: {id}\nevent: {kind}\ndata: ").as_bytes());
+            json.clone()
+        }
+        Heard::Lost(n) => {
+            lines.extend_from_slice(format!("event: {LOST}\ndata: ").as_bytes());
+            lost(*n)
+        }
+    };
+    // JSON has its line ends escaped.
+    lines.extend_from_slice(&json);
+    lines.extend_from_slice(b"\n\n");
+    lines.into()
+}
+
+impl Stream {
+    fn new(channel: Channel) -> Self {
+        // A first line at once, so that the listener knows that it listens.
+        let begun = Some((Bytes::from_static(b": listening\n\n"), channel));
+        Self(ReusableBoxFuture::new(std::future::ready(begun)))
+    }
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let Some((lines, channel)) = ready!(this.0.poll(cx)) else {
+            this.0.set(async { None });
+            return Poll::Ready(None);
+        };
+        this.0.set(channel.next());
+        Poll::Ready(Some(Ok(Frame::data(lines))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::events::{Edits, Event, Settings, What};
+
+    #[tokio::test]
+    async fn a_listener_that_does_not_read_loses_the_oldest() {
+        let events = Events::new(&Settings { queue: 4, ..Settings::default() });
+        let listener = events.listen(Audience::All).unwrap();
+        let stop = CancellationToken::new();
+        let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
+        for n in 0..1000 {
+            let what = What::EditBefore(Edits { left_out: n, ..Edits::default() });
+            events.publish(Event { request_id: None, caller: None, what });
+        }
+        stop.cancel();
+        let mut texts = Vec::new();
+        while let Some(frame) = stream.frame().await {
+            texts.push(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap());
+        }
+        assert_eq!(texts.len(), 6, "{texts:?}");
+        assert_eq!(
+            texts[..2],
+            [": listening\n\n", "event: events.lost\ndata: {\"type\":\"events.lost\",\"lost\":996}\n\n"]
+        );
+        for (n, text) in (996..1000).zip(&texts[2..]) {
+            assert!(text.contains(&format!("\"left_out\":{n},")) && text.starts_with("id: evt_"), "{text}");
+        }
+        assert!(stream.frame().await.is_none(), "it stays at its end");
+    }
+
+    #[test]
+    fn tells_this_machine_from_others() {
+        let request = |fields: &[(&'static str, &'static str)]| {
+            let mut request = Request::new(());
+            for (name, value) in fields {
+                request.headers_mut().insert(*name, HeaderValue::from_static(value));
+            }
+            request
+        };
+        for host in ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "127.9.9.9"] {
+            assert!(is_of_this_machine(Peer::Loopback, &request(&[("host", host)])), "{host}");
+            assert!(!is_of_this_machine(Peer::Remote, &request(&[("host", host)])), "{host}");
+        }
+        assert!(is_of_this_machine(Peer::Unix, &request(&[("host", "anything")])));
+        for host in
+            ["evil.example", "evil.example:8787", "localhost.evil.example", "10.0.0.1", "127.0.0.1.evil.example", ""]
+        {
+            assert!(!is_of_this_machine(Peer::Loopback, &request(&[("host", host)])), "{host}");
+        }
+        for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
+            for peer in [Peer::Loopback, Peer::Unix] {
+                assert!(!is_of_this_machine(peer, &request(&[("host", "localhost"), (name, "x")])), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn knows_loopback_in_both_families() {
+        for (address, peer) in [
+            ("127.0.0.1:1", Peer::Loopback),
+            ("[::1]:1", Peer::Loopback),
+            ("[::ffff:127.0.0.1]:1", Peer::Loopback),
+            ("10.0.0.1:1", Peer::Remote),
+            ("[::ffff:10.0.0.1]:1", Peer::Remote),
+        ] {
+            assert_eq!(Peer::of(address.parse().ok()), peer, "{address}");
+        }
+        assert_eq!(Peer::of(None), Peer::Remote);
+    }
+}

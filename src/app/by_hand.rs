@@ -1,0 +1,74 @@
+//! One summary without a proxy: the same engine and the same upstream, wired for a single body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Uri;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::runtime;
+use tokio::time::timeout;
+
+use super::{LAST_TASKS, close, live, open_store};
+use crate::body::Budget;
+use crate::config::{Config, Environment, Sources};
+use crate::dialect;
+use crate::engine::by_hand::Outcome;
+use crate::engine::summarizer::Origin;
+use crate::engine::{Asked, Edited, Engine, Wanted};
+use crate::events::Events;
+use crate::planner::When;
+use crate::server::listen::Address;
+use crate::server::listen::reached_at;
+use crate::tasks::Tasks;
+
+/// Where a conversation would be posted to.
+const PATH: &str = "/v1/chat/completions";
+
+/// How long threads that still count or read may take at the end.
+const LAST_THREADS: Duration = Duration::from_secs(1);
+
+/// Has a body summarised now, as a proxy with these settings would do it.
+pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
+    let environment = Environment::read(&sources.variables, config)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no threads to work with")?;
+    let summarized = runtime.block_on(run(config, &environment, body));
+    runtime.shutdown_timeout(LAST_THREADS);
+    summarized
+}
+
+async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
+    let tasks = Tasks::default();
+    let reached: Vec<_> = config.server.listen.0.iter().filter(|address| has_port(address)).cloned().collect();
+    let live = live(config, environment, reached_at(&reached, config.tls.is_some()).as_deref(), None)?;
+    let target = live.upstream.join(&Uri::from_static(PATH))?;
+    let dialect = dialect::for_path(PATH).context("no dialect reads such a body")?;
+    let (store, keys) = open_store(config, environment)?;
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default());
+    engine.summaries().read_index().await;
+
+    let caller = engine.caller(None);
+    let budget = Budget::new(config.server.max_buffered.as_usize());
+    let origin = || Origin {
+        request_id: None,
+        caller,
+        target: target.clone(),
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+        upstream: live.upstream.clone(),
+        budget: budget.clone(),
+    };
+    let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
+    let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
+    let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+    if let Some(store) = store {
+        close(&*store).await;
+    }
+    let outcome = edited.outcome(live.rules.policy.names().any(|name| name == "summarize"));
+    Ok((edited, outcome))
+}
+
+/// Whether an address is one that a model could be told: the system has not chosen the port yet.
+fn has_port(address: &Address) -> bool {
+    !matches!(address, Address::Tcp(address) if address.port() == 0)
+}

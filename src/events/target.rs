@@ -1,0 +1,85 @@
+//! Where events are posted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::Uri;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// An `http` or `https` URL. Its path and its query may hold a secret, so only its host is ever printed.
+#[derive(Clone, Eq, PartialEq)]
+pub struct WebhookUrl(Uri);
+
+/// Why a URL could not be read. It is not shown: it may hold a secret.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "not a webhook's URL: write http:// or https:// and a host, without user, such as \"https://hooks.example/abridge\""
+)]
+pub struct WebhookUrlError;
+
+impl WebhookUrl {
+    /// The whole URL.
+    pub fn uri(&self) -> &Uri {
+        &self.0
+    }
+
+    /// Scheme, host and port.
+    pub fn origin(&self) -> String {
+        let host = self.0.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        format!("{}://{host}", self.0.scheme_str().unwrap_or_default())
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = WebhookUrlError;
+
+    fn from_str(text: &str) -> Result<Self, WebhookUrlError> {
+        let uri: Uri = text.parse().map_err(|_| WebhookUrlError)?;
+        let plain = uri.authority().is_some_and(|host| !host.as_str().contains('@'));
+        match uri.scheme_str() {
+            Some("http" | "https") if plain => Ok(Self(uri)),
+            _ => Err(WebhookUrlError),
+        }
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_bare = self.0.path_and_query().is_none_or(|path| path == "/");
+        write!(f, "{}{}", self.origin(), if is_bare { "/" } else { "/***" })
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebhookUrl({self})")
+    }
+}
+
+impl<'de> Deserialize<'de> for WebhookUrl {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for WebhookUrl {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_its_host_alone() {
+        let url: WebhookUrl = "https://hooks.example:8443/services/T0/secret?key=secret".parse().unwrap();
+        assert_eq!(url.to_string(), "https://hooks.example:8443/***");
+        assert_eq!(format!("{url:?}"), "WebhookUrl(https://hooks.example:8443/***)");
+        assert_eq!("http://h".parse::<WebhookUrl>().unwrap().to_string(), "http://h/");
+        for wrong in ["hooks.example/x", "ftp://h/x", "/x", "https://user:secret@h/x", ""] {
+            assert_eq!(wrong.parse::<WebhookUrl>(), Err(WebhookUrlError), "{wrong:?}");
+        }
+    }
+}

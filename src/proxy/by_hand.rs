@@ -1,0 +1,93 @@
+//! `POST /abridge/summarize`: a chat body in, the same with a summary in it out, whatever the trigger.
+//!
+//! | path | asks for the summary at |
+//! |---|---|
+//! | `/abridge/summarize` | `/v1/chat/completions` of the upstream |
+//! | `/abridge/summarize/PATH` | that path, if it is one that conversations are posted to: Azure's have the model in it |
+//!
+//! The call is made with the header fields of the request, its `authorization` among them, as any summary is. The answer has
+//! `x-abridge-summary: made`, or `none` where there is nothing to summarise; what the other edits do is done in both cases.
+
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::exchange::{EDITS, REQUEST_ID, TOKENS};
+use super::respond::ProxyError;
+use super::{Answer, Proxy, ours};
+use crate::admin::SUMMARIZE;
+use crate::dialect::{self, Dialect};
+use crate::engine::by_hand::{NoSummary, Outcome};
+use crate::engine::{Asked, Edited, Wanted};
+use crate::planner::When;
+
+/// Where conversations are posted to, if the client does not say.
+const USUAL: &str = "/v1/chat/completions";
+
+/// Whether there is a summary in the body.
+const SUMMARY: HeaderName = HeaderName::from_static("x-abridge-summary");
+
+/// A summary that is asked for.
+pub(super) struct ByHand {
+    dialect: &'static dyn Dialect,
+    /// Where the conversation would go.
+    target: Uri,
+}
+
+impl ByHand {
+    /// Whether a request asks for a summary.
+    pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
+        let behind = request.uri().path().strip_prefix(SUMMARIZE).filter(|_| request.method() == Method::POST)?;
+        let path = if behind.is_empty() { USUAL } else { behind };
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        Some(Self { dialect: dialect::for_path(path)?, target: format!("{path}{query}").parse().ok()? })
+    }
+}
+
+impl Proxy {
+    /// The body that a conversation becomes when it is summarised now: admit, read, decode, plan, and answer.
+    pub(super) async fn summarize(
+        &self,
+        by_hand: ByHand,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answer>, ProxyError> {
+        let ByHand { dialect, target } = by_hand;
+        let (parts, body) = request.into_parts();
+        let (_permit, body) = self.admit(&parts.headers, body)?;
+        let live = self.live.load_full();
+        let target = live.upstream.join(&target)?;
+
+        let mut held = self.read(&parts.headers, body).await?;
+        let text = self.decode(&parts.headers, &mut held).await?.ok_or(ProxyError::BadEncoding)?;
+        let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
+        let origin = || self.origin(&live, &parts, &target, id, caller);
+        let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
+        let edited = self.plan(&live, dialect, &parts, text, asked).await;
+        let summary = match edited.outcome(live.rules.policy.names().any(|name| name == "summarize")) {
+            Outcome::Made => "made",
+            Outcome::Nothing => "none",
+            Outcome::Failed(NoSummary::NotUnderstood(error)) => return Err(ProxyError::NotUnderstood(error)),
+            Outcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
+        };
+        tracing::info!(request_id = %id, summary, "summarised by hand");
+        Ok(answer(&edited, summary, &id.to_string()).map(ours))
+    }
+}
+
+fn answer(edited: &Edited, summary: &'static str, id: &str) -> Response<Full<bytes::Bytes>> {
+    let mut response = Response::new(Full::from(edited.body.concat()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(SUMMARY, HeaderValue::from_static(summary));
+    let report = edited.report.as_ref();
+    let edits = report.map(super::exchange::counts).filter(|edits| !edits.is_empty());
+    for (name, value) in
+        [(REQUEST_ID, Some(id.to_owned())), (EDITS, edits), (TOKENS, report.and_then(super::exchange::tokens))]
+    {
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            headers.insert(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,71 @@
+//! Tells listeners of edited requests: when one goes upstream, and when its answer has ended.
+
+use std::mem;
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use crate::engine::Edited;
+use crate::events::{Edits, Ended, Event, Events, Usage, What};
+use crate::payload::Caller;
+use crate::relay::End;
+use crate::relay::tap::Seen;
+
+/// An edited request whose end is to be told.
+#[derive(Debug)]
+pub(super) struct Telling {
+    events: Events,
+    request_id: String,
+    caller: Caller,
+    edits: Edits,
+    sent: Instant,
+}
+
+impl Telling {
+    /// Tells of a request that is edited, or would be; `None` if it is neither.
+    pub(super) fn begin(
+        events: &Events,
+        request_id: String,
+        caller: Caller,
+        edited: &Edited,
+        dry_run: bool,
+    ) -> Option<Self> {
+        let report = edited.report.as_ref().filter(|report| !report.changes.is_empty())?;
+        let edits = Edits::of(report, dry_run);
+        let telling = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
+        telling.publish(What::EditBefore(telling.edits.clone()));
+        Some(telling)
+    }
+
+    /// Tells how it ended.
+    pub(super) fn end(mut self, status: Option<StatusCode>, end: Ended, seen: Seen) {
+        let Seen { finish_reason, usage, .. } = seen;
+        let edits = mem::take(&mut self.edits);
+        self.publish(What::EditAfter {
+            edits,
+            status: status.map(|status| status.as_u16()),
+            end,
+            milliseconds: u64::try_from(self.sent.elapsed().as_millis()).unwrap_or(u64::MAX),
+            finish_reason,
+            usage: usage.map(|usage| Usage {
+                prompt: usage.prompt,
+                cached: usage.cached,
+                completion: usage.completion,
+            }),
+        });
+    }
+
+    fn publish(&self, what: What) {
+        self.events.publish(Event { request_id: Some(self.request_id.clone()), caller: Some(self.caller), what });
+    }
+}
+
+impl From<End> for Ended {
+    fn from(end: End) -> Self {
+        match end {
+            End::Complete => Self::Complete,
+            End::Cut => Self::Cut,
+            End::ClientGone => Self::ClientGone,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The webhook: every event is posted, beside the requests, and what is lost is counted.
+
+use std::process::Command;
+
+use crate::events::{Told, edited};
+use crate::support::{ClosedPort, Exchange, Scene, Upstream};
+
+/// A scene with a webhook, and the server that it is.
+async fn scene(lines: &str) -> (Scene, Upstream) {
+    let hook = Upstream::start().await;
+    let scene = Scene::with(&format!("events.webhook = \"{}/hook?key=s3cret\"\n{lines}", hook.origin())).await;
+    (scene, hook)
+}
+
+/// The next post on a connection of its own, its event, and an answer that ends the connection.
+async fn posted(hook: &mut Upstream, status: &str) -> String {
+    let mut call = hook.request().await;
+    answered(&mut call, status).await
+}
+
+async fn answered(call: &mut Exchange, status: &str) -> String {
+    let json = String::from_utf8(call.bytes().await.to_vec()).unwrap();
+    call.answer(status, &["connection: close"], "").await;
+    json
+}
+
+const OK: &str = "204 No Content";
+
+#[tokio::test]
+async fn every_event_is_posted_in_order() {
+    let (mut scene, mut hook) = scene("").await;
+    let mut ids = Vec::new();
+    for key in ["authorization: Bearer a", "authorization: Bearer b"] {
+        let reply = edited(&mut scene, &[key]).await;
+        ids.push(reply.head.get("x-abridge-request-id").unwrap().to_owned());
+    }
+    let mut call = hook.request().await;
+    assert_eq!(call.head.start, "POST /hook?key=s3cret HTTP/1.1");
+    assert_eq!(call.head.get("content-type"), Some("application/json"));
+    assert_eq!(call.head.get("authorization"), None, "a caller's key is none of the webhook's business");
+    let mut told = vec![answered(&mut call, OK).await];
+    for _ in 0..3 {
+        told.push(posted(&mut hook, "200 OK").await);
+    }
+    for (json, (n, kind)) in
+        told.iter().zip([(0, "edit.before"), (0, "edit.after"), (1, "edit.before"), (1, "edit.after")])
+    {
+        assert_eq!(Told::read(json).r#type, kind);
+        assert!(json.contains(&ids[n]), "{json}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_events() {
+    let (mut scene, mut hook) = scene("").await;
+    edited(&mut scene, &[]).await;
+    let mut call = hook.request().await;
+    call.bytes().await;
+    call.answer("200 OK", &[], "thanks").await;
+    let mut call = call.next().await;
+    assert_eq!(Told::read(std::str::from_utf8(&call.bytes().await).unwrap()).r#type, "edit.after");
+}
+
+#[tokio::test]
+async fn what_fails_is_tried_again_then_counted_and_the_log_says_so_once() {
+    let (mut scene, mut hook) = scene("").await;
+    edited(&mut scene, &[]).await;
+    let tries =
+        [posted(&mut hook, "500 Oops").await, posted(&mut hook, "503 Oops").await, posted(&mut hook, "500 Oops").await];
+    assert!(tries.iter().all(|json| *json == tries[0]), "the same event");
+    // It is down by now: each event is tried once. The second gives the note of the first.
+    assert_eq!(posted(&mut hook, "500 Oops").await, "{\"type\":\"events.lost\",\"lost\":1}");
+    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    assert!(line.contains("it answered 500") && !line.contains("s3cret"), "{line}");
+
+    edited(&mut scene, &[]).await;
+    assert_eq!(posted(&mut hook, OK).await, "{\"type\":\"events.lost\",\"lost\":2}");
+    scene.abridge.says("told to the webhook again", 0).await;
+    for kind in ["edit.before", "edit.after"] {
+        assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, kind);
+    }
+    let warnings = scene.abridge.stderr().iter().filter(|line| line.contains("not told to the webhook")).count();
+    assert_eq!(warnings, 1);
+}
+
+#[tokio::test]
+async fn what_is_refused_for_good_is_not_posted_again() {
+    let (mut scene, mut hook) = scene("").await;
+    edited(&mut scene, &[]).await;
+    assert_eq!(Told::read(&posted(&mut hook, "400 Bad Request").await).r#type, "edit.before");
+    assert_eq!(posted(&mut hook, OK).await, "{\"type\":\"events.lost\",\"lost\":1}");
+    assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, "edit.after");
+}
+
+#[tokio::test]
+async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
+    let (mut scene, mut hook) = scene("events.queue = 2\nevents.webhook_timeout = \"100ms\"").await;
+    edited(&mut scene, &[]).await;
+    let hanging = hook.request().await;
+    for _ in 0..5 {
+        // The webhook holds one event and two wait; the requests are answered all the same.
+        assert_eq!(edited(&mut scene, &[]).await.head.status(), 200);
+    }
+    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    assert!(line.contains("it did not answer within 100 ms"), "{line}");
+    drop(hanging);
+    // What was tried before may still lie there; the last of it is the note, and then what was not lost.
+    let mut json = String::new();
+    while !json.contains("events.lost") {
+        json = posted(&mut hook, OK).await;
+    }
+    scene.abridge.says("told to the webhook again", 0).await;
+    let reply = edited(&mut scene, &[]).await;
+    let id = reply.head.get("x-abridge-request-id").unwrap();
+    while !(json.contains(id) && Told::read(&json).r#type == "edit.after") {
+        json = posted(&mut hook, OK).await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_not_there_delays_no_request() {
+    let closed = ClosedPort::new();
+    let mut scene = Scene::with(&format!("events.webhook = \"http://{}/x\"", closed.address())).await;
+    for _ in 0..3 {
+        assert_eq!(edited(&mut scene, &[]).await.head.status(), 200);
+    }
+    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    assert!(line.contains("no connection to it"), "{line}");
+}
+
+#[tokio::test]
+async fn the_last_events_are_posted_before_the_end() {
+    let (mut scene, mut hook) = scene("").await;
+    edited(&mut scene, &[]).await;
+    scene.abridge.signal("TERM");
+    for kind in ["edit.before", "edit.after"] {
+        assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, kind);
+    }
+    assert!(scene.abridge.exit().await.success());
+}
+
+#[tokio::test]
+async fn its_path_is_shown_to_nobody() {
+    let (mut scene, mut hook) = scene("log.level = \"trace\"").await;
+    edited(&mut scene, &[]).await;
+    posted(&mut hook, "400 Bad Request").await;
+    scene.abridge.says("events are not told to the webhook", 0).await;
+    let lines = scene.abridge.stderr().join("\n");
+    assert!(!lines.contains("s3cret"), "{lines}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let output = command.arg("check-config").arg("--config").arg(scene.abridge.config()).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("/***\"") && !printed.contains("s3cret"), "{printed}");
+}
