@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use self::verified::Verified;
+
 use crate::{
     dialect::{Dialect, ParseError},
     draft::{Beginnings, Draft, Source},
@@ -17,10 +19,11 @@ use crate::{
     },
     plan::Plan,
     recall,
-    span::Span,
 };
 
 pub use crate::draft::{Offload, Situation, When};
+
+mod verified;
 
 /// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -98,6 +101,7 @@ pub struct Policy {
     summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
+    verified: Verified,
 }
 
 impl Policy {
@@ -134,7 +138,7 @@ impl Policy {
             }
         };
         let edits = names.into_iter().map(edit).collect();
-        Self { edits, language, recall: recall.clone(), summaries, counts_from }
+        Self { edits, language, recall: recall.clone(), summaries, counts_from, verified: Verified::default() }
     }
 
     /// The names of the edits that run, in order.
@@ -166,11 +170,8 @@ impl Policy {
         let plan = draft.finish();
         if !plan.is_empty() || plan.needs.is_some() {
             // What a summary stands for does not go on; it was checked when the summary was made.
-            let gone = summarised.map_or(Span::default(), |messages| whole.span_of(messages));
-            for part in [Span { start: 0, end: gone.start }, Span { start: gone.end, end: body.len() }] {
-                let at = |error: ParseError| ParseError { offset: error.offset + part.start, ..error };
-                dialect.verify(part.of(body)).map_err(at)?;
-            }
+            let gone = summarised.map(|messages| whole.span_of(messages));
+            self.verified.check(dialect, body, source.conversation, gone)?;
         }
         Ok(plan)
     }

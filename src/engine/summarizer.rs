@@ -20,7 +20,7 @@ use crate::body::Budget;
 use crate::events::{Event, Events, Usage, What};
 use crate::payload::Caller;
 use crate::plan::SummaryEffect;
-use crate::store::{Store, StoreError};
+use crate::store::{Clock, Store, StoreError};
 use crate::summary::Summary;
 use crate::tasks::{Tasks, blocking};
 use crate::upstream::Upstream;
@@ -251,7 +251,7 @@ impl Shared {
                 let payloads = vec![(transcript.key, transcript.payload.clone())];
                 store.keep_all(payloads.clone()).await.map_err(Unmade::NotKept)?;
                 if let Some(dir) = rules.export_dir.clone() {
-                    let written = blocking(move || export::write_all(&dir, &payloads)).await;
+                    let written = blocking(move || export::write_all(&dir, &payloads, Clock::system().now())).await;
                     written.map_err(|_| Unmade::Ending)?.map_err(|error| Unmade::NotExported(Arc::new(error)))?;
                 }
             }

@@ -1,16 +1,18 @@
 //! What the engine does, where all goes well and where the world does not help.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Input};
+use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
 use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
-use crate::store::{self, Clock};
+use crate::store::{self, Clock, Doing, Entry, Redb, Stats, Swept};
 use crate::tokens;
 
 fn chat() -> &'static dyn Dialect {
@@ -58,7 +60,7 @@ fn check_same_allocation(body: &Bytes, edited: &Edited) {
     assert_eq!(edited.body[0].as_ptr_range(), body.as_ptr_range());
 }
 
-fn handles(edited: &Edited) -> Vec<crate::payload::PayloadKey> {
+fn handles(edited: &Edited) -> Vec<PayloadKey> {
     let report = edited.report.as_ref().unwrap();
     report.changes.iter().flat_map(|change| change.handles.clone()).collect()
 }
@@ -170,6 +172,156 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
         engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
+}
+
+/// An agent's session of results of 12,000 bytes, no two of them the same, and a last message.
+fn session(rounds: usize, last: &str) -> Bytes {
+    let mut messages = vec![r#"{"role":"user","content":"Find out why the build is broken."}"#.to_owned()];
+    for n in 0..rounds {
+        let lines: Vec<_> = (0..600).map(|line| format!(r#"{n}: line {line} of \"{line}\"\n"#)).collect();
+        let result = lines.concat();
+        messages.push(format!(
+            r#"{{"role":"assistant","tool_calls":[{{"id":"{n}","type":"function","function":{{"name":"cat","arguments":"{{}}"}}}}]}}"#
+        ));
+        messages.push(format!(r#"{{"role":"tool","tool_call_id":"{n}","content":"{result}"}}"#));
+    }
+    messages.push(format!(r#"{{"role":"user","content":"{last}"}}"#));
+    format!(r#"{{"model":"gpt-4o","messages":[{}]}}"#, messages.join(",")).into()
+}
+
+#[tokio::test]
+async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.redb");
+    let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
+    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default());
+    let mut parts = Parts::default();
+    parts.truncate_tool_results.max_bytes = 8000;
+    let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
+    let edit = async |last: &str| {
+        let edited = engine.edit_body(&rules, chat(), session(100, last), asked(caller, Wanted::Made)).await;
+        assert!(edited.trouble.is_none());
+        edited.report.unwrap().changes
+    };
+
+    let first = edit("a").await;
+    let cleared = first.iter().filter(|change| change.edit == "clear").count();
+    assert!(cleared >= 60 && first.len() > cleared, "{cleared} of {} changes clear", first.len());
+    let (stats, tokenised) = (store.stats().await.unwrap(), rules.meter.n_tokenised());
+    assert!(stats.written >= 60 && tokenised > 900_000, "{stats:?}, {tokenised} bytes tokenised");
+
+    let tail = "and then go on with the next one ".repeat(22_000 / 33);
+    assert_eq!(edit(&tail).await.len(), first.len());
+    let tokenised = rules.meter.n_tokenised() - tokenised;
+    let slack = 64; // the role of the last message, and what else is too short to be remembered
+    assert!(
+        (tail.len() as u64..=tail.len() as u64 + slack).contains(&tokenised),
+        "{tokenised} bytes tokenised for a tail of {}",
+        tail.len()
+    );
+    let now = store.stats().await.unwrap();
+    assert_eq!((now.commits, now.written), (stats.commits, stats.written));
+}
+
+#[tokio::test]
+async fn while_tokens_are_counted_others_are_served() {
+    let (engine, _store) = engine();
+    let (rules, caller, counted) = (rules(&Parts::default()), engine.caller(None), Cell::new(false));
+    let large = async {
+        engine.edit_body(&rules, chat(), session(40, "a"), asked(caller, Wanted::Reported)).await;
+        counted.set(true);
+    };
+    // There is one thread for both: were the large one counted on it, it would end before a small one begins.
+    let small = async {
+        let mut n_served = 0;
+        while !counted.get() {
+            engine.edit_body(&rules, chat(), body("hi"), asked(caller, Wanted::Reported)).await;
+            n_served += 1;
+            tokio::task::yield_now().await;
+        }
+        n_served
+    };
+    let ((), n_served) = tokio::join!(large, small);
+    assert!(n_served >= 5, "{n_served} served");
+    assert!(rules.meter.n_tokenised() > 400_000);
+}
+
+/// A store whose disk does not answer.
+#[derive(Debug)]
+struct Stuck(Memory);
+
+impl Store for Stuck {
+    fn keep_all(&self, _: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+        self.0.get(key)
+    }
+
+    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+        self.0.was_swept(key)
+    }
+
+    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+        self.0.touch(keys)
+    }
+
+    fn keep_summary(&self, _: ChainKey, _: Bytes) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
+        self.0.summary(beginning)
+    }
+
+    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+        self.0.summaries()
+    }
+
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+        self.0.touch_summaries(beginnings)
+    }
+
+    fn sweep(&self) -> Doing<'_, Swept> {
+        self.0.sweep()
+    }
+
+    fn keep_house(&self) -> Doing<'_, ()> {
+        self.0.keep_house()
+    }
+
+    fn compact(&self) -> Doing<'_, ()> {
+        self.0.compact()
+    }
+
+    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+        self.0.list(most)
+    }
+
+    fn stats(&self) -> Doing<'_, Stats> {
+        self.0.stats()
+    }
+
+    fn close(&self) -> Doing<'_, ()> {
+        self.0.close()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_not_waited_for() {
+    let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
+    let patience = Duration::from_millis(20);
+    let engine = Engine {
+        patience,
+        ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default())
+    };
+    let body = body(&long_text());
+    let rules = rules(&Parts::default());
+    let edited = engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(None), Wanted::Made)).await;
+    check_same_allocation(&body, &edited);
+    assert!(matches!(edited.trouble, Some(Trouble::Slow(waited)) if waited == patience), "{:?}", edited.trouble);
+    assert_eq!(edited.report.unwrap().left_out.len(), 1);
 }
 
 // === faults of our own ===

@@ -5,7 +5,7 @@ use tokio::time::advance;
 use super::*;
 use crate::engine::summarizer::Unmade;
 use crate::payload::PayloadKey;
-use crate::store::conformance::{Hands, dense};
+use crate::store::conformance::{Hands, PutAll, dense};
 use crate::store::{self, memory};
 
 fn beginning(n: u8) -> ChainKey {

@@ -157,7 +157,7 @@ impl Candidate<'_> {
     /// A request with this body.
     pub(super) fn request(&self, body: bytes::Bytes) -> Request<Outgoing> {
         let length = body.len();
-        let mut request = Request::new(Outgoing::held(vec![body], Lease::default()));
+        let mut request = Request::new(Outgoing::held(&[body], Lease::default()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = self.headers.clone();
