@@ -157,7 +157,7 @@ impl ClearToolResults {
     fn clear_at_least(&self, limits: &Limits) -> usize {
         match (self.settings.clear_at_least, self.settings.frontier) {
             (Some(tokens), _) => tokens,
-            (None, Frontier::Sticky) => limits.least_tokens().unwrap_or_default() / WORTH_A_PASS,
+            (None, Frontier::Sticky) => limits.least_tokens() / WORTH_A_PASS,
             (None, Frontier::Sliding) => 0,
         }
     }

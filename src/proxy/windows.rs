@@ -180,6 +180,8 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::edit::{Language, summarize};
+    use crate::engine::summarizer::Endpoints;
     use crate::planner::{Parts as Policies, Policy};
     use crate::tokens::{Meter, Settings};
     use crate::upstream;
@@ -232,9 +234,9 @@ mod tests {
             policy: Policy::new(&Policies::default()),
             meter: Meter::new(&Settings::default(), &[]),
             export_dir: None,
-            language: crate::edit::Language::default(),
-            summarize: crate::edit::summarize::Settings::default(),
-            endpoints: crate::engine::summarizer::Endpoints::default(),
+            language: Language::default(),
+            summarize: summarize::Settings::default(),
+            endpoints: Endpoints::default(),
         });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: FROM, ..Report::default() };

@@ -150,7 +150,7 @@ async fn streams_are_read_however_they_are_written() {
     let stop = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let lines = |end: &str| {
         let all = pieces.iter().map(String::as_str).chain([stop]);
-        all.map(|piece| format!(": a remark{end}data:{piece}{end}{end}")).collect::<String>()
+        all.map(|piece| format!(": a remark{end}data:{piece}{end}{end}")).collect::<Vec<_>>().concat()
     };
     for (n, stream) in [
         format!("\u{feff}{}", lines("\n")),

@@ -56,13 +56,13 @@ async fn a_failure_in_the_background_is_nobody_s_business() {
     let upstream = Summarizer::playing([]).await;
     let abridge = setup_in_background(&upstream).with("summarize.retry.max_retries = 0").start().await;
     for (n, (what, play)) in failures().into_iter().enumerate() {
-        let (seed, seen) = (char::from(b'a' + u8::try_from(n).unwrap()).to_string(), abridge.stderr().len());
+        let (seed, lines) = (char::from(b'a' + u8::try_from(n).unwrap()).to_string(), abridge.stderr().len());
         upstream.then(play.held()).await;
         let body = talk(&seed, 6);
         assert_eq!(ask(&abridge, &body).await.head.status(), 200, "{what}");
         upstream.asked_for(n + 1).await;
         upstream.go_on();
-        abridge.says("a summary was not made", seen).await;
+        abridge.says("a summary was not made", lines).await;
         let body = talk(&seed, 7);
         assert_eq!(ask(&abridge, &body).await.head.get("x-abridge-edits"), None, "{what}");
         assert_eq!(upstream.chats().pop().unwrap().body, body, "{what}");

@@ -82,7 +82,7 @@ impl Play {
 }
 
 fn events(chunks: &[&str]) -> String {
-    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect::<Vec<_>>().concat()
 }
 
 // === impl Summarizer ===
@@ -151,9 +151,10 @@ impl Stage {
         while let Some(head) = wire.next_head().await {
             let body = wire.body(&head).await.bytes;
             let is_summary = memchr::memmem::find(&body, INSTRUCTION.as_bytes()).is_some();
-            let play = match is_summary {
-                true => self.script.lock().await.pop_front().unwrap_or_else(Play::good),
-                false => Play::Json("hello".to_owned()),
+            let play = if is_summary {
+                self.script.lock().await.pop_front().unwrap_or_else(Play::good)
+            } else {
+                Play::Json("hello".to_owned())
             };
             self.asked.send_modify(|asked| asked.push(Asked { head, body, is_summary }));
             let Some(back) = self.play(wire, play).await else { return };
@@ -233,7 +234,7 @@ impl Asked {
         messages(&self.body)
     }
 
-    /// What the message says that begins with these words, if there is one.
+    /// Its body.
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
@@ -257,7 +258,7 @@ pub(crate) fn talk(seed: &str, n_turns: usize) -> String {
         let answer = format!("{seed} answer {n}. ").repeat(100);
         format!(r#"{{"role":"user","content":"{seed} question {n}"}}, {{"role":"assistant","content":"{answer}"}}, "#)
     };
-    let turns: String = (0..n_turns).map(turn).collect();
+    let turns = (0..n_turns).map(turn).collect::<Vec<_>>().concat();
     format!(
         r#"{{"model":"some-model","stream":false,"messages":[{{"role":"system","content":"be brief"}}, {turns}{{"role":"user","content":"{seed} question {n_turns}"}}],"temperature":0.5}}"#
     )
