@@ -17,7 +17,8 @@ use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Sources};
 use crate::engine::{Engine, Rules};
 use crate::payload::Keys;
-use crate::planner::Policy;
+use crate::planner::{Parts, Policy};
+use crate::proxy::rescue::Rescue;
 use crate::proxy::{Live, Proxy, Windows};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener};
@@ -149,10 +150,14 @@ fn live(
     let meter = present
         .filter(|(present, _)| present.tokens == config.tokens && present.models == config.models)
         .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
-    let rules =
-        Rules { policy: Policy::new(&parts), meter, export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from) };
+    let rules = |parts: &Parts| {
+        let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
+        Arc::new(Rules { policy: Policy::new(parts), meter: meter.clone(), export_dir })
+    };
+    let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
-        rules: Arc::new(rules),
+        rules: rules(&parts),
+        rescue,
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
+use crate::proxy::rescue;
 use crate::server::tls;
 use crate::tokens::models;
 use crate::{planner, recall, server, store, telemetry, tokens, upstream};
@@ -80,6 +81,8 @@ pub struct Config {
     pub summarize: summarize::Settings,
     /// Settings of single tools, by name or pattern.
     pub tools: tools::Settings,
+    /// The second try of requests that the upstream refuses.
+    pub rescue: rescue::Settings,
     /// How tokens are counted.
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
@@ -106,6 +109,7 @@ impl Default for Config {
             clear_tool_results: clear_tool_results::Settings::default(),
             summarize: summarize::Settings::default(),
             tools: tools::Settings::default(),
+            rescue: rescue::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
         }

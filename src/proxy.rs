@@ -15,17 +15,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admin;
 use crate::body::encoding::{Coding, DecodeError};
-use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
+use crate::body::ahead::Ahead;
+use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::{Edited, Engine, Rules, Trouble, Wanted};
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamError};
 
 mod exchange;
 mod fail_open;
 mod headers;
+pub mod rescue;
 mod respond;
 mod tunnel;
 mod windows;
@@ -34,6 +36,7 @@ pub use exchange::Exchange;
 use exchange::RequestIds;
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
+use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
 use tunnel::Tunnel;
 pub use windows::Windows;
@@ -54,6 +57,7 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpen,
+    rescues: Rescues,
     draining: AtomicBool,
 }
 
@@ -66,6 +70,8 @@ pub struct Live {
     pub upstream: Upstream,
     /// What the upstream says of its models.
     pub windows: Windows,
+    /// How requests are sent a second time that the upstream has refused, if that is wanted.
+    pub rescue: Option<Rescue>,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -107,6 +113,7 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
+            rescues: Rescues::default(),
             draining: AtomicBool::new(false),
         }
     }
@@ -129,7 +136,8 @@ impl Proxy {
         })
     }
 
-    /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, relay.
+    /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, perhaps once
+    /// more in another form, relay.
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
@@ -149,16 +157,26 @@ impl Proxy {
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
+        let rescue = live.rescue.as_ref().filter(|_| !dry_run && decoded.is_some());
         let edited = match decoded {
-            Some(text) => self.plan(&live, dialect, &parts, text, wanted).await,
-            None => Edited::untouched(held.bytes.clone()),
+            Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
+                self.plan(&live, dialect, &parts, text, wanted).await
+            }
+            _ => Edited::untouched(held.bytes.clone()),
         };
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
-        exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
-        let outgoing = outgoing(&mut parts.headers, held, &edited, dry_run);
+        exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
+        let Held { bytes, lease } = held;
+        let lease = Arc::new(lease);
+        let spare = rescue.map(|rescue| (rescue, Spare::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
+        let outgoing = outgoing(&mut parts.headers, bytes, lease, &edited, dry_run);
         exchange.edited(edited, dry_run, live.report_headers);
-        send(&live.upstream, Request::from_parts(parts, outgoing), target, exchange).await
+        let mut answer = send(&live.upstream, Request::from_parts(parts, outgoing), target, &mut exchange).await?;
+        if let Some((rescue, spare)) = spare {
+            answer = self.rescued(&live, rescue, spare, answer, &mut exchange).await;
+        }
+        Ok(relay(&live.upstream, answer, exchange))
     }
 
     /// A request that is none of our business: both bodies stream through.
@@ -171,7 +189,9 @@ impl Proxy {
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
         exchange.tunnel = tunnel;
-        send(&live.upstream, Request::from_parts(parts, Outgoing::Streamed(body)), target, exchange).await
+        let request = Request::from_parts(parts, Outgoing::Streamed(body));
+        let answer = send(&live.upstream, request, target, &mut exchange).await?;
+        Ok(relay(&live.upstream, answer, exchange))
     }
 }
 
@@ -188,33 +208,46 @@ fn route(request: &Request<Incoming>) -> Route {
     }
 }
 
-/// Sends the request and makes the answer of what comes back. The answer owns the exchange and the upstream's body:
-/// when the client goes away hyper drops it, and with it the upstream's connection.
+/// Sends the request, and waits for the head of its answer.
 async fn send(
+    upstream: &Upstream,
+    request: Request<Outgoing>,
+    target: Uri,
+    exchange: &mut Exchange,
+) -> Result<Response<Ahead>, UpstreamError> {
+    let answer = ask(upstream, request, target, exchange.tunnel.as_ref()).await;
+    answer.inspect_err(|_| exchange.failed())
+}
+
+async fn ask(
     upstream: &Upstream,
     mut request: Request<Outgoing>,
     target: Uri,
-    mut exchange: Exchange,
-) -> Result<Response<Answer>, ProxyError> {
+    tunnel: Option<&Tunnel>,
+) -> Result<Response<Ahead>, UpstreamError> {
     *request.uri_mut() = target;
     *request.version_mut() = Version::HTTP_11;
     headers::to_upstream(request.headers_mut());
-    if let Some(tunnel) = &exchange.tunnel {
+    if let Some(tunnel) = tunnel {
         tunnel.ask(request.headers_mut());
     }
-    let mut response = upstream.send(request).await.inspect_err(|_| exchange.failed())?;
-    *response.version_mut() = Version::HTTP_11;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(exchange.switch(response).map(Either::Right));
+    Ok(upstream.send(request).await?.map(Ahead::from))
+}
+
+/// The upstream's answer on its way to the client. It owns the exchange and the upstream's body: when the client goes away
+/// hyper drops it, and with it the upstream's connection.
+fn relay(upstream: &Upstream, mut answer: Response<Ahead>, mut exchange: Exchange) -> Response<Answer> {
+    *answer.version_mut() = Version::HTTP_11;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return exchange.switch(answer).map(Either::Right);
     }
-    headers::to_client(response.headers_mut());
-    exchange.answered(&mut response);
-    Ok(response.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange))))
+    headers::to_client(answer.headers_mut());
+    exchange.answered(&mut answer);
+    answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
 }
 
 /// The body for the upstream: the client's own bytes, unless an edit changed them.
-fn outgoing(headers: &mut HeaderMap, held: Held, edited: &Edited, dry_run: bool) -> Outgoing {
-    let Held { bytes, lease } = held;
+fn outgoing(headers: &mut HeaderMap, bytes: Bytes, lease: Arc<Lease>, edited: &Edited, dry_run: bool) -> Outgoing {
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
         return Outgoing::held(vec![bytes], lease);
