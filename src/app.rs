@@ -1,5 +1,6 @@
 //! Wiring: the settings become a running proxy; signals reload and stop it.
 
+use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -14,8 +15,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, NoStorePath, Sources};
+use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
+use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, Rules};
+use crate::events::Events;
 use crate::payload::Keys;
 use crate::planner::{Parts, Policy};
 use crate::proxy::rescue::Rescue;
@@ -90,7 +93,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         let _loaded = blocking(move || meter.load()).await;
     }
     let edits = live.rules.policy.names().collect::<Vec<_>>().join(" ");
-    let engine = Engine::new(store.clone(), keys);
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default());
+    let summaries = Arc::clone(engine.summaries());
+    tasks.spawn(async move { summaries.read_index().await });
     let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, recorder, tasks.clone()));
     let mut signals = Signals::new()?;
 
@@ -101,6 +106,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     }
     let house = store.clone().map(|store| keep_house(store, &tasks));
     tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
+    tell_of_calls(&config, &edits);
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, config, level, proxy, acceptor, address };
@@ -140,19 +146,30 @@ fn live(
     address: Option<&str>,
     present: Option<(&Config, &Live)>,
 ) -> anyhow::Result<Live> {
-    let authorization = environment.api_key.as_ref().map(|key| {
-        let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
-        value.set_sensitive(true);
-        anyhow::Ok(value)
-    });
+    let authorization = environment.api_key.as_ref().map(bearer);
     let mut parts = config.parts();
+    if let Some(file) = &parts.summarize.instruction_file {
+        let read = fs::read_to_string(file);
+        parts.summarize.instruction =
+            Some(read.with_context(|| format!("summarize.instruction_file {}", file.display()))?);
+    }
+    let endpoints = Endpoints::new(&parts.summarize, &config.upstream, &environment.proxies, |name| {
+        bearer(environment.summarizer_keys.get(name)?).ok()
+    });
     parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
     let meter = present
         .filter(|(present, _)| present.tokens == config.tokens && present.models == config.models)
         .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
+    let endpoints = endpoints.context("[summarize]")?;
     let rules = |parts: &Parts| {
-        let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
-        Arc::new(Rules { policy: Policy::new(parts), meter: meter.clone(), export_dir })
+        Arc::new(Rules {
+            policy: Policy::new(parts),
+            meter: meter.clone(),
+            export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from),
+            language: parts.language,
+            summarize: parts.summarize.clone(),
+            endpoints: endpoints.clone(),
+        })
     };
     let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
@@ -164,6 +181,29 @@ fn live(
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
+}
+
+/// A key as it is sent.
+fn bearer(key: &Secret) -> anyhow::Result<http::HeaderValue> {
+    let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Says that summaries cost calls, and whose key pays for them.
+fn tell_of_calls(config: &Config, edits: &str) {
+    let are_made = edits.split(' ').any(|edit| edit == "summarize") && !config.dry_run;
+    match &config.summarize.model {
+        _ if !are_made => {}
+        None => tracing::info!(
+            "long conversations are summarised: that makes calls to the upstream, with the client's key and the client's model"
+        ),
+        Some(model) => tracing::info!(
+            base_url = model.base_url,
+            model = model.model,
+            "long conversations are summarised: that makes calls to this model, with the key of summarize.model"
+        ),
+    }
 }
 
 // === addresses ===

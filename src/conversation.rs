@@ -111,10 +111,68 @@ impl<'a> Conversation<'a> {
         self.messages.iter().rposition(|message| message.role == Role::Assistant)
     }
 
+    /// The bytes from the first to the last of some messages.
+    pub fn span_of(&self, messages: Range<usize>) -> Span {
+        match self.messages.get(messages) {
+            Some([first, .., last]) => Span { start: first.span.start, end: last.span.end },
+            Some([only]) => only.span,
+            _ => Span::default(),
+        }
+    }
+
+    /// The same with one message of the user in place of some, which says nothing yet.
+    #[must_use]
+    pub fn folded(&self, messages: Range<usize>) -> Self {
+        let Range { start, end } = messages;
+        let (Some(before), Some(behind)) = (self.messages.get(..start), self.messages.get(end..)) else {
+            return self.clone();
+        };
+        let blocks_of = |messages: &[Message], or: usize| messages.last().map_or(or, |message| message.blocks.end);
+        let n_before = blocks_of(before, 0);
+        let n_gone = behind.first().map_or(self.blocks.len(), |message| message.blocks.start).saturating_sub(n_before);
+        let one = Message {
+            span: self.span_of(start..end),
+            role: Role::User,
+            content: None,
+            blocks: n_before..n_before,
+        };
+        let moved = behind.iter().map(|message| Message {
+            blocks: message.blocks.start.saturating_sub(n_gone)..message.blocks.end.saturating_sub(n_gone),
+            ..message.clone()
+        });
+        let blocks_before = self.blocks.get(..n_before).unwrap_or_default();
+        let blocks_behind = self.blocks.get(n_before + n_gone..).unwrap_or_default();
+        let n_messages_gone = end.saturating_sub(start + 1);
+        let moved_blocks = blocks_behind
+            .iter()
+            .map(|block| Block { message: block.message.saturating_sub(n_messages_gone), ..block.clone() });
+        Self {
+            model: self.model.clone(),
+            tools: self.tools,
+            messages: before.iter().cloned().chain(std::iter::once(one)).chain(moved).collect(),
+            blocks: blocks_before.iter().cloned().chain(moved_blocks).collect(),
+        }
+    }
+
     /// How many `system` and `developer` messages the conversation begins with.
     pub fn n_leading_instructions(&self) -> usize {
         self.messages.iter().take_while(|message| matches!(message.role, Role::System | Role::Developer)).count()
     }
+}
+
+/// Where that begins which the model has not read yet, with the round that it belongs to; the last message in any case.
+/// 0 if the model has not said anything.
+pub fn unread_from(roles: impl DoubleEndedIterator<Item = Role> + ExactSizeIterator) -> usize {
+    let n_roles = roles.len();
+    let mut has_result = false;
+    for (n, role) in roles.enumerate().rev() {
+        match role {
+            Role::Assistant if has_result || n + 1 == n_roles => return n,
+            Role::Assistant => return n + 1,
+            _ => has_result |= role == Role::Tool,
+        }
+    }
+    0
 }
 
 impl Role {

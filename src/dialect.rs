@@ -22,7 +22,8 @@ pub trait Dialect: Debug + Send + Sync {
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
 
     /// Checks what [`Dialect::parse`] left out, so that a body that it accepted is known to be valid JSON throughout.
-    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds.
+    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds. It may
+    /// be given a part of one that begins and ends outside of strings.
     fn verify(&self, body: &[u8]) -> Result<(), ParseError>;
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are
@@ -43,6 +44,9 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
+
+    /// A message in which the user says `text`.
+    fn render_user_message(&self, text: &str) -> Bytes;
 
     /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;

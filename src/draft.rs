@@ -26,18 +26,21 @@ use crate::{
     dialect::Dialect,
     language::Language,
     payload::{Caller, Keys},
-    plan::{Action, Change, LeftOut, Sizes, Why},
+    plan::{Action, Change, LeftOut, Need, Sizes, Why},
     recall::{self, Way},
     span::Span,
     summary::Memory,
     tokens::{Gauge, Meter},
 };
 
+mod beginnings;
 mod finish;
+mod folded;
 mod measure;
 mod replace;
 mod seams;
 
+pub use beginnings::{Applied, Beginnings};
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 
 /// What an edit may know beside the conversation.
@@ -116,7 +119,12 @@ pub struct Draft<'a> {
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
+    /// What is needed for a better plan.
+    need: Option<Need>,
 
+    /// The conversation as it came, where a summary stands for messages of it.
+    whole: &'a Conversation<'a>,
+    beginnings: OnceCell<Beginnings>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
     counts: OnceCell<measure::Counts>,
@@ -191,6 +199,9 @@ impl<'a> Draft<'a> {
             left_out: Vec::new(),
             unknown_window: false,
             n_bytes: source.body.len(),
+            need: None,
+            whole: conversation,
+            beginnings: OnceCell::new(),
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),
             counts: OnceCell::new(),

@@ -3,6 +3,7 @@
 //! It never fails. What is not understood goes on as it came. What cannot be stored is not taken out: the request is planned
 //! again without the edits that would need it. And nothing that names a payload goes upstream before the payload is kept for good.
 
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -10,25 +11,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::dialect::{Dialect, ParseError};
+use crate::edit::{Language, summarize};
+use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{OffloadEffect, Plan, Report};
+use crate::plan::{Need, OffloadEffect, Plan, Report};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
-use crate::summary::NoMemory;
-use crate::tasks::blocking;
+use crate::tasks::{Tasks, blocking};
 use crate::tokens::Meter;
 
 mod export;
+mod flight;
+pub mod summaries;
+pub mod summarizer;
+
+use summaries::Summaries;
+use summarizer::{Counted, Endpoints, Origin, Summarizer};
 
 /// Edits the bodies of all requests. One for the whole process.
 #[derive(Debug)]
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
     keys: Keys,
+    summaries: Arc<Summaries>,
+    summarizer: Summarizer,
 }
 
 /// What a reload replaces of it.
@@ -40,6 +50,36 @@ pub struct Rules {
     pub meter: Meter,
     /// The folder that payloads are also written to, as files that an agent can read.
     pub export_dir: Option<PathBuf>,
+    /// The language of the texts that we write.
+    pub language: Language,
+    /// How summaries are made.
+    pub summarize: summarize::Settings,
+    /// Who makes them, beside the model that a client asks.
+    pub endpoints: Endpoints,
+}
+
+/// One request, as far as the edits are concerned.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Whose it is.
+    pub caller: Caller,
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// When a summary is wanted.
+    pub when: When,
+    /// Says in whose name a summary may be made. None: none is made.
+    pub origin: Option<&'a (dyn Fn() -> Origin + Sync)>,
+}
+
+impl fmt::Debug for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { caller, wanted, when, .. } = self;
+        f.debug_struct("Asked")
+            .field("caller", caller)
+            .field("wanted", wanted)
+            .field("when", when)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is wanted of the edits.
@@ -91,6 +131,9 @@ pub enum Trouble {
 /// back would cost as much.
 const HOP_FROM: usize = 2 << 20;
 
+/// How often a request is planned: a summary may be read, made, and read again.
+const ROUNDS: usize = 4;
+
 /// The longest that a request waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -129,8 +172,20 @@ pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes, situation:
 impl Engine {
     /// An engine that stores there, and names payloads with these keys. Without a store, nothing is taken out that would be
     /// lost.
-    pub fn new(store: Option<Arc<dyn Store>>, keys: Keys) -> Self {
-        Self { store, keys }
+    pub fn new(store: Option<Arc<dyn Store>>, keys: Keys, tasks: Tasks, events: Events) -> Self {
+        let summaries = Arc::new(Summaries::new(store.clone()));
+        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), tasks, events);
+        Self { store, keys, summaries, summarizer }
+    }
+
+    /// What is remembered of summaries. Nothing is, before somebody reads its index.
+    pub fn summaries(&self) -> &Arc<Summaries> {
+        &self.summaries
+    }
+
+    /// Numbers about summaries.
+    pub fn summaries_made(&self) -> Counted {
+        self.summarizer.counted()
     }
 
     /// Where payloads are.
@@ -154,41 +209,69 @@ impl Engine {
         rules: &Arc<Rules>,
         dialect: &'static dyn Dialect,
         body: Bytes,
-        caller: Caller,
-        wanted: Wanted,
+        asked: Asked<'_>,
     ) -> Edited {
         let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
-        let planned = self.plan(rules, dialect, &body, caller, offload).await;
+        let request = Request { rules, dialect, body: &body, asked, offload };
+        let planned = self.plan_fully(&request).await;
         let offloads = match &planned {
-            Ok(plan) if wanted == Wanted::Made => plan.offloads.as_slice(),
+            Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
             _ => &[],
         };
         let Err(trouble) = self.fulfil(rules, offloads).await else {
+            self.summaries.note_uses().await;
             return Edited::planned(body, planned, None);
         };
-        let planned = self.plan(rules, dialect, &body, caller, Offload::Impossible).await;
+        let request = Request { offload: Offload::Impossible, asked: Asked { origin: None, ..asked }, ..request };
+        let planned = self.plan_fully(&request).await;
         Edited::planned(body, planned, Some(trouble))
     }
 
+    /// The plan for a request, with the summaries that it needs, as far as they can be had.
+    async fn plan_fully(&self, request: &Request<'_>) -> Result<Plan, Unplanned> {
+        let Request { rules, asked, .. } = request;
+        // Those who wait for summaries do so for one time-out, however many they are.
+        let mut deadline = None;
+        for _ in 1..ROUNDS {
+            let mut plan = self.plan(request).await?;
+            match plan.needs.take() {
+                None => return Ok(plan),
+                Some(Need::Load(beginning)) => self.summaries.load(beginning).await,
+                Some(Need::Make(effect)) => {
+                    let Some(origin) = asked.origin.filter(|_| asked.wanted == Wanted::Made) else { return Ok(plan) };
+                    if !self.summaries.is_read() {
+                        self.summaries.until_read().await;
+                        continue;
+                    }
+                    if !effect.waits {
+                        self.summarizer.begin(rules, *effect, origin());
+                        return Ok(plan);
+                    }
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + rules.summarize.timeout.0);
+                    let making = self.summarizer.make(rules, *effect, origin());
+                    if !matches!(timeout_at(deadline, making).await, Ok(Ok(()))) {
+                        return Ok(plan);
+                    }
+                }
+            }
+        }
+        self.plan(request).await
+    }
+
     /// The plan for a body, made where it delays nobody.
-    async fn plan(
-        &self,
-        rules: &Arc<Rules>,
-        dialect: &'static dyn Dialect,
-        body: &Bytes,
-        caller: Caller,
-        offload: Offload,
-    ) -> Result<Plan, Unplanned> {
+    async fn plan(&self, request: &Request<'_>) -> Result<Plan, Unplanned> {
+        let Request { rules, dialect, body, asked: Asked { caller, when, .. }, offload } = *request;
         let long = body.len() >= HOP_FROM.min(rules.policy.counts_from());
         let (rules, keys, body) = (Arc::clone(rules), self.keys.clone(), body.clone());
+        let summaries = Arc::clone(&self.summaries);
         let plan = move || {
             let situation = Situation {
                 meter: &rules.meter,
                 keys: &keys,
                 caller,
                 offload,
-                summaries: &NoMemory,
-                summarize: When::Triggered,
+                summaries: &*summaries,
+                summarize: when,
             };
             let planned = catch_unwind(AssertUnwindSafe(|| rules.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
@@ -210,6 +293,16 @@ impl Engine {
         let written = timeout(PATIENCE, exporting).await.map_err(|_| Trouble::Slow(PATIENCE))?;
         written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
     }
+}
+
+/// A request that is to be planned.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    rules: &'a Arc<Rules>,
+    dialect: &'static dyn Dialect,
+    body: &'a Bytes,
+    asked: Asked<'a>,
+    offload: Offload,
 }
 
 /// Why there is no plan.

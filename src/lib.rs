@@ -18,6 +18,7 @@ pub mod payload;
 pub mod plan;
 pub mod planner;
 pub mod proxy;
+mod raw;
 pub mod recall;
 pub mod recording;
 pub mod relay;

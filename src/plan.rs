@@ -69,7 +69,8 @@ pub struct OffloadEffect {
 pub struct Report {
     /// The model that is asked.
     pub model: Option<String>,
-    /// What each edit decided: in policy order, and within one edit in the order it decided in.
+    /// What each edit decided: a summary that was there first, then in policy order, and within one edit in the order it
+    /// decided in.
     pub changes: Vec<Change>,
     /// What an edit would have done and did not.
     pub left_out: Vec<LeftOut>,
@@ -196,6 +197,23 @@ pub enum Action {
         /// One behind the last of them.
         to: usize,
     },
+}
+
+impl Action {
+    /// The same with each message under another index. What a summary stands for keeps its own.
+    #[must_use]
+    pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::Insert { behind } => Self::Insert { behind: number(behind) },
+            Self::Move { message, behind } => Self::Move { message: number(message), behind: number(behind) },
+            Self::Drop { message } => Self::Drop { message: number(message) },
+            Self::DropCall { message } => Self::DropCall { message: number(message) },
+            Self::Truncate { message } => Self::Truncate { message: number(message) },
+            Self::Clear { message } => Self::Clear { message: number(message) },
+            Self::ClearInput { message } => Self::ClearInput { message: number(message) },
+            Self::Summarize { .. } => self,
+        }
+    }
 }
 
 impl Plan {

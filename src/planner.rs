@@ -5,18 +5,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dialect::{Dialect, ParseError},
-    draft::{Draft, Source},
+    draft::{Beginnings, Draft, Source},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults},
         filter_tool_calls::{self, FilterToolCalls},
         patch_tool_calls::{self, PatchToolCalls},
-        summarize,
+        summarize::{self, Summarize},
         tools::{self, Tools},
         truncate_tool_results::{self, TruncateToolResults},
     },
     plan::Plan,
     recall,
+    span::Span,
 };
 
 pub use crate::draft::{Offload, Situation, When};
@@ -65,13 +66,20 @@ pub enum EditName {
     TruncateToolResults,
     /// See [`crate::edit::clear_tool_results`].
     ClearToolResults,
+    /// See [`crate::edit::summarize`].
+    Summarize,
 }
 
 impl EditName {
     /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
     /// rounds whole.
-    const ALL: [Self; 4] =
-        [Self::PatchToolCalls, Self::FilterToolCalls, Self::TruncateToolResults, Self::ClearToolResults];
+    const ALL: [Self; 5] = [
+        Self::PatchToolCalls,
+        Self::FilterToolCalls,
+        Self::TruncateToolResults,
+        Self::ClearToolResults,
+        Self::Summarize,
+    ];
 }
 
 impl Default for Settings {
@@ -86,6 +94,8 @@ pub struct Policy {
     edits: Vec<Box<dyn Edit>>,
     language: Language,
     recall: recall::Settings,
+    /// What sets summaries apart that are remembered, if any are used.
+    summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
 }
@@ -100,7 +110,7 @@ impl Policy {
             }
         }
         let (language, recall, tools) = (parts.language, &parts.recall, Tools::new(&parts.tools));
-        let mut counts_from = usize::MAX;
+        let (mut counts_from, mut summaries) = (usize::MAX, None);
         let edit = |name| -> Box<dyn Edit> {
             match name {
                 EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, language)),
@@ -115,10 +125,16 @@ impl Policy {
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
+                EditName::Summarize => {
+                    let edit = Summarize::new(&parts.summarize, language);
+                    counts_from = counts_from.min(edit.least_bytes());
+                    summaries = Some(edit.scope().clone());
+                    Box::new(edit)
+                }
             }
         };
         let edits = names.into_iter().map(edit).collect();
-        Self { edits, language, recall: recall.clone(), counts_from }
+        Self { edits, language, recall: recall.clone(), summaries, counts_from }
     }
 
     /// The names of the edits that run, in order.
@@ -134,17 +150,35 @@ impl Policy {
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> Result<Plan, ParseError> {
-        let conversation = dialect.parse(body)?;
-        let source = Source { dialect, body, conversation: &conversation };
+        let whole = dialect.parse(body)?;
+        let source = Source { dialect, body, conversation: &whole };
+        let beginnings = self.beginnings(source, situation);
+        let summarised = beginnings.as_ref().and_then(Beginnings::applied).map(|applied| applied.messages.clone());
+        let folded = summarised.clone().map(|messages| whole.folded(messages));
+        let source = Source { conversation: folded.as_ref().unwrap_or(&whole), ..source };
         let mut draft = Draft::new(source, situation, &self.recall, self.language);
+        if let Some(beginnings) = beginnings {
+            draft.begin(Summarize::LABEL, &whole, beginnings);
+        }
         for edit in &self.edits {
             edit.apply(&mut draft);
         }
         let plan = draft.finish();
-        if !plan.is_empty() {
-            dialect.verify(body)?;
+        if !plan.is_empty() || plan.needs.is_some() {
+            // What a summary stands for does not go on; it was checked when the summary was made.
+            let gone = summarised.map_or(Span::default(), |messages| whole.span_of(messages));
+            for part in [Span { start: 0, end: gone.start }, Span { start: gone.end, end: body.len() }] {
+                let at = |error: ParseError| ParseError { offset: error.offset + part.start, ..error };
+                dialect.verify(part.of(body)).map_err(at)?;
+            }
         }
         Ok(plan)
+    }
+
+    /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
+    fn beginnings(&self, source: Source<'_>, situation: &Situation<'_>) -> Option<Beginnings> {
+        let scope = self.summaries.as_ref().filter(|_| !situation.summaries.is_empty())?;
+        Some(Beginnings::of(source, situation, &scope.of_model(source.conversation.model.as_deref())))
     }
 }
 

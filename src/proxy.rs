@@ -18,7 +18,10 @@ use crate::body::encoding::{Coding, DecodeError};
 use crate::body::ahead::Ahead;
 use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
-use crate::engine::{Edited, Engine, Rules, Trouble, Wanted};
+use crate::engine::summarizer::Origin;
+use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
+use crate::payload::Caller;
+use crate::planner::When;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
@@ -33,7 +36,7 @@ mod tunnel;
 mod windows;
 
 pub use exchange::Exchange;
-use exchange::RequestIds;
+use exchange::{RequestId, RequestIds};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use rescue::{Rescue, Rescues, Spare};
@@ -157,15 +160,19 @@ impl Proxy {
         let mut held = self.read(&parts.headers, body).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
+        let id = self.ids.next();
         let rescue = live.rescue.as_ref().filter(|_| !dry_run && decoded.is_some());
         let edited = match decoded {
             Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
-                self.plan(&live, dialect, &parts, text, wanted).await
+                let caller = self.caller(&parts.headers);
+                let origin = || self.origin(&live, &parts, &target, id, caller);
+                let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
+                self.plan(&live, dialect, &parts, text, asked).await
             }
             _ => Edited::untouched(held.bytes.clone()),
         };
 
-        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
+        let mut exchange = Exchange::new(id, permit, self.tasks.clone());
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
         let Held { bytes, lease } = held;
         let lease = Arc::new(lease);
@@ -322,10 +329,9 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
-        wanted: Wanted,
+        asked: Asked<'_>,
     ) -> Edited {
-        let caller = self.engine.caller(headers::credential(&parts.headers));
-        let edited = self.engine.edit_body(&live.rules, dialect, text, caller, wanted).await;
+        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
         match (&edited.skipped, &edited.trouble) {
             (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
             (None, Some(error @ Trouble::Panic)) => self.fail_open.count(Reason::Bug, error),
@@ -336,6 +342,25 @@ impl Proxy {
             live.windows.learn(report, &live.rules, &live.upstream, parts, &self.tasks);
         }
         edited
+    }
+
+    /// Whose a request is, by what it shows.
+    fn caller(&self, headers: &HeaderMap) -> Caller {
+        self.engine.caller(headers::credential(headers))
+    }
+
+    /// What a call in the name of this request needs, which may outlive it.
+    fn origin(&self, live: &Live, parts: &Parts, target: &Uri, id: RequestId, caller: Caller) -> Origin {
+        let mut headers = parts.headers.clone();
+        headers::to_upstream(&mut headers);
+        Origin {
+            request_id: Some(id.to_string()),
+            caller,
+            target: target.clone(),
+            headers,
+            upstream: live.upstream.clone(),
+            budget: self.limits.budget.clone(),
+        }
     }
 
     /// Reads on behind an answer that does not wait for the body.

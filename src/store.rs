@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{Payload, PayloadKey};
+use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
 pub mod conformance;
@@ -61,6 +61,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Counts payloads as used now; those that are not kept stay unknown. Written down later.
     fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()>;
+
+    /// Keeps a summary of a beginning of a conversation, in place of one that was kept. When it has returned the summary
+    /// survives a crash.
+    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()>;
+
+    /// The summary, which counts as used now; none if it was never kept or is no longer.
+    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>>;
+
+    /// All beginnings of which there is a summary.
+    fn summaries(&self) -> Doing<'_, Vec<ChainKey>>;
+
+    /// Counts summaries as used now. Written down later.
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()>;
 
     /// Removes what was unused for too long, and what is too much.
     fn sweep(&self) -> Doing<'_, Swept>;
@@ -151,6 +164,8 @@ pub struct Swept {
     pub crowded_out: u64,
     /// What they took in the file.
     pub stored_bytes: u64,
+    /// Summaries that were unused for too long, or too many.
+    pub summaries: u64,
 }
 
 /// Numbers about a store. Those below `commits` are of this process, since it started.
@@ -162,6 +177,10 @@ pub struct Stats {
     pub bytes: u64,
     /// What they take in the file.
     pub stored_bytes: u64,
+    /// Summaries that are kept.
+    pub summaries: u64,
+    /// What they take in the file, beside the payloads.
+    pub summary_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
     /// Swept payloads that are remembered.
@@ -188,6 +207,9 @@ pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 /// How many swept payloads are remembered, and for how long.
 pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30));
+
+/// How many summaries are kept; those unused for longest go first. Each was paid for, and is short.
+pub const MOST_SUMMARIES: usize = 50_000;
 
 /// What was used so short a time ago is not crowded out: requests that name it are on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);

@@ -91,3 +91,49 @@ pub struct Frame {
     /// What comes behind that: preserved skills, the way to the transcript, how to go on.
     pub behind: String,
 }
+
+/// What a summary has around its section of user messages.
+pub const USER_MESSAGES: (&str, &str) = ("<all_user_messages>", "</all_user_messages>");
+
+// === impl Frame ===
+
+impl Frame {
+    /// What the message says that stands for what was summarised.
+    pub fn around(&self, summary: &str) -> String {
+        let summary = match &self.user_messages {
+            None => summary.trim().to_owned(),
+            Some(messages) => match user_messages(summary) {
+                None => format!("{}\n\n{messages}", summary.trim()),
+                Some(Section { before, behind }) => format!("{before}{messages}{behind}").trim().to_owned(),
+            },
+        };
+        let parts = [self.lead_in.as_str(), &summary, &self.behind];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+/// What stands around the section of user messages in a summary.
+struct Section<'a> {
+    before: &'a str,
+    behind: &'a str,
+}
+
+/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so tags count
+/// before others where they begin or end their line.
+fn user_messages(summary: &str) -> Option<Section<'_>> {
+    let (open, close) = USER_MESSAGES;
+    let begins_line = |at: usize| {
+        let line = summary.get(..at).and_then(|before| before.rsplit('\n').next());
+        line.is_some_and(|line| line.trim().is_empty())
+    };
+    let ends_line = |at: usize| {
+        let line = summary.get(at..).and_then(|behind| behind.split('\n').next());
+        line.is_some_and(|line| line.trim().is_empty())
+    };
+    let last_close = summary.rfind(close)?;
+    let openings = || summary.match_indices(open).map(|(at, _)| at).filter(|at| *at < last_close);
+    let start = openings().filter(|at| begins_line(*at)).last().or_else(|| openings().last())?;
+    let closings = || summary.match_indices(close).map(|(at, _)| at + close.len()).filter(|end| *end > start);
+    let end = closings().find(|end| ends_line(*end)).or_else(|| closings().next())?;
+    Some(Section { before: summary.get(..start)?, behind: summary.get(end..)? })
+}

@@ -25,7 +25,6 @@ mod estimate;
 mod memo;
 mod message;
 pub mod models;
-mod raw;
 pub mod tiktoken;
 mod tools;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 14] = [
-    &["language", "payload", "span", "units"],
+    &["language", "payload", "raw", "span", "units"],
     &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft"],

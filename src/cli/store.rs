@@ -10,7 +10,7 @@ use tokio::runtime;
 use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePath, Sources};
 use crate::payload::PayloadKey;
-use crate::store::{Clock, Entry, OpenError, Redb, Stats, Store, Time};
+use crate::store::{Clock, Entry, OpenError, Redb, Stats, Store, Swept, Time};
 
 /// What to do with the store of the settings.
 #[derive(Debug, Subcommand)]
@@ -116,9 +116,10 @@ impl Command {
                 if form.json {
                     json(&swept)?
                 } else {
-                    let (aged, crowded_out, bytes) = (swept.aged, swept.crowded_out, swept.stored_bytes);
+                    let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
                     format!(
-                        "removed {aged} unused for too long and {crowded_out} too many, {bytes} bytes in the file\n"
+                        "removed {aged} unused for too long and {crowded_out} too many, {stored_bytes} bytes in the file, \
+                         and {summaries} summaries\n"
                     )
                 }
             }
@@ -159,9 +160,10 @@ fn age(now: Time, then: Time) -> String {
 }
 
 fn numbers(stats: &Stats) -> String {
-    let Stats { payloads, bytes, stored_bytes, file_bytes, tombstones, .. } = stats;
+    let Stats { payloads, bytes, stored_bytes, summaries, summary_bytes, file_bytes, tombstones, .. } = stats;
     format!(
         "payloads              {payloads}\nbytes                 {bytes}\nbytes in the file     {stored_bytes}\n\
+         summaries             {summaries}\nbytes of them         {summary_bytes}\n\
          length of the file    {file_bytes}\nswept and remembered  {tombstones}\n"
     )
 }

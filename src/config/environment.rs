@@ -24,6 +24,8 @@ pub struct Environment {
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
+    /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
+    pub summarizer_keys: BTreeMap<String, Secret>,
     /// The folder that a user's programs keep their state in, of `XDG_STATE_HOME` or `HOME`; none if there is neither.
     pub state: Option<PathBuf>,
     /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
@@ -82,11 +84,19 @@ impl fmt::Debug for Variables {
 impl Environment {
     /// What the variables say to these settings.
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
-        let api_key = config.upstream.api_key_env.as_deref().map(|name| Secret::read(variables, name)).transpose()?;
+        let key = |name, setting| Secret::read(variables, name, setting);
+        let api_key = config.upstream.api_key_env.as_deref();
+        let api_key =
+            api_key.map(|name| key(name, "upstream.api_key_env names it for the upstream's key")).transpose()?;
+        let endpoints = config.summarize.model.iter().chain(&config.summarize.failover);
+        let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
+        let summarizer_keys = names
+            .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
+            .collect::<Result<_, Problem>>()?;
         let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
         let dumb = variables.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb");
         let state = state(variables);
-        Ok(Self { proxies: proxies(variables)?, api_key, state, plain_terminal: no_colour || dumb })
+        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal: no_colour || dumb })
     }
 }
 
@@ -132,8 +142,8 @@ impl Secret {
         &self.0
     }
 
-    fn read(variables: &Variables, name: &str) -> Result<Self, Problem> {
-        let wrong = |what| of_variable(name, &format!("{what}; upstream.api_key_env names it for the upstream's key"));
+    fn read(variables: &Variables, name: &str, named_by: &str) -> Result<Self, Problem> {
+        let wrong = |what| of_variable(name, &format!("{what}; {named_by}"));
         let text = variables.text(name)?.ok_or_else(|| wrong("not set"))?;
         match text {
             "" => Err(wrong("empty")),
@@ -218,6 +228,24 @@ mod tests {
         }
         assert_eq!(read(&[("KEY", "sk-1")], Some("KEY")).unwrap().api_key.unwrap().expose(), "sk-1");
         assert!(read(&[("KEY", "sk-1")], None).unwrap().api_key.is_none());
+    }
+
+    #[test]
+    fn each_summarizer_has_a_key_of_its_own() {
+        let endpoint = |env: Option<&str>| crate::edit::summarize::Endpoint {
+            base_url: "http://h".to_owned(),
+            model: "m".to_owned(),
+            api_key_env: env.map(str::to_owned),
+        };
+        let mut config = Config::default();
+        config.summarize.model = Some(endpoint(Some("ONE")));
+        config.summarize.failover = vec![endpoint(None), endpoint(Some("TWO"))];
+        let read = |variables: &[(&str, &str)]| Environment::read(&variables.iter().copied().collect(), &config);
+        let keys = read(&[("ONE", "sk-1"), ("TWO", "sk-2")]).unwrap().summarizer_keys;
+        let keys: Vec<_> = keys.iter().map(|(name, key)| (name.as_str(), key.expose())).collect();
+        assert_eq!(keys, [("ONE", "sk-1"), ("TWO", "sk-2")]);
+        let error = read(&[("ONE", "sk-1")]).unwrap_err().to_string();
+        assert_eq!(error, "TWO: not set; api_key_env of [summarize] names it for a model's key");
     }
 
     #[test]

@@ -16,7 +16,8 @@ pub enum Preset {
     /// Those that `proxy.toml.example` shows.
     #[default]
     Default,
-    /// The middlewares of `CloudWeGo` Eino's agent kit: patch, reduction.
+    /// The middlewares of `CloudWeGo` Eino's agent kit: patch, reduction,
+    /// summarization.
     Eino,
     /// `LangChain`'s `ClearToolUsesEdit`.
     Langchain,
@@ -26,7 +27,7 @@ pub enum Preset {
 
 const EINO: &str = r#"
 [policy]
-edits = ["patch_tool_calls", "truncate_tool_results", "clear_tool_results"]
+edits = ["patch_tool_calls", "truncate_tool_results", "clear_tool_results", "summarize"]
 [truncate_tool_results]
 max_bytes = 50000
 [clear_tool_results]
@@ -34,6 +35,9 @@ trigger = { tokens = 30000 }
 keep = { rounds = 1 }
 growth_guard = false
 frontier = "sliding"
+[summarize]
+trigger = { tokens = 160000 }
+keep = { rounds = 0 }
 [tokens]
 counter = "estimate"
 "#;

@@ -68,6 +68,14 @@ impl Dialect for ChatCompletions {
         parts::tool_names(body, tools).unwrap_or_default()
     }
 
+    fn render_user_message(&self, text: &str) -> Bytes {
+        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
+        message.extend_from_slice(br#"{"role":"user","content":"#);
+        push_string(&mut message, text);
+        message.push(b'}');
+        message.into()
+    }
+
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
         let mut message = Vec::with_capacity(64 + id.len() + text.len());

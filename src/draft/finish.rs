@@ -20,10 +20,11 @@ impl Draft<'_> {
         let rewritten = self.rewritten_tokens();
         let (tokens_before, tokens_after) = self.total_tokens(&rewritten);
         self.measure_changes(&rewritten);
+        self.number_as_they_came();
         let n_added = self.added.iter().filter(|added| !added.gone).count();
         let report = Report {
             model: self.source.conversation.model.clone().map(Into::into),
-            messages_before: self.in_place.len(),
+            messages_before: self.whole.messages.len(),
             messages_after: self.in_place.iter().filter(|in_place| **in_place).count() + n_added,
             bytes_before: body_len,
             bytes_after,
@@ -33,7 +34,20 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        Plan { splices, needs: None, offloads: self.offloads(), report }
+        Plan { splices, needs: self.need.take(), offloads: self.offloads(), report }
+    }
+
+    /// Gives messages in changes the indices that they had as they came.
+    fn number_as_they_came(&mut self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in changes.iter_mut().flatten() {
+            change.action = change.action.renumbered(|message| self.as_it_came(message));
+        }
+        let mut left_out = std::mem::take(&mut self.left_out);
+        for left_out in &mut left_out {
+            left_out.message = left_out.message.map(|message| self.as_it_came(message));
+        }
+        (self.changes, self.left_out) = (changes, left_out);
     }
 
     /// A message as the edits have left it; none if no value and no call in it is another one now.
@@ -160,6 +174,10 @@ impl Draft<'_> {
                 Action::Truncate { message } | Action::Clear { message } => {
                     let before = counts.messages.get(message).copied()?;
                     Some(Sizes { before, after: rewritten.get(&message).copied().unwrap_or(before) })
+                }
+                Action::Summarize { from, .. } => {
+                    let before = counts.messages.get(from).copied()?;
+                    Some(Sizes { before, after: rewritten.get(&from).copied().unwrap_or(before) })
                 }
                 Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
                 _ => None,

@@ -3,7 +3,10 @@
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 
 use super::{Draft, Placed, Row};
-use crate::tokens::{Gauge, REQUEST_OVERHEAD};
+use crate::{
+    conversation::Message,
+    tokens::{Gauge, REQUEST_OVERHEAD},
+};
 
 /// The tokens of the request as it came.
 #[derive(Debug)]
@@ -57,10 +60,13 @@ impl Draft<'_> {
         self.counts.get_or_init(|| {
             let (body, conversation, gauge) = (self.source.body, self.source.conversation, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
-            Counts {
-                base: REQUEST_OVERHEAD + tools,
-                messages: conversation.messages.iter().map(|message| gauge.message(message.span.of(body))).collect(),
-            }
+            let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
+            let tokens = |(index, message): (usize, &Message)| match summarised {
+                Some((summary, tokens)) if summary == index => tokens,
+                _ => gauge.message(message.span.of(body)),
+            };
+            let messages = conversation.messages.iter().enumerate().map(tokens).collect();
+            Counts { base: REQUEST_OVERHEAD + tools, messages }
         })
     }
 }

@@ -113,6 +113,13 @@ const PIECE: usize = 2048;
 /// Tokens that may merge, or part, at the seams.
 const MARGIN: usize = 16;
 
+impl Slot {
+    /// A message that another one stands for.
+    pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
+        Self { span, with, text: String::new(), stored: None, change }
+    }
+}
+
 impl Found<'_> {
     fn text(&self) -> &str {
         let Source { dialect, body, .. } = self.source;
@@ -314,7 +321,7 @@ impl<'a> Draft<'a> {
         self.in_place.get(message).copied().unwrap_or_default() || self.moved.contains(&message)
     }
 
-    fn way(&self) -> Way<'a> {
+    pub(super) fn way(&self) -> Way<'a> {
         *self.way.get_or_init(|| {
             let tools = self.source.conversation.tools.filter(|_| self.recall.asks_for_tools());
             let names = tools.map(|tools| self.source.dialect.tool_names(self.source.body, tools));

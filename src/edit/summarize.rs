@@ -21,11 +21,25 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use self::{cut::Cuts, originals::Originals};
 use super::{
+    Edit, Language,
     keep::Keep,
-    trigger::{Condition, Trigger},
+    trigger::{Condition, Limits, Trigger},
 };
-use crate::units::{Fraction, Period};
+use crate::{
+    draft::{Draft, Row},
+    plan::{Need, SummaryEffect, Why},
+    summary::{Piece, Recollection, Source},
+    units::{Fraction, Period},
+};
+
+pub mod answer;
+mod cut;
+pub mod frame;
+pub mod instruction;
+mod originals;
+pub mod request;
 
 /// `[summarize]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -177,3 +191,211 @@ impl Default for Retry {
         Self { max_retries: 3 }
     }
 }
+
+/// A region that is less than this part of the conversation is not worth a summary.
+const LEAST_NEW: usize = 10;
+
+/// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
+const USUAL_TRIGGER: usize = 160_000;
+
+/// The edit.
+#[derive(Debug)]
+pub struct Summarize {
+    settings: Settings,
+    language: Language,
+    scope: Scope,
+}
+
+/// What sets the summaries of one policy apart from those of another.
+#[derive(Clone, Debug)]
+pub struct Scope(String);
+
+/// The rows of a conversation, and what they weigh.
+#[derive(Debug)]
+struct Weighed {
+    rows: Vec<Row>,
+    tokens: Vec<usize>,
+    /// All tokens of the request.
+    size: usize,
+}
+
+impl Summarize {
+    /// The short name of the edit.
+    pub const LABEL: &'static str = "summary";
+
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, language: Language) -> Self {
+        Self { settings: settings.clone(), language, scope: Scope::of(settings, language) }
+    }
+
+    /// A shorter body is never summarised, unless somebody asks for it.
+    pub fn least_bytes(&self) -> usize {
+        let least = self.settings.trigger.least_bytes();
+        match self.settings.mode {
+            Mode::Blocking => least,
+            Mode::Background => least / 5 * 4,
+        }
+    }
+
+    /// What sets its summaries apart.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The place that is to be summarised up to, and whether that is being done already; or why there is none.
+    fn cut(&self, draft: &mut Draft<'_>, cuts: &Cuts<'_>, weighed: &Weighed, now: bool) -> Result<(usize, bool), Why> {
+        let keep = self.settings.keep.resolved(draft);
+        let beginnings = draft.beginnings(|| self.scope.of_model(draft.conversation().model.as_deref()));
+        let longer: Vec<_> = beginnings.longer().map(|(end, known)| (end, known.clone())).collect();
+        if !now && longer.iter().any(|(_, known)| matches!(known, Recollection::NotNow)) {
+            return Err(Why::NoSummary);
+        }
+        let under_way = longer.iter().filter(|(_, known)| matches!(known, Recollection::UnderWay));
+        if let Some(place) = under_way.filter_map(|(end, _)| cuts.before(draft.in_view(*end))).next() {
+            return Ok((place, true));
+        }
+        let place = cuts.place(keep).ok_or(Why::TooLittle)?;
+        let new: usize = weighed.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
+        if !now && new < weighed.size / LEAST_NEW {
+            return Err(Why::TooLittle);
+        }
+        if self.settings.transcript && !draft.can_store() {
+            return Err(Why::NoStore);
+        }
+        Ok((place, false))
+    }
+
+    /// What is needed for the summary of all before a place.
+    fn effect(
+        &self,
+        draft: &Draft<'_>,
+        cuts: &Cuts<'_>,
+        weighed: &Weighed,
+        place: usize,
+        budget_tokens: usize,
+    ) -> Option<SummaryEffect> {
+        let end = weighed.rows.get(place)?.message?;
+        let covers = draft.n_leading()..draft.as_it_came(end);
+        let whole = draft.whole();
+        let beginnings = draft.beginnings(|| self.scope.of_model(whole.conversation.model.as_deref()));
+        let pieces = weighed.rows.iter().zip(&weighed.tokens).enumerate().take(place);
+        let originals = Originals { source: whole, messages: covers.clone() };
+        let transcript = self.settings.transcript.then(|| originals.transcript(draft));
+        Some(SummaryEffect {
+            key: beginnings.name(covers.end)?,
+            waits: true,
+            tokens_replaced: draft.tokens_as_they_came(draft.n_leading()..end),
+            tokens: weighed.tokens.get(cuts.first()..place)?.iter().sum(),
+            model: whole.conversation.model.clone().map(Into::into),
+            source: Source {
+                body: whole.body.clone(),
+                messages: pieces
+                    .map(|(n, (row, &tokens))| Piece { json: draft.json(row), tokens, opens: cuts.may_part(n) })
+                    .collect(),
+                n_leading: cuts.first(),
+                base_tokens: draft.base_tokens(),
+            },
+            frame: frame::frame(
+                &self.settings,
+                self.language,
+                &frame::Said {
+                    user_texts: originals.user_texts(),
+                    skills: originals.skills(self.settings.preserve_skills.as_ref()),
+                    transcript: transcript.as_ref().map(|effect| (effect.key, draft.words_for(effect.key).into())),
+                    gauge: draft.gauge(),
+                    budget_tokens,
+                },
+            ),
+            transcript,
+            covers,
+        })
+    }
+
+    /// How many tokens of the user's own messages are kept.
+    fn budget(&self, limits: &Limits) -> usize {
+        let own = self.settings.preserve_user_messages.max_tokens;
+        own.unwrap_or_else(|| limits.least_tokens().unwrap_or(USUAL_TRIGGER) / 3)
+    }
+}
+
+impl Edit for Summarize {
+    fn name(&self) -> &'static str {
+        "summarize"
+    }
+
+    fn label(&self) -> &'static str {
+        "summary"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        let now = draft.is_asked_for_summary();
+        if !now && draft.n_bytes() < self.least_bytes() {
+            return;
+        }
+        let limits = self.settings.trigger.limits(draft);
+        let early = (self.settings.mode == Mode::Background).then(|| limits.nearly());
+        let n_messages = draft.conversation().messages.len() + draft.n_added();
+        if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
+            return;
+        }
+        let weighed = Weighed::of(draft);
+        let holds = |limits: &Limits| limits.hold(weighed.size, weighed.rows.len());
+        let due = now || holds(&limits);
+        if !due && !early.as_ref().is_some_and(holds) {
+            return;
+        }
+        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens);
+        let mut why = Why::NoSummary;
+        if !draft.has_need() {
+            match self.cut(draft, &cuts, &weighed, now) {
+                Err(other) => why = other,
+                Ok((_, true)) if !due => {}
+                Ok((place, _)) => {
+                    let effect = self.effect(draft, &cuts, &weighed, place, self.budget(&limits));
+                    if let Some(effect) = effect {
+                        draft.ask_for(Need::Make(Box::new(SummaryEffect { waits: due, ..effect })));
+                    }
+                }
+            }
+        }
+        if due {
+            draft.leave_out(self.label(), None, why);
+        }
+    }
+}
+
+impl Scope {
+    /// All settings that shape a summary, and none that only say when one is made.
+    fn of(settings: &Settings, language: Language) -> Self {
+        let usual = Settings::default();
+        let shaping = Settings {
+            trigger: usual.trigger,
+            keep: usual.keep,
+            mode: usual.mode,
+            timeout: usual.timeout,
+            cooldown: usual.cooldown,
+            retry: usual.retry,
+            failover: usual.failover,
+            ..settings.clone()
+        };
+        let text = serde_json::to_string(&(language, &shaping));
+        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?}")))
+    }
+
+    /// The same for the conversations of one model.
+    pub fn of_model(&self, model: Option<&str>) -> Vec<u8> {
+        [self.0.as_bytes(), b"\0", model.unwrap_or_default().as_bytes()].concat()
+    }
+}
+
+impl Weighed {
+    fn of(draft: &Draft<'_>) -> Self {
+        let rows = draft.rows();
+        let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
+        let size = draft.base_tokens() + tokens.iter().sum::<usize>();
+        Self { rows, tokens, size }
+    }
+}
+
+#[cfg(test)]
+mod tests;

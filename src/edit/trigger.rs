@@ -84,6 +84,18 @@ impl Limits {
         self.0.iter().any(|limit| limit.tokens.is_none_or(|least| n_tokens >= least) && n_messages >= limit.messages)
     }
 
+    /// The same at four fifths of them.
+    pub(super) fn nearly(&self) -> Self {
+        let part = |n: usize| n / 5 * 4 + n % 5 * 4 / 5;
+        let nearly = |limit: &Limit| Limit { tokens: limit.tokens.map(part), messages: part(limit.messages) };
+        Self(self.0.iter().map(nearly).collect())
+    }
+
+    /// The fewest tokens that one of them asks for.
+    pub(super) fn least_tokens(&self) -> Option<usize> {
+        self.0.iter().filter_map(|limit| limit.tokens).min()
+    }
+
     /// Whether tokens need to be counted to know.
     pub(super) fn ask_for_tokens(&self) -> bool {
         self.0.iter().any(|limit| limit.tokens.is_some())

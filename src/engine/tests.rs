@@ -19,13 +19,24 @@ fn chat() -> &'static dyn Dialect {
 
 fn rules(parts: &Parts) -> Arc<Rules> {
     let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
-    Arc::new(Rules { policy: Policy::new(parts), meter: Meter::new(&tokens::Settings::default(), &[]), export_dir })
+    Arc::new(Rules {
+        policy: Policy::new(parts),
+        meter: Meter::new(&tokens::Settings::default(), &[]),
+        export_dir,
+        language: parts.language,
+        summarize: parts.summarize.clone(),
+        endpoints: Endpoints::default(),
+    })
 }
 
 /// An engine and what it stores in.
 fn engine() -> (Engine, Arc<Memory>) {
     let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
-    (Engine::new(Some(store.clone()), Keys::new([1; 32])), store)
+    (Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default()), store)
+}
+
+fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
+    Asked { caller, wanted, when: When::Triggered, origin: None }
 }
 
 /// A text that is truncated by default.
@@ -93,16 +104,17 @@ async fn what_is_taken_out_is_kept_as_it_was() {
     let (engine, store) = engine();
     let (body, rules) = (body(&long_text()), rules(&Parts::default()));
     let caller = engine.caller(Some(b"Bearer a"));
-    let edited = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
     assert!(edited.trouble.is_none() && edited.body.concat().len() < body.len());
     let [handle] = handles(&edited)[..] else { panic!("one handle: {edited:?}") };
     assert_eq!(store.get(handle).await.unwrap().unwrap(), long_text());
 
     // The same again is nothing new; another caller's is another payload.
-    let again = engine.edit_body(&rules, chat(), body.clone(), caller, Wanted::Made).await;
+    let again = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
     assert_eq!(again.body, edited.body);
     for (n, credential) in [(2, Some(&b"Bearer b"[..])), (3, None), (3, None)] {
-        let other = engine.edit_body(&rules, chat(), body.clone(), engine.caller(credential), Wanted::Made).await;
+        let other =
+            engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(credential), Wanted::Made)).await;
         assert_ne!(handles(&other), [handle]);
         assert_eq!(store.stats().await.unwrap().payloads, n);
     }
@@ -113,7 +125,7 @@ async fn what_is_only_reported_is_not_kept() {
     let (engine, store) = engine();
     let caller = engine.caller(None);
     let edited =
-        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), caller, Wanted::Reported).await;
+        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), asked(caller, Wanted::Reported)).await;
     assert_eq!(handles(&edited).len(), 1);
     assert_eq!(store.stats().await.unwrap().payloads, 0);
 }
@@ -124,13 +136,13 @@ async fn what_cannot_be_stored_is_not_taken_out() {
     store.close().await.unwrap();
     let body = body(&long_text());
     let caller = engine.caller(None);
-    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
-    let without = Engine::new(None, Keys::new([1; 32]));
-    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), caller, Wanted::Made).await;
+    let without = Engine::new(None, Keys::new([1; 32]), Tasks::default(), Events::default());
+    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.trouble.is_none());
 }
@@ -147,14 +159,15 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
     };
     let dir = folder.path().join("exported");
     let (body, caller) = (body(&long_text()), engine.caller(None));
-    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     let file = dir.join(format!("{}.txt", handles(&edited)[0]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long_text());
     let text = String::from_utf8(edited.body.concat()).unwrap();
     assert!(text.contains(&file.display().to_string()), "the notice names the file");
 
     // A notice that names a file is not written where the file is not.
-    let edited = engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), caller, Wanted::Made).await;
+    let edited =
+        engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
 }
@@ -202,6 +215,10 @@ impl Dialect for Panicking {
         Vec::new()
     }
 
+    fn render_user_message(&self, _: &str) -> Bytes {
+        Bytes::new()
+    }
+
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
         Bytes::new()
     }
@@ -213,7 +230,7 @@ async fn a_panic_in_an_edit_leaves_the_request_as_it_came() {
     for length in [2, HOP_FROM + 1] {
         let body = Bytes::from(vec![b' '; length]);
         let rules = rules(&Parts::default());
-        let edited = engine.edit_body(&rules, &Panicking, body.clone(), engine.caller(None), Wanted::Made).await;
+        let edited = engine.edit_body(&rules, &Panicking, body.clone(), asked(engine.caller(None), Wanted::Made)).await;
         check_same_allocation(&body, &edited);
         assert!(matches!(edited.trouble, Some(Trouble::Panic)));
     }

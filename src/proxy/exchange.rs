@@ -97,6 +97,11 @@ impl Exchange {
         }
     }
 
+    /// Names the request.
+    pub(super) fn id(&self) -> RequestId {
+        self.id
+    }
+
     /// Notes what the edits did, for the answer's headers and the log.
     pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
         let report = edited.report.map(Box::new);

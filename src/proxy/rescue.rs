@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::classify::{Numbers, Refusal};
 use super::exchange::Exchange;
-use super::{Live, Proxy, ask, headers, outgoing};
+use super::{Live, Proxy, ask, outgoing};
 use crate::body::Lease;
 use crate::body::ahead::Ahead;
 use crate::body::encoding::Coding;
@@ -28,10 +28,10 @@ use crate::dialect::Dialect;
 use crate::edit::clear_tool_results::Frontier;
 use crate::edit::keep::Keep;
 use crate::edit::trigger::{Condition, Trigger};
-use crate::engine::{Edited, Rules, Wanted};
-use crate::payload::{Caller, ChainKey};
+use crate::engine::{Asked, Edited, Rules, Wanted};
+use crate::payload::ChainKey;
 use crate::plan::Report;
-use crate::planner::{self, EditName};
+use crate::planner::{self, EditName, When};
 use crate::tasks::blocking;
 
 mod classify;
@@ -135,7 +135,8 @@ impl Rescue {
         clear.frontier = Frontier::Sliding;
         let edits = &mut parts.policy.edits;
         if !edits.contains(&EditName::ClearToolResults) {
-            edits.push(EditName::ClearToolResults);
+            let end = edits.iter().position(|edit| *edit == EditName::Summarize).unwrap_or(edits.len());
+            edits.insert(end, EditName::ClearToolResults);
         }
         parts
     }
@@ -191,8 +192,9 @@ impl Proxy {
         mut first: Response<Ahead>,
         exchange: &mut Exchange,
     ) -> Response<Ahead> {
+        let Ok(target) = live.upstream.join(&spare.parts.uri) else { return first };
         let (edited, by) = match refusal(&mut first).await {
-            Some(Refusal::Overflow(numbers)) => match self.shortened(rescue, &spare, numbers).await {
+            Some(Refusal::Overflow(numbers)) => match self.shortened(live, rescue, &spare, numbers, exchange).await {
                 Some(edited) => (edited, Rescued::Overflow),
                 None => return self.rescues.count(Rescued::Overflow, false, first),
             },
@@ -205,7 +207,6 @@ impl Proxy {
         };
         let mut parts = spare.parts.clone();
         let body = outgoing(&mut parts.headers, spare.bytes.clone(), Arc::clone(&spare.lease), &edited, false);
-        let Ok(target) = live.upstream.join(&parts.uri) else { return first };
         let second = ask(&live.upstream, Request::from_parts(parts, body), target, None).await;
         let second = match second {
             Ok(second) if by == Rescued::Original || second.status().is_success() => second,
@@ -222,19 +223,35 @@ impl Proxy {
         self.rescues.count(by, helped, second)
     }
 
-    /// The shortest form of the request that the edits can make; `None` if it is no shorter than what was sent.
-    async fn shortened(&self, rescue: &Rescue, spare: &Spare, numbers: Numbers) -> Option<Edited> {
-        let cleared = self.pressed(rescue, spare).await?;
+    /// A shorter form of the request: cleared, and summarised if it still does not fit. `None` if it gets no shorter.
+    async fn shortened(
+        &self,
+        live: &Live,
+        rescue: &Rescue,
+        spare: &Spare,
+        numbers: Numbers,
+        exchange: &Exchange,
+    ) -> Option<Edited> {
+        let rules = &rescue.rules;
+        let caller = self.caller(&spare.parts.headers);
+        let target = live.upstream.join(&spare.parts.uri).ok()?;
+        let origin = || self.origin(live, &spare.parts, &target, exchange.id(), caller);
+        let edit = |when, origin| {
+            let asked = Asked { caller, wanted: Wanted::Made, when, origin };
+            self.engine.edit_body(rules, spare.dialect, spare.text.clone(), asked)
+        };
+        // Clearing comes first and costs no call, so a summary is wanted only if that was not enough.
+        let cleared = edit(When::Triggered, None).await;
         let report = cleared.report.as_ref()?;
         if let (Some(model), Some(window)) = (&report.model, numbers.window) {
-            rescue.rules.meter.learn_window(model, window);
+            rules.meter.learn_window(model, window);
         }
-        (report.bytes_after < spare.n_bytes_sent).then_some(cleared)
-    }
-
-    async fn pressed(&self, rescue: &Rescue, spare: &Spare) -> Option<Edited> {
-        let caller = self.caller(&spare.parts.headers);
-        Some(self.engine.edit_body(&rescue.rules, spare.dialect, spare.text.clone(), caller, Wanted::Made).await)
+        let window = rules.meter.for_model(report.model.as_deref()).window();
+        if spare.is_shorter(&cleared) && spare.fits(report, numbers, window) {
+            return Some(cleared);
+        }
+        let summarised = edit(When::Now, Some(&origin)).await;
+        [summarised, cleared].into_iter().find(|edited| spare.is_shorter(edited))
     }
 
     /// The names of the beginnings of a conversation, the last of which is all of it; none if it is not understood.
@@ -246,10 +263,6 @@ impl Proxy {
             conversation.messages.iter().map(|message| chain.push(message.span.of(&body))).collect()
         };
         if text.len() < HOP_FROM { name() } else { blocking(name).await.unwrap_or_default() }
-    }
-
-    fn caller(&self, headers: &HeaderMap) -> Caller {
-        self.engine.caller(headers::credential(headers))
     }
 }
 
@@ -291,6 +304,10 @@ impl Spare {
             n_tokens_sent: report.and_then(|report| report.tokens_after),
             text,
         }
+    }
+
+    fn is_shorter(&self, edited: &Edited) -> bool {
+        edited.report.as_ref().is_some_and(|report| report.bytes_after < self.n_bytes_sent)
     }
 
     /// Whether a shorter form fits, as far as anybody knows. The upstream's count of the first try corrects ours.

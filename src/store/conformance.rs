@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::{Clock, IN_USE, Kind, Settings, Store, Time};
-use crate::payload::{Caller, Keys, PayloadKey};
+use crate::payload::{Caller, ChainKey, Keys, PayloadKey};
 use crate::units::{ByteSize, Period};
 
 /// A day, in seconds.
@@ -32,6 +32,7 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     let hands = Hands::new();
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
     sweeps_by_size((open(small, hands.clock()), hands)).await;
+    keeps_summaries(default(&open)).await;
     compacts(&default(&open).0).await;
     refuses_all_once_closed(&default(&open).0).await;
 }
@@ -162,6 +163,40 @@ async fn sweeps_by_size((store, hands): (impl Store, Hands)) {
     }
 }
 
+async fn keeps_summaries((store, hands): (impl Store, Hands)) {
+    let beginning = |n| ChainKey::from_bytes([n; 16]);
+    assert_eq!(store.summary(beginning(1)).await.unwrap(), None);
+    assert_eq!(store.summaries().await.unwrap(), []);
+    let long = Bytes::from("a summary ".repeat(1000));
+    for (n, summary) in [(1, Bytes::from_static(b"first")), (1, dense(1, 3_000)), (2, long.clone()), (3, dense(3, 10))]
+    {
+        store.keep_summary(beginning(n), summary).await.unwrap();
+    }
+    assert_eq!(store.summary(beginning(1)).await.unwrap(), Some(dense(1, 3_000)), "the later one");
+    assert_eq!(store.summary(beginning(2)).await.unwrap(), Some(long));
+    let mut all = store.summaries().await.unwrap();
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3].map(beginning));
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.summaries, stats.payloads), (3, 0), "they are no payloads");
+    assert!(stats.summary_bytes >= 3_010);
+    assert_eq!(store.list(9).await.unwrap(), []);
+
+    // By age, as payloads are.
+    hands.forward(6 * DAY);
+    store.touch_summaries(vec![beginning(1), beginning(9)]).await.unwrap();
+    assert!(store.summary(beginning(3)).await.unwrap().is_some());
+    hands.forward(DAY + 1);
+    assert_eq!(store.sweep().await.unwrap().summaries, 1);
+    assert_eq!(store.summary(beginning(2)).await.unwrap(), None);
+    assert!(
+        store.summary(beginning(1)).await.unwrap().is_some() && store.summary(beginning(3)).await.unwrap().is_some()
+    );
+    hands.forward(8 * DAY);
+    store.keep_house().await.unwrap();
+    assert_eq!(store.summaries().await.unwrap(), []);
+}
+
 async fn compacts(store: &impl Store) {
     let payload = dense(1, 100_000);
     store.put_all(vec![(key(&payload), payload.clone())]).await.unwrap();
@@ -177,6 +212,9 @@ async fn refuses_all_once_closed(store: &impl Store) {
     assert_eq!(error.kind, Kind::Unavailable);
     let error = store.get(key(b"")).await.unwrap_err();
     assert_eq!(error.kind, Kind::Unavailable);
+    let beginning = ChainKey::from_bytes([1; 16]);
+    assert_eq!(store.keep_summary(beginning, dense(1, 9)).await.unwrap_err().kind, Kind::Unavailable);
+    assert_eq!(store.summary(beginning).await.unwrap_err().kind, Kind::Unavailable);
 }
 
 // === helpers ===

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::{Clock, Doing, Entry, IN_USE, Kind, Op, Settings, Stats, Store, StoreError, Swept, Time};
-use crate::payload::{Payload, PayloadKey};
+use super::{Clock, Doing, Entry, IN_USE, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use crate::payload::{ChainKey, Payload, PayloadKey};
 
 /// Payloads in memory.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub struct Memory {
 struct Inner {
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
+    summaries: HashMap<ChainKey, (Bytes, Time)>,
     stats: Stats,
     closed: bool,
 }
@@ -96,6 +97,35 @@ impl Store for Memory {
         })
     }
 
+    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
+        self.locked(Op::Put, move |inner, now| {
+            inner.summaries.insert(beginning, (summary, now));
+            inner.stats.commits += 1;
+        })
+    }
+
+    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
+        self.locked(Op::Get, move |inner, now| {
+            let (summary, used) = inner.summaries.get_mut(&beginning)?;
+            *used = now;
+            Some(summary.clone())
+        })
+    }
+
+    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+        self.locked(Op::Get, |inner, _| inner.summaries.keys().copied().collect())
+    }
+
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+        self.locked(Op::Put, move |inner, now| {
+            for beginning in beginnings {
+                if let Some((_, used)) = inner.summaries.get_mut(&beginning) {
+                    *used = now;
+                }
+            }
+        })
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         self.locked(Op::Sweep, |inner, now| inner.sweep(&self.settings, now))
     }
@@ -126,6 +156,8 @@ impl Store for Memory {
                 payloads: inner.rows.len() as u64,
                 bytes,
                 stored_bytes: bytes,
+                summaries: inner.summaries.len() as u64,
+                summary_bytes: inner.summaries.values().map(|(summary, _)| summary.len() as u64).sum(),
                 file_bytes: 0,
                 tombstones: inner.swept.len() as u64,
                 ..inner.stats
@@ -165,7 +197,19 @@ impl Inner {
             self.rows.remove(&entry.key);
             self.swept.insert(entry.key, now);
         }
+        swept.summaries = self.sweep_summaries(settings, now);
         swept
+    }
+
+    fn sweep_summaries(&mut self, settings: &Settings, now: Time) -> u64 {
+        let before = self.summaries.len();
+        self.summaries.retain(|_, (_, used)| now.since(*used) <= settings.keep_for.0);
+        let mut uses: Vec<_> = self.summaries.values().map(|(_, used)| *used).collect();
+        uses.sort_unstable_by_key(|used| std::cmp::Reverse(*used));
+        if let Some(first_too_many) = uses.get(MOST_SUMMARIES) {
+            self.summaries.retain(|_, (_, used)| *used > *first_too_many);
+        }
+        (before - self.summaries.len()) as u64
     }
 }
 

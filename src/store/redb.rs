@@ -7,6 +7,7 @@
 //! A disk that is full or broken is an error for those who ask meanwhile. The file is opened again by itself: redb refuses
 //! everything after a failed write until somebody does so.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
 
 use super::known::Known;
-use super::{Clock, Doing, Entry, Kind, Op, Settings, Stats, Store, StoreError, Swept};
-use crate::payload::{Payload, PayloadKey};
+use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
 
 mod file;
@@ -64,6 +65,8 @@ struct Shared {
     // Written to only while the file is compacted or opened again; empty while it cannot be.
     slot: RwLock<Option<Database>>,
     known: Mutex<Known>,
+    // When summaries were used, till the next sweep writes it down.
+    summaries_used: Mutex<HashMap<ChainKey, Time>>,
     counts: Counts,
 }
 
@@ -107,6 +110,7 @@ impl Redb {
             clock,
             slot: RwLock::new(Some(db)),
             known: Mutex::new(Known::new(KNOWN, grain)),
+            summaries_used: Mutex::default(),
             counts: Counts::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -193,6 +197,47 @@ impl Store for Redb {
                 return Ok(());
             }
             self.ask(Op::Put, |answer| Job::Touch { keys: unknown, answer }).await
+        })
+    }
+
+    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let packed = if summary.len() < HOP_FROM {
+                Packed::new(summary)
+            } else {
+                blocking(move || Packed::new(summary)).await.map_err(|_| closed(Op::Put))?
+            };
+            self.ask(Op::Put, |answer| Job::Summary { beginning, packed, answer }).await
+        })
+    }
+
+    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
+        Box::pin(async move {
+            let summary = self.read(move |db| tables::summary(db, beginning)).await?;
+            self.touch_summaries(vec![beginning]).await?;
+            Ok(summary)
+        })
+    }
+
+    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+        Box::pin(self.read(|db| {
+            let mut all = Vec::new();
+            tables::each_summary(db, |beginning, _, _| all.push(beginning))?;
+            Ok(all)
+        }))
+    }
+
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let mut used = self.shared.summaries_used.lock().await;
+            let now = self.shared.clock.now();
+            for beginning in beginnings {
+                // Were there ever more, they would age a little early.
+                if used.len() < MOST_SUMMARIES || used.contains_key(&beginning) {
+                    used.insert(beginning, now);
+                }
+            }
+            Ok(())
         })
     }
 
@@ -289,6 +334,10 @@ fn totals(db: &Database) -> Result<Stats, Error> {
         stats.payloads += 1;
         stats.bytes += entry.bytes;
         stats.stored_bytes += entry.stored_bytes;
+    })?;
+    tables::each_summary(db, |_, _, stored_bytes| {
+        stats.summaries += 1;
+        stats.summary_bytes += stored_bytes;
     })?;
     Ok(stats)
 }

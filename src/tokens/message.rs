@@ -16,10 +16,8 @@
 
 use memchr::memmem;
 
-use super::{
-    Gauge,
-    raw::{Fields, elements, string},
-};
+use super::Gauge;
+use crate::raw::{Fields, elements, string};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;

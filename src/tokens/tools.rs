@@ -3,12 +3,8 @@
 //! For functions with plain parameters it is the rule of OpenAI's cookbook. What that leaves open (parameters within
 //! parameters, `anyOf`, tools that are no functions) is counted as its JSON without white space.
 
-use super::{
-    Gauge,
-    message::any,
-    raw::{Fields, compact, elements, string},
-    tiktoken::Encoding,
-};
+use super::{Gauge, message::any, tiktoken::Encoding};
+use crate::raw::{Fields, compact, elements, string};
 
 /// Once, if there is a tool at all.
 const TOOLS: usize = 12;

@@ -1,6 +1,6 @@
 //! What is in the file, and what is done to it. Every function is one transaction, or a step of one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use ::redb::{
     Database, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError,
@@ -9,7 +9,7 @@ use ::redb::{
 use bytes::Bytes;
 
 use super::packed::{Packed, unpack};
-use crate::payload::PayloadKey;
+use crate::payload::{ChainKey, PayloadKey};
 use crate::store::{Entry, TOMBSTONES, Time};
 
 /// The version of the tables, and the secret.
@@ -21,6 +21,11 @@ const PAYLOADS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("pay
 const ROWS: TableDefinition<'_, [u8; 16], (u64, u64, u64, u64)> = TableDefinition::new("rows_v1");
 /// When a payload was swept.
 const SWEPT: TableDefinition<'_, [u8; 16], u64> = TableDefinition::new("swept_v1");
+
+/// Packed summaries, by the beginnings that they stand for.
+const SUMMARIES: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("summaries_v1");
+/// Beside each summary: last use, and its length in the file.
+const SUMMARY_ROWS: TableDefinition<'_, [u8; 16], (u64, u64)> = TableDefinition::new("summary_rows_v1");
 
 /// What became of payloads that were to be kept.
 #[derive(Debug, Default)]
@@ -45,6 +50,15 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
     transaction.open_table(PAYLOADS)?;
     transaction.open_table(ROWS)?;
     transaction.open_table(SWEPT)?;
+    transaction.open_table(SUMMARIES)?;
+    transaction.open_table(SUMMARY_ROWS)?;
+    Ok(())
+}
+
+/// Version 2: there are summaries.
+pub(super) fn add_summaries(transaction: &WriteTransaction) -> Result<(), Error> {
+    transaction.open_table(SUMMARIES)?;
+    transaction.open_table(SUMMARY_ROWS)?;
     Ok(())
 }
 
@@ -189,6 +203,88 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
     }
     let transaction = begin(db)?;
     transaction.open_table(SWEPT)?.retain(|_, time| time >= oldest)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+// === summaries ===
+
+/// Keeps a summary, in place of one that was kept.
+pub(super) fn put_summary(db: &Database, beginning: ChainKey, packed: &Packed, now: Time) -> Result<(), Error> {
+    let transaction = begin(db)?;
+    {
+        let mut summaries = transaction.open_table(SUMMARIES)?;
+        let mut rows = transaction.open_table(SUMMARY_ROWS)?;
+        packed.write(summaries.insert_reserve(beginning.as_bytes(), packed.len())?.as_mut());
+        rows.insert(beginning.as_bytes(), (now.0, packed.len() as u64))?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The summary.
+pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Bytes>, Error> {
+    let Some(stored) = db.begin_read()?.open_table(SUMMARIES)?.get(beginning.as_bytes())? else { return Ok(None) };
+    unpack(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("summary {beginning:?}")))
+}
+
+/// Shows each summary to `see`: its beginning, when it was used, and what it takes.
+pub(super) fn each_summary(db: &Database, mut see: impl FnMut(ChainKey, Time, u64)) -> Result<(), Error> {
+    let rows = db.begin_read()?.open_table(SUMMARY_ROWS)?;
+    for row in rows.iter()? {
+        let (beginning, row) = row?;
+        let (used, stored_bytes) = row.value();
+        see(ChainKey::from_bytes(beginning.value()), Time(used), stored_bytes);
+    }
+    Ok(())
+}
+
+/// Writes down the noted uses of summaries, and removes all but the `most` that were used last, and those unused since `oldest`.
+/// How many were removed.
+pub(super) fn sweep_summaries(
+    db: &Database,
+    noted: &HashMap<ChainKey, Time>,
+    oldest: Time,
+    most: usize,
+) -> Result<u64, Error> {
+    let (mut rows, mut changed) = (Vec::new(), Vec::new());
+    each_summary(db, |beginning, written, stored_bytes| {
+        let used = noted.get(&beginning).map_or(written, |used| written.max(*used));
+        if used > written {
+            changed.push((beginning, used, stored_bytes));
+        }
+        rows.push((used, beginning));
+    })?;
+    rows.sort_unstable();
+    let too_many = rows.len().saturating_sub(most);
+    let goes = |(n, (used, _)): &(usize, &(Time, ChainKey))| *n < too_many || *used < oldest;
+    let going: Vec<_> = rows.iter().enumerate().take_while(goes).map(|(_, (_, beginning))| *beginning).collect();
+    if going.is_empty() && changed.is_empty() {
+        return Ok(0);
+    }
+    let transaction = begin(db)?;
+    {
+        let mut summaries = transaction.open_table(SUMMARIES)?;
+        let mut rows = transaction.open_table(SUMMARY_ROWS)?;
+        for (beginning, used, stored_bytes) in changed {
+            rows.insert(beginning.as_bytes(), (used.0, stored_bytes))?;
+        }
+        for beginning in &going {
+            summaries.remove(beginning.as_bytes())?;
+            rows.remove(beginning.as_bytes())?;
+        }
+    }
+    transaction.commit()?;
+    Ok(going.len() as u64)
+}
+
+/// Makes the file one of version 1.
+#[cfg(test)]
+pub(super) fn make_old(db: &Database) -> Result<(), Error> {
+    let transaction = begin(db)?;
+    transaction.delete_table(SUMMARIES)?;
+    transaction.delete_table(SUMMARY_ROWS)?;
+    transaction.open_table(META)?.insert("version", 1_u32.to_le_bytes().as_slice())?;
     transaction.commit()?;
     Ok(())
 }

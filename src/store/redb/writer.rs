@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::file::{self, Opener, Schema, Secret};
 use super::packed::Packed;
 use super::{Shared, Way, closed, failed, tables};
-use crate::payload::PayloadKey;
-use crate::store::{Entry, IN_USE, Kind, Op, StoreError, Swept, Time};
+use crate::payload::{ChainKey, PayloadKey};
+use crate::store::{Entry, IN_USE, Kind, MOST_SUMMARIES, Op, StoreError, Swept, Time};
 
 /// Where an answer goes. Who asked may have gone.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -21,6 +21,11 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) enum Job {
     Put {
         payloads: Vec<(PayloadKey, Packed)>,
+        answer: Answer<()>,
+    },
+    Summary {
+        beginning: ChainKey,
+        packed: Packed,
         answer: Answer<()>,
     },
     Touch {
@@ -109,6 +114,10 @@ impl Writer {
                     self.put(payloads, answer);
                     self.sweep_if_crowded();
                 }
+                Job::Summary { beginning, packed, answer } => {
+                    let kept = self.keep_summary(beginning, &packed);
+                    reply(answer, kept);
+                }
                 Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
                 Job::Sweep { answer } => {
                     let swept = self.sweep();
@@ -169,6 +178,18 @@ impl Writer {
         }
     }
 
+    fn keep_summary(&mut self, beginning: ChainKey, packed: &Packed) -> Result<(), StoreError> {
+        if let Some((at, error)) = &self.failed
+            && at.elapsed() < self.rest
+        {
+            return Err(error.clone());
+        }
+        self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
+        self.well();
+        self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Notes uses of payloads that were not known here.
     fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
         let used = self.attempt(Op::Put, |db, _| tables::used(db, keys))?;
@@ -182,9 +203,14 @@ impl Writer {
 
     /// Writes down what waits, and lets go of the file.
     fn close(&mut self) -> Result<(), StoreError> {
-        let written = if self.shared.slot.blocking_read().is_some() { self.write_uses() } else { Ok(()) };
+        let written = if self.shared.slot.blocking_read().is_some() { self.write_all_uses() } else { Ok(()) };
         drop(self.shared.slot.blocking_write().take());
         written
+    }
+
+    fn write_all_uses(&mut self) -> Result<(), StoreError> {
+        self.write_uses()?;
+        self.sweep_summaries(Duration::MAX, usize::MAX).map(drop)
     }
 
     fn write_uses(&mut self) -> Result<(), StoreError> {
@@ -207,7 +233,7 @@ impl Writer {
         let commits = self.shared.counts.commits.load(Ordering::Relaxed);
         let idle = std::mem::replace(&mut self.commits, commits) == commits;
         let len = self.shared.file_len();
-        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()? {
+        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()?.saturating_add(self.summary_bytes()?) {
             self.compact()?;
         }
         Ok(())
@@ -235,6 +261,26 @@ impl Writer {
         Ok(bytes)
     }
 
+    fn summary_bytes(&mut self) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        self.attempt(Op::Sweep, |db, _| {
+            bytes = 0;
+            tables::each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)
+        })?;
+        Ok(bytes)
+    }
+
+    /// Writes down when summaries were used, and removes those that were not for so long, or are too many.
+    fn sweep_summaries(&mut self, keep_for: Duration, most: usize) -> Result<u64, StoreError> {
+        let uses = self.shared.summaries_used.blocking_lock().clone();
+        let swept = self.attempt(Op::Sweep, |db, now| {
+            let oldest = Time(now.0.saturating_sub(keep_for.as_secs()));
+            tables::sweep_summaries(db, &uses, oldest, most)
+        })?;
+        self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
+        Ok(swept)
+    }
+
     fn sweep(&mut self) -> Result<Swept, StoreError> {
         self.write_uses()?;
         self.swept = Some(self.shared.clock.now());
@@ -251,9 +297,10 @@ impl Writer {
             }
         }
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
+        swept.summaries = self.sweep_summaries(self.shared.settings.keep_for.0, MOST_SUMMARIES)?;
         if swept != Swept::default() {
-            let Swept { aged, crowded_out, stored_bytes } = swept;
-            tracing::debug!(aged, crowded_out, stored_bytes, "payloads were swept");
+            let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
+            tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
         }
         Ok(swept)
     }

@@ -1,6 +1,6 @@
 //! What a server says of its models, in answer to `GET /models`.
 
-use crate::tokens::raw::{Fields, elements};
+use crate::raw::{Fields, elements};
 
 /// The windows that a listing names, by model: `max_model_len` of vLLM, `context_length` of OpenRouter, `meta` of
 /// llama.cpp, where what it serves wins over what the model was trained for, `context_window` of Groq,

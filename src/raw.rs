@@ -10,30 +10,30 @@ use serde_json::value::RawValue;
 
 /// The keys and values of an object, in their order; a key may stand there twice.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
+pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'a> Fields<'a> {
     /// The fields of a value, if it is an object.
-    pub(super) fn of(json: &'a str) -> Option<Self> {
+    pub(crate) fn of(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 
     /// The value of a key; the last one where there are more, as most readers have it.
-    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.iter().filter(|(found, _)| *found == key).last().map(|(_, value)| value)
     }
 
     /// The text of a key's value, if it is a string.
-    pub(super) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
+    pub(crate) fn string(&self, key: &str) -> Option<Cow<'a, str>> {
         self.get(key).and_then(string)
     }
 
     /// The fields of a key's value, if it is an object.
-    pub(super) fn object(&self, key: &str) -> Option<Self> {
+    pub(crate) fn object(&self, key: &str) -> Option<Self> {
         self.get(key).and_then(Self::of)
     }
 }
@@ -68,7 +68,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The text of a value, if it is a string that has one; half a surrogate pair has none.
-pub(super) fn string(json: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
     if !json.starts_with('"') {
         return None;
     }
@@ -76,13 +76,13 @@ pub(super) fn string(json: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The elements of a value, if it is an array.
-pub(super) fn elements(json: &str) -> Option<Vec<&str>> {
+pub(crate) fn elements(json: &str) -> Option<Vec<&str>> {
     let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
     Some(elements.into_iter().map(RawValue::get).collect())
 }
 
 /// The value without white space between its parts.
-pub(super) fn compact(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     let mut in_string = false;
     let mut escaped = false;
     let keep = |c: &char| {

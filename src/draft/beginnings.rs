@@ -1,0 +1,96 @@
+//! The names of the beginnings of a conversation, what is remembered of them, and the summary that stands for one.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{Situation, Source};
+use crate::{
+    conversation::{Conversation, Pairing, unread_from},
+    payload::ChainKey,
+    summary::{Recollection, Summary},
+};
+
+/// The beginnings of one conversation: from behind its instructions to behind each message.
+#[derive(Debug)]
+pub struct Beginnings {
+    start: usize,
+    /// The name of each, from the shortest on.
+    names: Vec<ChainKey>,
+    /// Where those end of which something is remembered, and what.
+    known: Vec<(usize, Recollection)>,
+    /// The longest one that there is a summary of, if that has to be loaded.
+    pub(super) load: Option<ChainKey>,
+    applied: Option<Applied>,
+}
+
+/// A summary, and the messages that it stands for.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The messages as they came.
+    pub messages: Range<usize>,
+    /// What stands for them.
+    pub summary: Arc<Summary>,
+}
+
+impl Beginnings {
+    /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
+    pub fn of(source: Source<'_>, situation: &Situation<'_>, scope: &[u8]) -> Self {
+        let Source { body, conversation, .. } = source;
+        let start = conversation.n_leading_instructions();
+        let mut chain = situation.keys.chain(situation.caller, scope);
+        let messages = conversation.messages.iter().skip(start);
+        let names: Vec<_> = messages.map(|message| chain.push(message.span.of(body))).collect();
+        let known = if situation.summaries.is_empty() {
+            Vec::new()
+        } else {
+            let known = names.iter().map(|name| situation.summaries.recall(*name));
+            (start + 1..).zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
+        };
+        let mut beginnings = Self { start, names, known, load: None, applied: None };
+        beginnings.find(conversation);
+        beginnings
+    }
+
+    /// The name of the one that ends before a message.
+    pub fn name(&self, end: usize) -> Option<ChainKey> {
+        self.names.get(end.checked_sub(self.start + 1)?).copied()
+    }
+
+    /// The longest one that there is a summary of.
+    pub fn applied(&self) -> Option<&Applied> {
+        self.applied.as_ref()
+    }
+
+    /// What is remembered of those that are longer than what is summarised, from the longest on: where they end, and what.
+    pub fn longer(&self) -> impl Iterator<Item = (usize, &Recollection)> {
+        let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.messages.end);
+        self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
+    }
+
+    /// Finds the longest summary that may stand here: it leaves what the model has not read, and parts no round.
+    fn find(&mut self, conversation: &Conversation<'_>) {
+        if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
+            return;
+        }
+        let most = unread_from(conversation.messages.iter().map(|message| message.role));
+        let pairing = Pairing::of(conversation);
+        for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
+            match known {
+                Recollection::Summary(_) | Recollection::Stored if parts_a_round(conversation, &pairing, *end) => {}
+                Recollection::Summary(summary) => {
+                    self.applied = Some(Applied { messages: self.start..*end, summary: Arc::clone(summary) });
+                    return;
+                }
+                Recollection::Stored if self.load.is_none() => self.load = self.name(*end),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a result stands behind a place, and the call that it answers before it.
+fn parts_a_round(conversation: &Conversation<'_>, pairing: &Pairing, place: usize) -> bool {
+    let from = pairing.results.partition_point(|result| result.message < place);
+    let behind = pairing.results.iter().skip(from);
+    let callers = behind.filter_map(|result| pairing.calls.get(result.answers?));
+    callers.filter_map(|call| conversation.blocks.get(call.block)).any(|block| block.message < place)
+}

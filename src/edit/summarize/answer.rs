@@ -1,0 +1,350 @@
+//! The summary in what a model answered, and what makes an answer none.
+//!
+//! A summary takes the place of what was said, so what is not one must never pass for one. But a summary may well speak of
+//! errors, tools and tags: only what cannot be meant as a summary is refused.
+
+use crate::raw::{Fields, elements};
+
+/// What a model answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answer<'a> {
+    /// Its text, all of it.
+    pub text: &'a str,
+    /// Why it ended, as the upstream says.
+    pub finish_reason: Option<&'a str>,
+    /// Whether it calls a tool.
+    pub calls_tool: bool,
+}
+
+/// Why an answer is no summary.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// Nothing is left of it without its thoughts.
+    #[error("the answer has no summary in it")]
+    Empty,
+    /// It is the text of an error.
+    #[error("the answer is an error message")]
+    ErrorText,
+    /// The model will not do it.
+    #[error("the model refuses")]
+    Refusal,
+    /// It calls a tool.
+    #[error("the model calls a tool")]
+    ToolCall,
+    /// It was longer than it may be.
+    #[error("the answer is cut off at its limit")]
+    CutOff,
+    /// The provider kept it back.
+    #[error("the provider's filter stopped the answer")]
+    Filtered,
+    /// It does not save anything.
+    #[error("the summary has {tokens} tokens, what it would replace has {replaced}")]
+    NotSmaller {
+        /// What it has, with all around it.
+        tokens: usize,
+        /// What it was to replace.
+        replaced: usize,
+    },
+}
+
+/// Tags around what a model thinks before it answers.
+const THOUGHTS: [&str; 4] = ["analysis", "think", "thinking", "reasoning"];
+
+/// What comes before the first tag is a remark, and not a text of its own, if it has no more bytes than this.
+const LONGEST_REMARK: usize = 300;
+
+/// A longer text is no error message and no refusal, whatever it begins with, in characters.
+const LONGEST_ERROR: usize = 400;
+
+/// What no summary begins with.
+const ERRORS: [&str; 18] = [
+    "internal server error",
+    "internal error",
+    "bad gateway",
+    "502 bad gateway",
+    "503 service",
+    "504 gateway",
+    "service unavailable",
+    "gateway timeout",
+    "upstream error",
+    "upstream connect error",
+    "upstream request timeout",
+    "too many requests",
+    "rate limit exceeded",
+    "rate limit reached",
+    "内部服务器错误",
+    "服务器内部错误",
+    "服务不可用",
+    "请求失败",
+];
+
+/// What an error message begins with, and a summary that speaks of one may.
+const ERROR_LIKE: [&str; 11] = [
+    "error:",
+    "error code:",
+    "error 4",
+    "error 5",
+    "api error",
+    "an error occurred",
+    "[error",
+    "**error",
+    "exception:",
+    "错误：",
+    "错误:",
+];
+
+/// What such a text says if it comes from a provider.
+const OF_PROVIDERS: [&str; 24] = [
+    "api error",
+    "api key",
+    "api_key",
+    "status code",
+    "rate limit",
+    "rate_limit",
+    "quota",
+    "overloaded",
+    "timed out",
+    "context length",
+    "context_length",
+    "maximum context",
+    "invalid_request",
+    "invalid request",
+    "unauthorized",
+    "your request",
+    "try again",
+    "server_error",
+    "server error",
+    "upstream",
+    "请重试",
+    "稍后",
+    "超时",
+    "上下文长度",
+];
+
+/// What a page begins with that stands in for an answer.
+const PAGES: [&str; 2] = ["<!doctype html", "<html"];
+
+const REFUSALS: [&str; 12] = [
+    "i'm sorry, but i can",
+    "i’m sorry, but i can",
+    "i am sorry, but i can",
+    "sorry, but i can",
+    "sorry, i can't",
+    "sorry, i can’t",
+    "i can't help with",
+    "i can’t help with",
+    "i cannot assist",
+    "i can't assist",
+    "抱歉，我无法",
+    "对不起，我无法",
+];
+
+/// What a model writes that calls a tool in its text.
+const CALLS: [&str; 8] = [
+    "<tool_call>",
+    "<function_call>",
+    "<function=",
+    "<invoke ",
+    "<|tool_call",
+    "<|python_tag|>",
+    "[tool_calls]",
+    "<｜tool",
+];
+
+impl Fault {
+    /// A short fixed name, for events and counters.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::ErrorText => "error_text",
+            Self::Refusal => "refusal",
+            Self::ToolCall => "tool_call",
+            Self::CutOff => "cut_off",
+            Self::Filtered => "filtered",
+            Self::NotSmaller { .. } => "not_smaller",
+        }
+    }
+}
+
+/// The summary in an answer, if it is one.
+pub fn checked(answer: Answer<'_>) -> Result<String, Fault> {
+    if answer.calls_tool {
+        return Err(Fault::ToolCall);
+    }
+    match answer.finish_reason {
+        Some("tool_calls" | "function_call") => return Err(Fault::ToolCall),
+        Some("length" | "max_tokens") => return Err(Fault::CutOff),
+        Some("content_filter") => return Err(Fault::Filtered),
+        Some("error") => return Err(Fault::ErrorText),
+        _ => {}
+    }
+    let summary = summary_of(answer.text).ok_or(Fault::Empty)?;
+    match disguised(&summary, answer.text) {
+        Some(fault) => Err(fault),
+        None => Ok(summary),
+    }
+}
+
+/// Whether a message of so many tokens is smaller than what it is to replace.
+pub fn smaller(tokens: usize, replaced: usize) -> Result<(), Fault> {
+    if tokens < replaced { Ok(()) } else { Err(Fault::NotSmaller { tokens, replaced }) }
+}
+
+/// What is left of an answer without the model's thoughts and without the tags around the summary; none if that is nothing.
+pub fn summary_of(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let part = Part { text, lower: &lower };
+    let summary = part.behind_stray_thoughts().without_thoughts()?.unwrapped().without_thoughts()?.text.trim();
+    (!summary.is_empty()).then(|| summary.to_owned())
+}
+
+// === impl Part ===
+
+/// A part of an answer, and the same in small letters.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    text: &'a str,
+    lower: &'a str,
+}
+
+const OPEN: &str = "<summary>";
+const CLOSE: &str = "</summary>";
+
+impl<'a> Part<'a> {
+    fn from(self, at: usize) -> Self {
+        let of = |text: &'a str| text.get(at..).unwrap_or_default();
+        Self { text: of(self.text), lower: of(self.lower) }
+    }
+
+    fn up_to(self, at: usize) -> Self {
+        let of = |text: &'a str| text.get(..at).unwrap_or_default();
+        Self { text: of(self.text), lower: of(self.lower) }
+    }
+
+    fn trimmed(self) -> Self {
+        Self { text: self.text.trim(), lower: self.lower.trim() }
+    }
+
+    /// The places of a tag that begin their line.
+    fn begins_line(self, tag: &'a str) -> impl Iterator<Item = usize> {
+        let begins = move |at: &usize| {
+            let line = self.lower.get(..*at).and_then(|before| before.rsplit('\n').next());
+            line.is_some_and(|line| line.trim().is_empty())
+        };
+        self.lower.match_indices(tag).map(|(at, _)| at).filter(begins)
+    }
+
+    /// Whether a tag that we asked for comes next.
+    fn goes_on_as_asked(self) -> bool {
+        let next = self.lower.trim_start();
+        next.starts_with(OPEN) || next.starts_with("<analysis>")
+    }
+
+    /// Some servers leave out where the thoughts begin, but not where they end.
+    fn behind_stray_thoughts(self) -> Self {
+        let tag = "</think>";
+        let Some(at) = self.lower.find(tag).filter(|at| !self.up_to(*at).lower.contains("<think>")) else {
+            return self;
+        };
+        let behind = self.from(at + tag.len());
+        if behind.goes_on_as_asked() { behind } else { self }
+    }
+
+    /// Without thoughts at the beginning; none if they have no end.
+    fn without_thoughts(self) -> Option<Self> {
+        let mut rest = self.trimmed();
+        'thoughts: loop {
+            for name in THOUGHTS {
+                let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+                let Some(at) = rest.lower.find(&open).filter(|at| *at <= LONGEST_REMARK) else { continue };
+                let inside = rest.from(at + open.len());
+                let behind = inside.behind(&close);
+                let remark = rest.up_to(at);
+                match behind {
+                    Some(behind) if at == 0 || remark.lower.ends_with('\n') && behind.goes_on_as_asked() => {
+                        rest = behind.trimmed()
+                    }
+                    None if at == 0 => return None,
+                    _ => continue,
+                }
+                continue 'thoughts;
+            }
+            return Some(rest);
+        }
+    }
+
+    /// What is behind the end of thoughts: where a tag follows that we asked for, or else the first. Where the end is
+    /// missing, the summary is what ends them.
+    fn behind(self, close: &str) -> Option<Self> {
+        let ends = || self.lower.match_indices(close).map(|(at, _)| self.from(at + close.len()));
+        let summary = || self.begins_line(OPEN).next().map(|at| self.from(at));
+        ends().find(|behind| behind.goes_on_as_asked()).or_else(|| ends().next()).or_else(summary)
+    }
+
+    /// What is in the tags of the summary, if all of it is. A tag may be spoken of inside, so the last one ends it, unless
+    /// each has its beginning inside.
+    fn unwrapped(self) -> Self {
+        let part = self.trimmed();
+        let remark_first =
+            || part.begins_line(OPEN).next().filter(|at| *at <= LONGEST_REMARK && part.lower.ends_with(CLOSE));
+        let first = if part.lower.starts_with(OPEN) { Some(0) } else { remark_first() };
+        let Some(at) = first else { return part };
+        let inside = part.from(at + OPEN.len());
+        if let Some(without) = inside.lower.strip_suffix(CLOSE) {
+            return inside.up_to(without.len());
+        }
+        match inside.lower.rfind(CLOSE) {
+            Some(at) if inside.lower.matches(CLOSE).count() > inside.lower.matches(OPEN).count() => inside.up_to(at),
+            _ => inside,
+        }
+    }
+}
+
+// === what is no summary ===
+
+/// What a text is that is no summary, though it is there.
+fn disguised(summary: &str, answer: &str) -> Option<Fault> {
+    if let Some(fault) = json(summary) {
+        return Some(fault);
+    }
+    let lower = summary.to_lowercase();
+    let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| lower.starts_with(beginning));
+    if begins(&CALLS) {
+        return Some(Fault::ToolCall);
+    }
+    // Who keeps to the form that was asked for means what it says.
+    if answer.to_ascii_lowercase().contains(OPEN) {
+        return None;
+    }
+    if begins(&PAGES) {
+        return Some(Fault::ErrorText);
+    }
+    if summary.chars().nth(LONGEST_ERROR).is_some() {
+        return None;
+    }
+    let of_provider = || OF_PROVIDERS.iter().any(|words| lower.contains(words));
+    match () {
+        () if begins(&ERRORS) || begins(&ERROR_LIKE) && of_provider() => Some(Fault::ErrorText),
+        () if begins(&REFUSALS) => Some(Fault::Refusal),
+        () => None,
+    }
+}
+
+/// What a text is that is nothing but JSON.
+fn json(text: &str) -> Option<Fault> {
+    let bare = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let text = bare.map_or(text, |rest| rest.trim_start_matches("json")).trim();
+    let first = elements(text).and_then(|elements| elements.first().copied()).unwrap_or(text);
+    let fields = Fields::of(first)?;
+    let says = |key| fields.get(key).is_some_and(|value| !matches!(value, "null" | "false"));
+    let is_error = says("error") || fields.string("object").as_deref() == Some("error");
+    let is_call = says("tool_calls") || says("name") && (says("arguments") || says("parameters"));
+    match (is_error, is_call) {
+        (true, _) => Some(Fault::ErrorText),
+        (_, true) => Some(Fault::ToolCall),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

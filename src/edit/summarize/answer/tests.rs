@@ -1,0 +1,1 @@
+//! Answers, real and not.

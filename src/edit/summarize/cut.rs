@@ -1,0 +1,152 @@
+//! Where a conversation is parted: before the cut it is summarised, behind it everything stays as it is.
+
+use crate::{
+    conversation::{Role, unread_from},
+    draft::{Draft, Row},
+    edit::keep::Keep,
+};
+
+/// The places where a conversation may be parted. A place is the row behind it.
+#[derive(Debug)]
+pub(super) struct Cuts<'c> {
+    rows: &'c [Row],
+    /// What each row counts towards what is kept.
+    sizes: Vec<Size>,
+    /// Whether the conversation may be parted before a row.
+    allowed: Vec<bool>,
+    /// The first row that could be summarised.
+    first: usize,
+    /// The last place: behind it is what the model has not read.
+    last: usize,
+    /// The row that is a summary already.
+    summary: Option<usize>,
+}
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    results: usize,
+    rounds: usize,
+    tokens: usize,
+}
+
+impl<'c> Cuts<'c> {
+    pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize]) -> Self {
+        let size = |(row, tokens): (&Row, &usize)| Size {
+            results: usize::from(row.role == Role::Tool),
+            rounds: usize::from(draft.has_calls(row)),
+            tokens: *tokens,
+        };
+        let summary = draft.summarised();
+        let first = rows.iter().take_while(|row| row.message.is_some_and(|message| message < draft.n_leading())).count();
+        let mut cuts = Self {
+            rows,
+            sizes: rows.iter().zip(tokens).map(size).collect(),
+            allowed: allowed(draft, rows),
+            first,
+            last: unread_from(rows.iter().map(|row| row.role)),
+            summary: rows.iter().position(|row| row.message.is_some() && row.message == summary),
+        };
+        cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
+        cuts
+    }
+
+    /// The first row that could be summarised.
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The first row that no summary stands for yet.
+    pub(super) fn first_new(&self) -> usize {
+        self.summary.map_or(self.first, |summary| summary + 1)
+    }
+
+    /// Whether the conversation may be parted here.
+    pub(super) fn may_part(&self, place: usize) -> bool {
+        self.allowed.get(place).copied().unwrap_or_default()
+    }
+
+    /// The place before a message, if there is one and what is behind it may be kept.
+    pub(super) fn before(&self, message: usize) -> Option<usize> {
+        let place = self.rows.iter().position(|row| row.message.is_some_and(|index| index >= message))?;
+        (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
+    }
+
+    /// The place that leaves behind it what is to be kept; none if nothing would be before it.
+    pub(super) fn place(&self, keep: Keep) -> Option<usize> {
+        let user = |row: &Row| row.role == Role::User && row.message.is_some();
+        let user = self.rows.iter().rposition(user).filter(|&row| Some(row) != self.summary);
+        let kept = self.kept_from(keep);
+        let place = match user {
+            Some(user) if user >= self.last => self.last,
+            Some(user) if user >= kept && self.may_part(user) => user,
+            _ => self.round_from(kept),
+        };
+        // A message of the user stands for what is before the cut: so that one of the model comes between two of them.
+        let place = match place.checked_sub(1) {
+            Some(before) if self.is_answer(before) && self.role(place) != Some(Role::Assistant) => before,
+            _ => place,
+        };
+        (place > self.first_new()).then_some(place)
+    }
+
+    /// The first row of what may be kept: what the model has read behind it is no more than that.
+    fn kept_from(&self, keep: Keep) -> usize {
+        let mut sum = Size::default();
+        let read = self.sizes.iter().enumerate().take(self.last).rev();
+        let fits = read.map(|(row, size)| {
+            sum.results += size.results;
+            sum.rounds += size.rounds;
+            sum.tokens += size.tokens;
+            let fits = match keep {
+                Keep::Results(most) => sum.results <= most,
+                Keep::Rounds(most) => sum.rounds <= most,
+                Keep::Tokens(most) => sum.tokens <= most,
+                Keep::Fraction(_) => false, // resolved before
+            };
+            (row, fits)
+        });
+        fits.take_while(|(_, fits)| *fits).last().map_or(self.last, |(row, _)| row)
+    }
+
+    /// The first place from a row on that has a round behind it.
+    fn round_from(&self, row: usize) -> usize {
+        let is_round = |place: &usize| self.sizes.get(*place).is_some_and(|size| size.rounds > 0);
+        (row..self.last).find(|place| is_round(place) && self.may_part(*place)).unwrap_or(self.last)
+    }
+
+    /// Whether a row is a message of the model without calls, which the conversation may be parted before.
+    fn is_answer(&self, row: usize) -> bool {
+        let has_calls = self.sizes.get(row).is_some_and(|size| size.rounds > 0);
+        self.role(row) == Some(Role::Assistant) && !has_calls && self.may_part(row)
+    }
+
+    fn role(&self, row: usize) -> Option<Role> {
+        self.rows.get(row).map(|row| row.role)
+    }
+}
+
+/// Whether the conversation may be parted before each row: no result is parted from its call, and what is before the place
+/// came before what is behind it.
+fn allowed(draft: &Draft<'_>, rows: &[Row]) -> Vec<bool> {
+    let caller = |row: &Row| draft.conversation().blocks.get(row.call?).map(|block| block.message);
+    // How far back the rows from here on reach, as indices of messages.
+    let mut reaches = usize::MAX;
+    let mut from: Vec<usize> = rows
+        .iter()
+        .rev()
+        .map(|row| {
+            let reach = row.message.into_iter().chain(caller(row)).min();
+            reaches = reaches.min(reach.unwrap_or(usize::MAX));
+            reaches
+        })
+        .collect();
+    from.reverse();
+    let mut newest = None;
+    let places = rows.iter().zip(from).map(|(row, from)| {
+        let allowed = row.role != Role::Tool && newest.is_none_or(|newest| newest < from);
+        newest = newest.max(row.message);
+        allowed
+    });
+    places.collect()
+}

@@ -1,0 +1,167 @@
+//! What stands around a summary in its message: texts that go through word for word, and how to go on.
+//!
+//! It is made of the original messages, so that nothing of it fades from one summary to the next.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use super::{
+    PreserveSkills, Settings,
+    instruction::{characters_left_out, messages_left_out, words},
+};
+use crate::{
+    language::Language,
+    payload::PayloadKey,
+    raw::{Fields, string},
+    summary::{Frame, USER_MESSAGES},
+    tokens::Gauge,
+};
+
+/// What was said in the messages that a summary stands for.
+#[derive(Debug)]
+pub struct Said<'a> {
+    /// The texts of the user's messages, from first to last.
+    pub user_texts: Vec<Cow<'a, str>>,
+    /// The names and the texts of skills that were loaded, from first to last.
+    pub skills: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The handle of the transcript, if there is one, and how to read it.
+    pub transcript: Option<(PayloadKey, Cow<'a, str>)>,
+    /// Counts tokens.
+    pub gauge: &'a Gauge,
+    /// The most tokens of the user's messages.
+    pub budget_tokens: usize,
+}
+
+/// How many characters are left at the beginning and at the end of a user's message that is too long.
+const LEFT: usize = 1000;
+
+/// A token is seldom more bytes than this; what is behind so many of them is not even counted.
+const MOST_BYTES_PER_TOKEN: usize = 32;
+
+/// The longest name of a skill, in characters.
+const LONGEST_NAME: usize = 100;
+
+/// What stands around the summary of what was said.
+pub fn frame(settings: &Settings, language: Language, said: &Said<'_>) -> Frame {
+    let words = words(language);
+    let preserve = settings.preserve_user_messages.enabled;
+    let skills = settings.preserve_skills.as_ref().and_then(|settings| skills(settings, language, said));
+    let transcript = said.transcript.as_ref().map(|(handle, how)| {
+        let text = format!("{}{handle}{}{how}", words.transcript, words.full_stop);
+        text.trim_end().to_owned()
+    });
+    let continuation = settings.continuation.as_deref().unwrap_or(words.continuation).to_owned();
+    let behind: Vec<_> = [skills, transcript, Some(continuation)].into_iter().flatten().collect();
+    Frame {
+        lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in).to_owned(),
+        user_messages: if preserve { user_messages(language, said) } else { None },
+        behind: behind.join("\n\n"),
+    }
+}
+
+/// The name of the skill that a call loads, by its arguments: an object, or the text of one.
+pub fn skill_name(arguments: &str) -> Option<String> {
+    let arguments = string(arguments).unwrap_or(Cow::Borrowed(arguments));
+    let name = Fields::of(&arguments)?.string("skill")?.trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+// === user messages ===
+
+/// The section of the user's messages; none if there are none.
+fn user_messages(language: Language, said: &Said<'_>) -> Option<String> {
+    let texts: Vec<_> = said.user_texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+    let around = said.gauge.text(&entry(""));
+    let mut left = said.budget_tokens;
+    let mut entries = Vec::new();
+    for text in texts.iter().rev() {
+        let mut takes = |text: &str| {
+            let rest = left.checked_sub(said.gauge.text(text).saturating_add(around));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        if texts.len() == 1 || takes(text) {
+            entries.push(entry(text));
+            continue;
+        }
+        let cut = without_middle(language, text);
+        if takes(&cut) || entries.is_empty() {
+            entries.push(entry(&cut));
+        }
+        break;
+    }
+    if entries.is_empty() {
+        return None;
+    }
+    if entries.len() < texts.len() {
+        entries.push(messages_left_out(language, texts.len() - entries.len()));
+    }
+    entries.reverse();
+    let (open, close) = USER_MESSAGES;
+    Some(format!("{open}\n{}\n{close}", entries.join("\n")))
+}
+
+fn entry(text: &str) -> String {
+    format!("<message>\n{text}\n</message>")
+}
+
+/// The beginning and the end of a text, and how much is missing between them; all of it where that would not be shorter.
+fn without_middle(language: Language, text: &str) -> Cow<'_, str> {
+    let nth = |n: usize| text.char_indices().nth(n).map(|(at, _)| at);
+    let last = text.char_indices().nth_back(LEFT - 1).map(|(at, _)| at);
+    let (Some(head), Some(tail)) = (nth(LEFT).and_then(|at| text.get(..at)), last.and_then(|at| text.get(at..))) else {
+        return text.into();
+    };
+    let Some(n_missing) = text.chars().count().checked_sub(2 * LEFT) else { return text.into() };
+    let mark = characters_left_out(language, n_missing);
+    if mark.chars().count() < n_missing { format!("{head}{mark}{tail}").into() } else { text.into() }
+}
+
+// === skills ===
+
+/// The skills that were loaded, each as it was loaded last; none if there are none.
+fn skills(settings: &PreserveSkills, language: Language, said: &Said<'_>) -> Option<String> {
+    let mut names = HashSet::new();
+    let newest = said.skills.iter().rev().filter(|(name, text)| !text.trim().is_empty() && names.insert(name));
+    let mut left = settings.budget;
+    let mut kept: Vec<_> = newest
+        .take(settings.max_skills)
+        .map_while(|(name, text)| {
+            let text = beginning(text.trim(), settings.max_tokens_per_skill, language, said.gauge)?;
+            left = left.checked_sub(said.gauge.text(&text))?;
+            Some(format!("<skill name=\"{}\">\n{text}\n</skill>", plain(name)))
+        })
+        .collect();
+    if kept.is_empty() {
+        return None;
+    }
+    kept.push(words(language).skills.to_owned());
+    kept.reverse();
+    Some(kept.join("\n"))
+}
+
+/// A name without what would not stand well in an attribute.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).take(LONGEST_NAME).collect()
+}
+
+/// As much of the beginning of a text as has no more than so many tokens, with the mark that says that it was cut; none if
+/// that is nothing.
+fn beginning<'t>(text: &'t str, most: usize, language: Language, gauge: &Gauge) -> Option<Cow<'t, str>> {
+    let longest = most.saturating_mul(MOST_BYTES_PER_TOKEN);
+    if text.len() <= longest && gauge.text(text) <= most {
+        return Some(text.into());
+    }
+    let mark = words(language).rest_of_skill;
+    let mut end = text.floor_char_boundary(longest);
+    while end > 0 {
+        let cut = format!("{}{mark}", text.get(..end).unwrap_or_default());
+        let tokens = gauge.text(&cut);
+        if tokens <= most {
+            return Some(cut.into());
+        }
+        // In proportion, and a bit less, so that few rounds are enough.
+        let fits = end.saturating_mul(most) / tokens;
+        end = text.floor_char_boundary((fits - fits / 32).min(end - 1));
+    }
+    None
+}

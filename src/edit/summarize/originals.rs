@@ -1,0 +1,74 @@
+//! What a summary keeps word for word, read out of the messages as the client sent them.
+
+use std::{borrow::Cow, ops::Range};
+
+use bytes::Bytes;
+
+use super::{PreserveSkills, frame::skill_name};
+use crate::{
+    conversation::{BlockKind, Message, Pairing, Role},
+    draft::{Draft, Source},
+    plan::OffloadEffect,
+    span::Span,
+};
+
+/// The messages that a summary stands for, as they came.
+#[derive(Debug)]
+pub(super) struct Originals<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) messages: Range<usize>,
+}
+
+impl<'a> Originals<'a> {
+    /// What the user says, from first to last.
+    pub(super) fn user_texts(&self) -> Vec<Cow<'a, str>> {
+        let messages = self.messages().iter().filter(|message| message.role == Role::User);
+        messages.filter_map(|message| self.text(message)).collect()
+    }
+
+    /// The skills that were loaded, from first to last: their names, and what the tool said.
+    pub(super) fn skills(&self, settings: Option<&PreserveSkills>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+        let Some(settings) = settings else { return Vec::new() };
+        let conversation = self.source.conversation;
+        let pairing = Pairing::of(conversation);
+        let results = pairing.results.iter().filter(|result| self.messages.contains(&result.message));
+        let skill = |message: usize| {
+            let call = pairing.answered_block(message).filter(|&call| conversation.tool_name(call) == settings.tool)?;
+            let name = skill_name(&self.arguments(call)?)?;
+            Some((name.into(), self.text(conversation.messages.get(message)?)?))
+        };
+        results.filter_map(|result| skill(result.message)).collect()
+    }
+
+    /// All messages as JSON, one a line, and their name in the store.
+    pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadEffect {
+        let mut lines = Vec::with_capacity(self.messages().iter().map(|message| message.span.len() + 1).sum());
+        for message in self.messages() {
+            // Inside of strings no line ends.
+            let one_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+            lines.extend(message.span.of(self.source.body).iter().map(one_line));
+            lines.push(b'\n');
+        }
+        OffloadEffect { key: draft.name_payload(&lines), payload: Bytes::from(lines).into() }
+    }
+
+    fn messages(&self) -> &'a [Message] {
+        self.source.conversation.messages.get(self.messages.clone()).unwrap_or_default()
+    }
+
+    /// All texts of a message; none if it has none.
+    fn text(&self, message: &Message) -> Option<Cow<'a, str>> {
+        let Source { dialect, body, .. } = self.source;
+        let spans = message.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        let read = |span: Span| dialect.text(body.as_ref(), span);
+        let mut texts: Vec<_> = spans.into_iter().filter_map(read).collect();
+        if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
+    }
+
+    fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
+        let Source { dialect, body, conversation } = self.source;
+        let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        let raw = dialect.input(body, block.span)?.span;
+        dialect.text(body, raw).or_else(|| str::from_utf8(raw.of(body)).ok().map(Cow::Borrowed))
+    }
+}

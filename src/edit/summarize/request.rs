@@ -1,0 +1,259 @@
+//! The request that asks for a summary, made of the client's own.
+//!
+//! Messages go into it as they are, to the byte. There are two shapes: [`cached`] is the request that the client would have
+//! made, so that the provider finds its beginning in its prompt cache; [`fresh`] is as plain as a request can be.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use crate::{
+    raw::{Fields, elements},
+    summary::{Piece, Source},
+};
+
+/// Keys of a client's request that shape its answer, and would spoil a summary; those behind the first line are set anew.
+const SHAPING: [&str; 37] = [
+    "tool_choice",
+    "function_call",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "use_beam_search",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "min_tokens",
+    "ignore_eos",
+    "echo",
+    "continue_final_message",
+    "add_generation_prompt",
+    "prediction",
+    "modalities",
+    "audio",
+    "web_search_options",
+    "logprobs",
+    "top_logprobs",
+    "prompt_logprobs",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "response_format",
+    "json_schema",
+    "grammar",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "structural_tag",
+    "regex",
+];
+
+/// Keys of a client's request that say who asks, what may be done with it, where it goes, and how long the model thinks.
+/// They stay in a request in the plain shape too, if it asks the client's own model.
+const ROUTING: [&str; 10] = [
+    "user",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "metadata",
+    "provider",
+    "models",
+    "route",
+    "reasoning_effort",
+    "chat_template_kwargs",
+];
+
+/// The beginnings of the names of models that refuse `max_tokens`.
+const ONLY_COMPLETION_TOKENS: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
+
+const NONE: &str = r#""none""#;
+
+/// The client's request with the messages of `source`, then the instruction. Tools stay, as they stand before the messages,
+/// but none may be called. None if it cannot be made of what the client sent.
+pub fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
+    let (_, region) = parts(source)?;
+    fields.get("messages").filter(|_| !region.is_empty())?;
+    let mut request = Request::default();
+    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
+        match (key, model) {
+            ("messages", _) => request.messages(None, &source.messages, instruction)?,
+            ("model", Some(model)) => request.text(key, model)?,
+            _ => request.json(key, value)?,
+        }
+    }
+    if let (Some(model), None) = (model, fields.get("model")) {
+        request.text("model", model)?;
+    }
+    for (offer, choice) in [("tools", "tool_choice"), ("functions", "function_call")] {
+        if fields.get(offer).and_then(elements).is_some_and(|tools| !tools.is_empty()) {
+            request.json(choice, NONE)?;
+        }
+    }
+    request.end(limit(Some(&fields), model), max_tokens)
+}
+
+/// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
+/// Of the client's keys it has few, and none at all but its messages if it asks another model than the client does. None
+/// if it cannot be made of what the client sent.
+pub fn fresh(
+    source: &Source,
+    system: &str,
+    instruction: &str,
+    max_tokens: usize,
+    model: Option<&str>,
+) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
+    let (leading, region) = parts(source)?;
+    let first = leading.first().filter(|_| !region.is_empty()).map_or(Some("system"), |first| {
+        let fields = Fields::of(str::from_utf8(&first.json).ok()?)?;
+        Some(if fields.string("role")? == "developer" { "developer" } else { "system" })
+    });
+    let role = first.filter(|_| model.is_none()).unwrap_or("system");
+    let mut request = Request::default();
+    match model {
+        Some(model) => request.text("model", model)?,
+        None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
+    }
+    request.messages(Some((role, system)), region, instruction)?;
+    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value)?;
+    }
+    request.end(limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
+}
+
+/// A source that has no more than so many tokens: of what is summarised, the first quarter and the last three quarters of
+/// what there is room for, parted where it may be. As it is if it fits, or if not even its end does.
+pub fn fitted(source: &Source, most_tokens: usize) -> Source {
+    let Some((leading, region)) = parts(source) else { return source.clone() };
+    let room = most_tokens.saturating_sub(source.base_tokens).saturating_sub(tokens(leading));
+    if tokens(region) <= room {
+        return source.clone();
+    }
+    let stretches: Vec<_> = region.chunk_by(|_, next| !next.opens).collect();
+    let Some((head, tail)) = ends(&stretches, room) else { return source.clone() };
+    let region = [head, tail].concat().concat();
+    Source { messages: [leading, &region].concat(), ..source.clone() }
+}
+
+/// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
+/// summary before this one stands, may take up to half of the room.
+fn ends<'s, 'p>(stretches: &'s [&'p [Piece]], room: usize) -> Option<(&'s [&'p [Piece]], &'s [&'p [Piece]])> {
+    let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);
+    let for_head = first.unwrap_or_default().max(room / 4);
+    [for_head, 0].into_iter().find_map(|for_head| {
+        let (n_head, taken) = fitting(stretches.iter(), for_head);
+        let (head, behind) = stretches.split_at_checked(n_head)?;
+        let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
+        let tail = behind.get(behind.len() - n_tail..)?;
+        (n_tail > 0).then_some((head, tail))
+    })
+}
+
+/// How many of the first stretches fit, and how many tokens they have.
+fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [Piece]>, room: usize) -> (usize, usize) {
+    let sums = stretches.scan(0_usize, |sum, stretch| {
+        *sum = sum.saturating_add(tokens(stretch));
+        (*sum <= room).then_some(*sum)
+    });
+    sums.fold((0, 0), |(n, _), sum| (n + 1, sum))
+}
+
+fn tokens(pieces: &[Piece]) -> usize {
+    pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
+}
+
+/// The instructions at the beginning, and what is summarised.
+fn parts(source: &Source) -> Option<(&[Piece], &[Piece])> {
+    source.messages.split_at_checked(source.n_leading)
+}
+
+/// The keys and values of a body; none if it is no object, or if a key stands there twice.
+fn fields(body: &[u8]) -> Option<Fields<'_>> {
+    let fields = Fields::of(str::from_utf8(body).ok()?)?;
+    let mut keys = HashSet::new();
+    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
+    drop(keys);
+    Some(fields)
+}
+
+/// The key that limits the answer: the one that the client uses, or else the one that the model knows.
+fn limit(fields: Option<&Fields<'_>>, model: Option<&str>) -> &'static str {
+    let is_set = |key| fields.and_then(|fields| fields.get(key)).is_some_and(|value| value != "null");
+    let asked = fields.and_then(|fields| fields.string("model"));
+    let name = model.or(asked.as_deref()).unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let by_model = || ONLY_COMPLETION_TOKENS.iter().any(|beginning| name.starts_with(beginning));
+    match (is_set("max_completion_tokens"), is_set("max_tokens")) {
+        (false, true) => "max_tokens",
+        (false, false) if !by_model() => "max_tokens",
+        _ => "max_completion_tokens",
+    }
+}
+
+/// A request while it is written: an object without its end.
+#[derive(Default)]
+struct Request(Vec<u8>);
+
+impl Request {
+    fn key(&mut self, key: &str) -> Option<()> {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.string(key)?;
+        self.0.push(b':');
+        Some(())
+    }
+
+    fn string(&mut self, text: &str) -> Option<()> {
+        serde_json::to_writer(&mut self.0, text).ok()
+    }
+
+    fn json(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.0.extend_from_slice(value.as_bytes());
+        Some(())
+    }
+
+    fn text(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.string(value)
+    }
+
+    fn message(&mut self, role: &str, content: &str) -> Option<()> {
+        self.0.extend_from_slice(br#"{"role":""#);
+        self.0.extend_from_slice(role.as_bytes());
+        self.0.extend_from_slice(br#"","content":"#);
+        self.string(content)?;
+        self.0.push(b'}');
+        Some(())
+    }
+
+    fn messages(&mut self, system: Option<(&str, &str)>, pieces: &[Piece], instruction: &str) -> Option<()> {
+        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+        self.key("messages")?;
+        self.0.push(b'[');
+        if let Some((role, line)) = system {
+            self.message(role, line)?;
+            self.0.push(b',');
+        }
+        for piece in pieces {
+            self.0.extend_from_slice(&piece.json);
+            self.0.push(b',');
+        }
+        self.message("user", instruction)?;
+        self.0.push(b']');
+        Some(())
+    }
+
+    fn end(mut self, limit: &str, max_tokens: usize) -> Option<Bytes> {
+        self.json(limit, &max_tokens.to_string())?;
+        self.json("stream", "true")?;
+        self.json("stream_options", r#"{"include_usage":true}"#)?;
+        self.0.push(b'}');
+        Some(self.0.into())
+    }
+}

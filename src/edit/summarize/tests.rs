@@ -1,0 +1,1 @@
+//! What is summarised, when, and what stands for it.

@@ -1,0 +1,179 @@
+//! Whom a summary is asked of: the model that the client asks, or models of the settings' own.
+
+use std::collections::BTreeMap;
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, USER_AGENT,
+};
+use http::{HeaderMap, Method, Request, Uri};
+
+use super::Origin;
+use crate::body::{Lease, Outgoing};
+use crate::edit::summarize;
+use crate::events::Phase;
+use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::target::{BaseUrl, BaseUrlError, NoPath};
+use crate::upstream::{self, Upstream};
+
+/// The models of `[summarize.model]` and `[[summarize.failover]]`.
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    primary: Option<Endpoint>,
+    failover: Vec<Endpoint>,
+}
+
+/// A model of the settings' own, with a key of its own. It never sees a header of a client.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    upstream: Upstream,
+    target: Uri,
+    model: String,
+}
+
+/// Why an endpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// Its URL is none.
+    #[error("base_url = {url:?} is {source}")]
+    Url {
+        /// What is written there.
+        url: String,
+        /// What is wrong with it.
+        source: BaseUrlError,
+    },
+    /// Its URL takes no path.
+    #[error(transparent)]
+    Path(#[from] NoPath),
+    /// There is no way to it.
+    #[error(transparent)]
+    Connector(#[from] ConnectorError),
+}
+
+/// Somebody who can be asked.
+#[derive(Debug)]
+pub(super) struct Candidate<'a> {
+    /// Whether others come before it.
+    pub(super) phase: Phase,
+    /// The model that it is asked for, if that is not the one of the request.
+    pub(super) model: Option<&'a str>,
+    upstream: &'a Upstream,
+    target: &'a Uri,
+    headers: HeaderMap,
+}
+
+/// Where a chat is asked for, below a base URL.
+const CHAT: &str = "/v1/chat/completions";
+
+/// Headers of a client that are about its own body and answer, or that would make another request of this one.
+const NOT_OURS: [HeaderName; 5] = [
+    ACCEPT_ENCODING,
+    EXPECT,
+    HeaderName::from_static("x-abridge"),
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("host"),
+];
+
+// === impl Endpoints ===
+
+impl Endpoints {
+    /// The endpoints of the settings. They are reached as the upstream is; `key` is what to send as `authorization` for a variable.
+    ///
+    /// # Errors
+    ///
+    /// When a URL is none, or as [`Upstream::new`].
+    pub fn new(
+        settings: &summarize::Settings,
+        upstream: &upstream::Settings,
+        proxies: &Proxies,
+        key: impl Fn(&str) -> Option<HeaderValue>,
+    ) -> Result<Self, EndpointError> {
+        let endpoint = |endpoint: &summarize::Endpoint| Endpoint::new(endpoint, upstream, proxies, &key);
+        Ok(Self {
+            primary: settings.model.as_ref().map(endpoint).transpose()?,
+            failover: settings.failover.iter().map(endpoint).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// All who can be asked for the summary of a request, in order.
+    pub(super) fn candidates<'a>(&'a self, origin: &'a Origin) -> Vec<Candidate<'a>> {
+        let first = match &self.primary {
+            Some(endpoint) => endpoint.candidate(Phase::Primary),
+            None => Candidate {
+                phase: Phase::Primary,
+                model: None,
+                upstream: &origin.upstream,
+                target: &origin.target,
+                headers: headers_of(&origin.headers),
+            },
+        };
+        let others = self.failover.iter().map(|endpoint| endpoint.candidate(Phase::Failover));
+        std::iter::once(first).chain(others).collect()
+    }
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    fn new(
+        endpoint: &summarize::Endpoint,
+        like: &upstream::Settings,
+        proxies: &Proxies,
+        key: impl Fn(&str) -> Option<HeaderValue>,
+    ) -> Result<Self, EndpointError> {
+        let url: BaseUrl = endpoint
+            .base_url
+            .parse()
+            .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
+        let target = url.join(&Uri::from_static(CHAT))?;
+        // The headers of the upstream's settings may be keys, and are for the upstream.
+        let settings = upstream::Settings { url, headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
+        let key = endpoint.api_key_env.as_deref().and_then(key);
+        let upstream = Upstream::new(&settings, proxies, key)?;
+        Ok(Self { upstream, target, model: endpoint.model.clone() })
+    }
+
+    fn candidate(&self, phase: Phase) -> Candidate<'_> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
+        Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target: &self.target, headers }
+    }
+}
+
+// === impl Candidate ===
+
+impl Candidate<'_> {
+    /// Where requests are sent.
+    pub(super) fn upstream(&self) -> &Upstream {
+        self.upstream
+    }
+
+    /// Names this one among those that were asked before.
+    pub(super) fn name(&self, model: Option<&str>) -> String {
+        let host = self.target.authority().map_or("", http::uri::Authority::as_str);
+        format!("{host} {}", self.model.or(model).unwrap_or_default())
+    }
+
+    /// A request with this body.
+    pub(super) fn request(&self, body: bytes::Bytes) -> Request<Outgoing> {
+        let length = body.len();
+        let mut request = Request::new(Outgoing::held(vec![body], Lease::default()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        request
+    }
+}
+
+/// What goes with a call in the client's name: its headers but for those about its own body and answer.
+fn headers_of(client: &HeaderMap) -> HeaderMap {
+    let ours = |name: &HeaderName| !NOT_OURS.contains(name) && !name.as_str().starts_with("content-");
+    let fields = client.iter().filter(|(name, _)| ours(name));
+    let mut headers = HeaderMap::with_capacity(client.len());
+    for (name, value) in fields {
+        headers.append(name.clone(), value.clone());
+    }
+    headers
+}
