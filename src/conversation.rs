@@ -130,12 +130,8 @@ impl<'a> Conversation<'a> {
         let blocks_of = |messages: &[Message], or: usize| messages.last().map_or(or, |message| message.blocks.end);
         let n_before = blocks_of(before, 0);
         let n_gone = behind.first().map_or(self.blocks.len(), |message| message.blocks.start).saturating_sub(n_before);
-        let one = Message {
-            span: self.span_of(start..end),
-            role: Role::User,
-            content: None,
-            blocks: n_before..n_before,
-        };
+        let one =
+            Message { span: self.span_of(start..end), role: Role::User, content: None, blocks: n_before..n_before };
         let moved = behind.iter().map(|message| Message {
             blocks: message.blocks.start.saturating_sub(n_gone)..message.blocks.end.saturating_sub(n_gone),
             ..message.clone()

@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admin;
-use crate::body::encoding::{Coding, DecodeError};
 use crate::body::ahead::Ahead;
+use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;

@@ -18,6 +18,8 @@ pub struct Ahead {
     rest: Incoming,
     // Nothing comes behind what was read.
     ended: bool,
+    // What came before a break has been handed on, and had its time to leave.
+    left: bool,
 }
 
 // === impl Ahead ===
@@ -60,7 +62,7 @@ impl Ahead {
 
 impl From<Incoming> for Ahead {
     fn from(rest: Incoming) -> Self {
-        Self { read: VecDeque::new(), rest, ended: false }
+        Self { read: VecDeque::new(), rest, ended: false, left: false }
     }
 }
 
@@ -70,6 +72,12 @@ impl Body for Ahead {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
+        if matches!(this.read.front(), Some(Err(_))) && !this.left {
+            // A connection drops what it has not written yet when a body fails, and writes when a body has no more for now.
+            this.left = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match this.read.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
             None if this.ended => Poll::Ready(None),
@@ -83,11 +91,11 @@ impl Body for Ahead {
 
     fn size_hint(&self) -> SizeHint {
         let (mut hint, read) = (self.rest.size_hint(), self.n_read() as u64);
-        let upper = hint.upper().map(|upper| upper.saturating_add(read));
-        hint.set_lower(hint.lower().saturating_add(read));
-        if let Some(upper) = upper {
-            hint.set_upper(upper);
+        // In this order, since no bound may be on the wrong side of the other.
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(read));
         }
+        hint.set_lower(hint.lower().saturating_add(read));
         hint
     }
 }

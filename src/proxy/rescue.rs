@@ -177,7 +177,9 @@ impl Proxy {
         let Some(rescue) = rescue.filter(|rescue| !rescue.unedited.load().is_empty()) else { return false };
         let goes = rescue.remembers(&self.beginnings(dialect, headers, text).await);
         if goes {
-            tracing::debug!("a request goes on as it came: the upstream did not take what its conversation was edited to");
+            tracing::debug!(
+                "a request goes on as it came: the upstream did not take what its conversation was edited to"
+            );
         }
         goes
     }
@@ -198,9 +200,7 @@ impl Proxy {
                 Some(edited) => (edited, Rescued::Overflow),
                 None => return self.rescues.count(Rescued::Overflow, false, first),
             },
-            Some(Refusal::Sequence)
-                if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST =>
-            {
+            Some(Refusal::Sequence) if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
                 (Edited::untouched(spare.bytes.clone()), Rescued::Original)
             }
             Some(Refusal::Sequence) | None => return first,
@@ -335,7 +335,9 @@ impl Rescues {
         let counter = if helped { &outcomes.helped } else { &outcomes.in_vain };
         let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
         if helped && by == Rescued::Original && count == 1 {
-            tracing::warn!("the upstream has refused an edited request and taken the original; more of this kind are logged at debug");
+            tracing::warn!(
+                "the upstream has refused an edited request and taken the original; more of this kind are logged at debug"
+            );
         } else {
             tracing::debug!(rescue = %by, helped, count, "the upstream has refused a request");
         }

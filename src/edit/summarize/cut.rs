@@ -38,7 +38,8 @@ impl<'c> Cuts<'c> {
             tokens: *tokens,
         };
         let summary = draft.summarised();
-        let first = rows.iter().take_while(|row| row.message.is_some_and(|message| message < draft.n_leading())).count();
+        let first =
+            rows.iter().take_while(|row| row.message.is_some_and(|message| message < draft.n_leading())).count();
         let mut cuts = Self {
             rows,
             sizes: rows.iter().zip(tokens).map(size).collect(),

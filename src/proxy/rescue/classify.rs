@@ -160,6 +160,9 @@ const SEQUENCE: &[&str] = &[
 /// Refusals in refusals are opened so deep: gateways pack what their providers say into theirs.
 const DEPTH: usize = 4;
 
+/// More of a message is not looked at, in characters: it says at its beginning what is wrong, or not at all.
+const MOST_SAID: usize = 4096;
+
 /// Numbers that can be a window. What is smaller or larger was read wrong.
 const PLAUSIBLE: RangeInclusive<usize> = 64..=100_000_000;
 
@@ -238,7 +241,7 @@ fn collect(json: &RawValue, depth: usize, all: &mut Vec<Said>) {
     };
     match embedded(&message) {
         Some(inner) => collect(inner, depth, all),
-        None => all.push(Said { message: message.to_lowercase(), ..said }),
+        None => all.push(Said { message: beginning(&message), ..said }),
     }
 }
 
@@ -246,8 +249,13 @@ fn collect(json: &RawValue, depth: usize, all: &mut Vec<Said>) {
 fn collect_text(text: &str, depth: usize, all: &mut Vec<Said>) {
     match embedded(text) {
         Some(inner) => collect(inner, depth, all),
-        None => all.push(Said { message: text.to_lowercase(), ..Said::default() }),
+        None => all.push(Said { message: beginning(text), ..Said::default() }),
     }
+}
+
+/// What a message says first, in lower case.
+fn beginning(message: &str) -> String {
+    message.chars().take(MOST_SAID).flat_map(char::to_lowercase).collect()
 }
 
 /// The JSON object in a text.
