@@ -124,9 +124,25 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::of(&written)?.preset;
         let written = preset.under(written)?;
-        let config = Self::of(&written)?;
+        let mut config = Self::of(&written)?;
         check::check(&config, &written)?;
+        config.read_instruction(&written)?;
         Ok(config)
+    }
+
+    /// Puts the text of `summarize.instruction_file` in the place of its name.
+    fn read_instruction(&mut self, written: &Node) -> Result<(), Problem> {
+        let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
+        let wrong = |what: String| {
+            let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
+            Problem::at_path(written, &["summarize", "instruction_file"], message)
+        };
+        let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        if text.trim().is_empty() {
+            return Err(wrong("is empty".to_owned()));
+        }
+        self.summarize.instruction = Some(text);
+        Ok(())
     }
 
     /// The settings that decide on edits.

@@ -16,7 +16,7 @@ pub struct ByteSize(pub u64);
 pub struct Period(pub Duration);
 
 /// A part of something, written `0.5`: more than 0, and at most 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Fraction(f64);
 

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Config;
-use super::problem::{Problem, Wrong};
+use super::problem::Problem;
 use super::tree::Node;
 use crate::server::listen::Address;
 use crate::units::{ByteSize, Period};
+
+mod summarize;
 
 /// No setting of time is longer; clocks need not be asked about more.
 const LONGEST: Period = Period(Duration::from_hours(365 * 24));
@@ -39,7 +41,18 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.upstream()?;
     settings.headers()?;
     settings.store()?;
-    settings.policy()
+    settings.policy()?;
+    settings.summarize()
+}
+
+/// Why a name is none. It is not shown: somebody may have written the key itself.
+const NO_NAME_OF_VARIABLE: &str =
+    "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
+
+fn is_name_of_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 struct Settings<'a> {
@@ -137,15 +150,8 @@ impl Settings<'_> {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
             return Err(self.wrong(&["upstream", "url"], message));
         }
-        let is_name = |name: &str| {
-            !name.starts_with(|c: char| c.is_ascii_digit())
-                && !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if upstream.api_key_env.as_deref().is_some_and(|name| !is_name(name)) {
-            // Not shown: somebody may have written the key itself.
-            let message = "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
-            return Err(self.wrong(&["upstream", "api_key_env"], message.to_owned()));
+        if upstream.api_key_env.as_deref().is_some_and(|name| !is_name_of_variable(name)) {
+            return Err(self.wrong(&["upstream", "api_key_env"], NO_NAME_OF_VARIABLE.to_owned()));
         }
         Ok(())
     }
@@ -197,6 +203,10 @@ impl Settings<'_> {
         Err(self.wrong(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
     }
 
+    fn summarize(&self) -> Result<(), Problem> {
+        summarize::check(&self.config.summarize, &|path, message| self.wrong(path, message))
+    }
+
     /// A problem with the value under this path.
     fn wrong(&self, path: &[&str], message: String) -> Problem {
         self.wrong_in(&[path], message)
@@ -204,9 +214,10 @@ impl Settings<'_> {
 
     /// A problem with the values under these paths, placed at the first that somebody wrote.
     fn wrong_in(&self, paths: &[&[&str]], message: String) -> Problem {
-        let written = paths.iter().find_map(|path| Some((path, self.written.find(path)?)));
-        let Some((path, node)) = written else { return Problem::elsewhere(message) };
-        let problem = Problem::new(node.place.clone(), Wrong::Other(message));
-        path.iter().rev().fold(problem, |problem, key| problem.within(key))
+        let written = paths.iter().find(|path| self.written.find(path).is_some());
+        written.map_or_else(
+            || Problem::elsewhere(message.clone()),
+            |path| Problem::at_path(self.written, path, message.clone()),
+        )
     }
 }

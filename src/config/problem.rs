@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{self, Unexpected};
 
-use super::tree::Place;
+use super::tree::{Node, Place};
 
 /// Something that the settings must not say. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
@@ -50,6 +50,13 @@ impl Problem {
     pub(super) fn at(mut self, place: &Place) -> Self {
         self.0.place.get_or_insert_with(|| place.clone());
         self
+    }
+
+    /// A problem with the value under a path, placed where somebody wrote it.
+    pub(super) fn at_path(written: &Node, path: &[&str], message: String) -> Self {
+        let Some(node) = written.find(path) else { return Self::elsewhere(message) };
+        let problem = Self::new(node.place.clone(), Wrong::Other(message));
+        path.iter().rev().fold(problem, |problem, key| problem.within(key))
     }
 
     /// The problem, seen from the table that holds its value under `key`.

@@ -124,7 +124,8 @@ impl Flags {
 
 // === helpers ===
 
-fn read_text(path: &Path) -> std::io::Result<String> {
+/// A text that is not longer than settings may be.
+pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {

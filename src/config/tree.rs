@@ -114,6 +114,7 @@ impl Node {
     pub(super) fn find(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, key| match &node.value {
             Value::Table(table) => table.get(*key).map(|entry| &entry.node),
+            Value::List(list) => list.get(key.parse::<usize>().ok()?),
             _ => None,
         })
     }

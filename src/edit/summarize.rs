@@ -55,7 +55,7 @@ pub struct Settings {
     pub input: Input,
     /// What it is told to do. Default: by language.
     pub instruction: Option<String>,
-    /// A file that says it instead.
+    /// A file that says it instead. Whoever loads the settings reads it.
     pub instruction_file: Option<PathBuf>,
     /// The first sentence of the message that stands for what was summarised. Default: by language.
     pub lead_in: Option<String>,

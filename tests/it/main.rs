@@ -31,6 +31,7 @@ mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it
 mod store_crash; // killed, and started again
 mod streaming; // chunk by chunk, with backpressure
+mod summaries; // summaries that are made, and that cannot be
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
