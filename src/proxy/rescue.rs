@@ -5,20 +5,18 @@
 //! client wrote it, and so is what the conversation says next. There is never a third try. Until the head of an answer is
 //! known that goes back, no byte has, so the client sees one answer; if nothing helps, it is the upstream's own.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use self::classify::{Numbers, Refusal};
+use self::unedited::Unedited;
 use super::exchange::Exchange;
 use super::{Live, Proxy, ask, outgoing};
 use crate::body::Lease;
@@ -35,6 +33,7 @@ use crate::planner::{self, EditName, When};
 use crate::tasks::blocking;
 
 mod classify;
+mod unedited;
 
 /// `[rescue]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -57,8 +56,7 @@ impl Default for Settings {
 pub struct Rescue {
     rules: Arc<Rules>,
     original: bool,
-    // The beginnings of conversations that go as they come, and until when.
-    unedited: ArcSwap<HashMap<ChainKey, Instant>>,
+    unedited: Unedited,
 }
 
 /// What a second try is made of. Kept until the head of the first answer is here.
@@ -105,12 +103,6 @@ const LONGEST: usize = 64 << 10;
 /// How long a refusal may take to come after its head.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many conversations are remembered that go as they come.
-const MOST_UNEDITED: usize = 1024;
-
-/// How long they are.
-const UNEDITED_FOR: Duration = Duration::from_hours(1);
-
 /// A body from this length on, in bytes, is read and named away from the threads that serve requests.
 const HOP_FROM: usize = 256 << 10;
 
@@ -122,7 +114,7 @@ const SCOPE: &[u8] = b"unedited";
 impl Rescue {
     /// Rescues by these rules, which are to come from [`Self::parts`].
     pub fn new(settings: Settings, rules: Arc<Rules>) -> Self {
-        Self { rules, original: settings.original_on_400, unedited: ArcSwap::default() }
+        Self { rules, original: settings.original_on_400, unedited: Unedited::default() }
     }
 
     /// The policy that makes a conversation as short as it can: whatever the model has read of results is cleared.
@@ -140,27 +132,6 @@ impl Rescue {
         }
         parts
     }
-
-    /// Notes that what begins so goes as it comes, for a time.
-    fn remember(&self, name: ChainKey) {
-        let now = Instant::now();
-        self.unedited.rcu(|unedited| {
-            let mut unedited: HashMap<_, _> =
-                unedited.iter().filter(|(_, until)| **until > now).map(|(name, until)| (*name, *until)).collect();
-            if unedited.len() >= MOST_UNEDITED
-                && let Some(oldest) = unedited.iter().min_by_key(|(_, until)| **until).map(|(name, _)| *name)
-            {
-                unedited.remove(&oldest);
-            }
-            unedited.insert(name, now + UNEDITED_FOR);
-            unedited
-        });
-    }
-
-    fn remembers(&self, names: &[ChainKey]) -> bool {
-        let (unedited, now) = (self.unedited.load(), Instant::now());
-        names.iter().any(|name| unedited.get(name).is_some_and(|until| *until > now))
-    }
 }
 
 // === impl Proxy ===
@@ -174,8 +145,8 @@ impl Proxy {
         headers: &HeaderMap,
         text: &Bytes,
     ) -> bool {
-        let Some(rescue) = rescue.filter(|rescue| !rescue.unedited.load().is_empty()) else { return false };
-        let goes = rescue.remembers(&self.beginnings(dialect, headers, text).await);
+        let Some(rescue) = rescue.filter(|rescue| !rescue.unedited.is_empty()) else { return false };
+        let goes = rescue.unedited.has(&self.beginnings(dialect, headers, text).await);
         if goes {
             tracing::debug!(
                 "a request goes on as it came: the upstream did not take what its conversation was edited to"
@@ -215,7 +186,7 @@ impl Proxy {
         let helped = second.status().is_success();
         if helped && by == Rescued::Original {
             let names = self.beginnings(spare.dialect, &spare.parts.headers, &spare.text).await;
-            names.last().into_iter().for_each(|name| rescue.remember(*name));
+            names.last().into_iter().for_each(|name| rescue.unedited.note(*name));
         }
         exchange.record(self.recorder.as_ref(), &spare.parts, spare.text, &edited, false);
         exchange.edited(edited, false, live.report_headers);
@@ -247,7 +218,7 @@ impl Proxy {
             rules.meter.learn_window(model, window);
         }
         let window = rules.meter.for_model(report.model.as_deref()).window();
-        if spare.is_shorter(&cleared) && spare.fits(report, numbers, window) {
+        if spare.is_shorter(&cleared) && fits(report, spare.n_tokens_sent, numbers, window) {
             return Some(cleared);
         }
         let summarised = edit(When::Now, Some(&origin)).await;
@@ -309,16 +280,16 @@ impl Spare {
     fn is_shorter(&self, edited: &Edited) -> bool {
         edited.report.as_ref().is_some_and(|report| report.bytes_after < self.n_bytes_sent)
     }
+}
 
-    /// Whether a shorter form fits, as far as anybody knows. The upstream's count of the first try corrects ours.
-    fn fits(&self, shorter: &Report, numbers: Numbers, window: Option<usize>) -> bool {
-        let (Some(tokens), Some(window)) = (shorter.tokens_after, numbers.window.or(window)) else { return true };
-        let room = window.saturating_sub(numbers.answer.unwrap_or(0));
-        let ours = self.n_tokens_sent.or(shorter.tokens_before).unwrap_or(0);
-        match numbers.prompt {
-            Some(theirs) if ours > 0 => tokens.saturating_mul(theirs) / ours <= room,
-            _ => tokens <= room,
-        }
+/// Whether a shorter form fits, as far as anybody knows. The upstream's count of what was `sent` corrects ours.
+fn fits(shorter: &Report, sent: Option<usize>, numbers: Numbers, window: Option<usize>) -> bool {
+    let (Some(tokens), Some(window)) = (shorter.tokens_after, numbers.window.or(window)) else { return true };
+    let room = window.saturating_sub(numbers.answer.unwrap_or(0));
+    let ours = sent.or(shorter.tokens_before).unwrap_or(0);
+    match numbers.prompt {
+        Some(theirs) if ours > 0 => tokens.saturating_mul(theirs) / ours <= room,
+        _ => tokens <= room,
     }
 }
 
@@ -351,5 +322,41 @@ impl fmt::Display for Rescued {
             Self::Overflow => "overflow",
             Self::Original => "original",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_told_by_the_upstreams_own_count() {
+        let report = |before, after| Report { tokens_before: before, tokens_after: after, ..Report::default() };
+        let numbers = |window, prompt, answer| Numbers { window, prompt, answer };
+        let half = report(Some(1000), Some(500));
+        // It counts three tokens for two of ours.
+        assert!(fits(&half, None, numbers(Some(750), Some(1500), None), None));
+        assert!(!fits(&half, None, numbers(Some(749), Some(1500), None), None));
+        assert!(!fits(&half, None, numbers(Some(750), Some(1500), Some(1)), None));
+        // What was sent was shorter than what came.
+        assert!(!fits(&half, Some(800), numbers(Some(750), Some(1500), None), None));
+        // It tells no count, or no window.
+        assert!(fits(&half, None, numbers(None, None, None), Some(500)));
+        assert!(!fits(&half, None, numbers(None, None, None), Some(499)));
+        assert!(fits(&half, None, numbers(None, None, None), None));
+        assert!(fits(&report(None, None), None, numbers(Some(10), Some(20), None), None));
+    }
+
+    #[test]
+    fn the_policy_of_a_rescue_clears_all_that_was_read() {
+        let parts = planner::Parts::default();
+        let pressed = Rescue::parts(&parts);
+        assert_eq!(pressed.policy, parts.policy);
+        assert_eq!(pressed.clear_tool_results.keep, Keep::Results(0));
+        assert_eq!(pressed.clear_tool_results.exclude_tools, parts.clear_tool_results.exclude_tools);
+        let mut parts = planner::Parts::default();
+        parts.policy.edits = vec![EditName::PatchToolCalls, EditName::Summarize];
+        let edits = Rescue::parts(&parts).policy.edits;
+        assert_eq!(edits, [EditName::PatchToolCalls, EditName::ClearToolResults, EditName::Summarize]);
     }
 }

@@ -325,12 +325,11 @@ fn unquoted(text: &str) -> String {
             next.is_none_or(|next| !next.is_alphanumeric())
         });
         without.push_str(before);
-        match close.filter(|_| !inside_a_word) {
-            Some(close) => rest = behind.get(close + 1..).unwrap_or_default(),
-            None => {
-                without.push(quote);
-                rest = behind;
-            }
+        if let Some(close) = close.filter(|_| !inside_a_word) {
+            rest = behind.get(close + 1..).unwrap_or_default();
+        } else {
+            without.push(quote);
+            rest = behind;
         }
     }
     without.push_str(rest);
