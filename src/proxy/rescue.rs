@@ -165,16 +165,17 @@ impl Proxy {
         mut first: Response<Ahead>,
         exchange: &mut Exchange,
     ) -> Response<Ahead> {
+        let Some(refusal) = refusal(&mut first).await else { return first };
         let Ok(target) = live.upstream.join(&spare.parts.uri) else { return first };
-        let (edited, by) = match refusal(&mut first).await {
-            Some(Refusal::Overflow(numbers)) => match self.shortened(live, rescue, &spare, numbers, exchange).await {
+        let (edited, by) = match refusal {
+            Refusal::Overflow(numbers) => match self.shortened(live, rescue, &spare, numbers, exchange).await {
                 Some(edited) => (edited, Rescued::Overflow),
                 None => return self.rescues.count(Rescued::Overflow, false, first),
             },
-            Some(Refusal::Sequence) if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
+            Refusal::Sequence if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
                 (Edited::untouched(spare.bytes.clone()), Rescued::Original)
             }
-            Some(Refusal::Sequence) | None => return first,
+            Refusal::Sequence => return first,
         };
         let mut parts = spare.parts.clone();
         let body = outgoing(&mut parts.headers, spare.bytes.clone(), Arc::clone(&spare.lease), &edited, false);

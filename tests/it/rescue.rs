@@ -1,6 +1,8 @@
 //! A second try of what the upstream has refused: shorter, or as the client wrote it; and what comes back if that helps
 //! nobody.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 
 use crate::edits::ENCODINGS;
@@ -64,7 +66,11 @@ const OVERFLOWS: [(&str, &str, &str); 9] = [
 
 /// A text that no edit touches at the default settings, and that is worth clearing.
 fn text(n: usize) -> String {
-    (0..150).map(|line| format!("{n}: what line {line} of the output says\n")).collect()
+    let mut text = String::new();
+    for line in 0..150 {
+        writeln!(text, "{n}: what line {line} of the output says").unwrap();
+    }
+    text
 }
 
 /// A conversation with so many results, the last of which the model has not read.
@@ -236,7 +242,7 @@ async fn refusals_for_another_reason_come_back_byte_by_byte() {
         let mut call = scene.ask(chat(long(3))).await;
         call.answer(status, fields, body).await;
         let reply = scene.client.reply().await;
-        assert_eq!(reply.head.status().to_string(), status[..3]);
+        assert!(status.starts_with(&reply.head.status().to_string()), "{status}");
         assert_eq!(&*reply.body, body);
         let field =
             |field: &&str| field.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
@@ -267,14 +273,15 @@ async fn a_refusal_in_chunks_that_helps_nobody_comes_back_with_its_trailers() {
 #[tokio::test]
 async fn a_refusal_that_breaks_off_breaks_off_at_the_client() {
     let mut scene = Scene::with(ON).await;
+    let (beginning, _) = LLAMA.split_at(50);
     let mut call = scene.ask(chat(long(3))).await;
     call.send(head(BAD, &["content-length: 1000"])).await;
-    call.send(&LLAMA[..50]).await;
+    call.send(beginning).await;
     drop(call);
     let reply = scene.client.head().await;
     assert_eq!(reply.status(), 400);
     let (rest, _) = scene.client.rest().await;
-    assert_eq!(rest, &LLAMA[..50]);
+    assert_eq!(rest, beginning);
     scene.upstream.no_more();
 }
 

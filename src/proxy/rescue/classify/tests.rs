@@ -1,3 +1,5 @@
+//! Refusals as servers write them, and where each was seen.
+
 use super::*;
 
 /// A refusal for length: where it was seen, its body, and what it says of window, prompt and answer.
