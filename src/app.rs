@@ -18,7 +18,8 @@ use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, Rules, export};
 use crate::events::Events;
 use crate::payload::Keys;
-use crate::planner::Policy;
+use crate::planner::{Parts, Policy};
+use crate::proxy::rescue::Rescue;
 use crate::proxy::{Live, Proxy, Windows};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, reached_at};
@@ -169,16 +170,21 @@ fn live(
     let meter = present
         .filter(|(present, _)| same_counts(present))
         .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
-    let rules = Rules {
-        policy: Policy::new(&parts),
-        meter,
-        export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from),
-        language: parts.language,
-        summarize: parts.summarize,
-        endpoints: endpoints.context("[summarize]")?,
+    let endpoints = endpoints.context("[summarize]")?;
+    let rules = |parts: &Parts| {
+        Arc::new(Rules {
+            policy: Policy::new(parts),
+            meter: meter.clone(),
+            export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from),
+            language: parts.language,
+            summarize: parts.summarize.clone(),
+            endpoints: endpoints.clone(),
+        })
     };
+    let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
-        rules: Arc::new(rules),
+        rules: rules(&parts),
+        rescue,
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),

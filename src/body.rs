@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+pub mod ahead;
 pub mod encoding;
 pub mod pool;
 
@@ -91,8 +92,8 @@ pub enum Outgoing {
     Held {
         /// The parts, in order; none is empty.
         parts: VecDeque<Bytes>,
-        /// Kept until the last part is handed on.
-        lease: Lease,
+        /// Kept until the last part is handed on, or longer where the body is kept longer.
+        lease: Arc<Lease>,
     },
     /// Passed on as it comes.
     Streamed(Incoming),
@@ -215,8 +216,8 @@ pub async fn discard(mut rest: Incoming, at_most: Duration) {
 
 impl Outgoing {
     /// The parts of a body in memory.
-    pub fn held(parts: &[Bytes], lease: Lease) -> Self {
-        Self::Held { parts: joined(parts), lease }
+    pub fn held(parts: &[Bytes], lease: impl Into<Arc<Lease>>) -> Self {
+        Self::Held { parts: joined(parts), lease: lease.into() }
     }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
+use crate::proxy::rescue;
 use crate::server::tls;
 use crate::tokens::models;
 use crate::{events, planner, recall, server, store, telemetry, tokens, upstream};
@@ -82,6 +83,8 @@ pub struct Config {
     pub tools: tools::Settings,
     /// What is told of requests and summaries, and to whom.
     pub events: events::Settings,
+    /// The second try of requests that the upstream refuses.
+    pub rescue: rescue::Settings,
     /// How tokens are counted.
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
@@ -109,6 +112,7 @@ impl Default for Config {
             summarize: summarize::Settings::default(),
             tools: tools::Settings::default(),
             events: events::Settings::default(),
+            rescue: rescue::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
         }

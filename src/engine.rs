@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::{Language, summarize};
 use crate::events::Events;
-use crate::payload::{Caller, Keys};
+use crate::payload::{Caller, Chain, Keys};
 use crate::plan::{Need, OffloadEffect, Plan, Report};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
@@ -201,6 +201,11 @@ impl Engine {
     /// The namespace of who shows this credential. All who show none share one.
     pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
         self.keys.caller(credential.unwrap_or_default())
+    }
+
+    /// Names the beginnings of what this caller says, apart from those under another `scope`.
+    pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
+        self.keys.chain(caller, scope)
     }
 
     /// Edits a body by `rules`. When it returns, what was taken out is kept for good.

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::events::{Peer, Stream};
 use crate::admin::{self, Recalls};
+use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
-use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
+use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
@@ -26,12 +27,13 @@ use crate::planner::When;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamError};
 
 mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
+pub mod rescue;
 mod respond;
 mod telling;
 mod tunnel;
@@ -42,6 +44,7 @@ pub use exchange::Exchange;
 use exchange::{RequestId, RequestIds};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
+use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
 use telling::Telling;
 use tunnel::Tunnel;
@@ -64,6 +67,7 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpen,
+    rescues: Rescues,
     events: Events,
     stopping: CancellationToken,
 }
@@ -77,6 +81,8 @@ pub struct Live {
     pub upstream: Upstream,
     /// What the upstream says of its models.
     pub windows: Windows,
+    /// How requests are sent a second time that the upstream has refused, if that is wanted.
+    pub rescue: Option<Rescue>,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -126,6 +132,7 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
+            rescues: Rescues::default(),
             events,
             stopping: CancellationToken::new(),
         }
@@ -157,7 +164,8 @@ impl Proxy {
         admin::events::answer(request, &state)
     }
 
-    /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, relay.
+    /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, perhaps once
+    /// more in another form, relay.
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
@@ -178,25 +186,33 @@ impl Proxy {
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
         let id = self.ids.next();
+        let rescue = live.rescue.as_ref().filter(|_| !dry_run && decoded.is_some());
         let edited = match decoded {
-            Some(text) => {
+            Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
                 let caller = self.caller(&parts.headers);
                 let origin = || self.origin(&live, &parts, &target, id, caller);
                 let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
             }
-            None => Edited::untouched(held.bytes.clone()),
+            _ => Edited::untouched(held.bytes.clone()),
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone());
-        exchange.record(self.recorder.as_ref(), &parts, text, &edited, dry_run);
+        exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
         if self.events.are_heard() {
             let caller = self.caller(&parts.headers);
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }
-        let outgoing = outgoing(&mut parts.headers, held, &edited, dry_run);
+        let Held { bytes, lease } = held;
+        let lease = Arc::new(lease);
+        let spare = rescue.map(|rescue| (rescue, Spare::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
+        let outgoing = outgoing(&mut parts.headers, bytes, lease, &edited, dry_run);
         exchange.edited(edited, dry_run, live.report_headers);
-        send(&live.upstream, Request::from_parts(parts, outgoing), target, exchange).await
+        let mut answer = send(&live.upstream, Request::from_parts(parts, outgoing), target, &mut exchange).await?;
+        if let Some((rescue, spare)) = spare {
+            answer = self.rescued(&live, rescue, spare, answer, &mut exchange).await;
+        }
+        Ok(relay(&live.upstream, answer, exchange))
     }
 
     /// A request that is none of our business: both bodies stream through.
@@ -209,7 +225,9 @@ impl Proxy {
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
         exchange.tunnel = tunnel;
-        send(&live.upstream, Request::from_parts(parts, Outgoing::Streamed(body)), target, exchange).await
+        let request = Request::from_parts(parts, Outgoing::Streamed(body));
+        let answer = send(&live.upstream, request, target, &mut exchange).await?;
+        Ok(relay(&live.upstream, answer, exchange))
     }
 }
 
@@ -234,33 +252,46 @@ fn ours(body: Full<Bytes>) -> Answer {
     Either::Right(Either::Left(body))
 }
 
-/// Sends the request and makes the answer of what comes back. The answer owns the exchange and the upstream's body:
-/// when the client goes away hyper drops it, and with it the upstream's connection.
+/// Sends the request, and waits for the head of its answer.
 async fn send(
+    upstream: &Upstream,
+    request: Request<Outgoing>,
+    target: Uri,
+    exchange: &mut Exchange,
+) -> Result<Response<Ahead>, UpstreamError> {
+    let answer = ask(upstream, request, target, exchange.tunnel.as_ref()).await;
+    answer.inspect_err(|_| exchange.failed())
+}
+
+async fn ask(
     upstream: &Upstream,
     mut request: Request<Outgoing>,
     target: Uri,
-    mut exchange: Exchange,
-) -> Result<Response<Answer>, ProxyError> {
+    tunnel: Option<&Tunnel>,
+) -> Result<Response<Ahead>, UpstreamError> {
     *request.uri_mut() = target;
     *request.version_mut() = Version::HTTP_11;
     headers::to_upstream(request.headers_mut());
-    if let Some(tunnel) = &exchange.tunnel {
+    if let Some(tunnel) = tunnel {
         tunnel.ask(request.headers_mut());
     }
-    let mut response = upstream.send(request).await.inspect_err(|_| exchange.failed())?;
-    *response.version_mut() = Version::HTTP_11;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(exchange.switch(response).map(ours));
+    Ok(upstream.send(request).await?.map(Ahead::from))
+}
+
+/// The upstream's answer on its way to the client. It owns the exchange and the upstream's body: when the client goes away
+/// hyper drops it, and with it the upstream's connection.
+fn relay(upstream: &Upstream, mut answer: Response<Ahead>, mut exchange: Exchange) -> Response<Answer> {
+    *answer.version_mut() = Version::HTTP_11;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return exchange.switch(answer).map(ours);
     }
-    headers::to_client(response.headers_mut());
-    exchange.answered(&mut response);
-    Ok(response.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange))))
+    headers::to_client(answer.headers_mut());
+    exchange.answered(&mut answer);
+    answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
 }
 
 /// The body for the upstream: the client's own bytes, unless an edit changed them.
-fn outgoing(headers: &mut HeaderMap, held: Held, edited: &Edited, dry_run: bool) -> Outgoing {
-    let Held { bytes, lease } = held;
+fn outgoing(headers: &mut HeaderMap, bytes: Bytes, lease: Arc<Lease>, edited: &Edited, dry_run: bool) -> Outgoing {
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
         return Outgoing::held(&[bytes], lease);
@@ -350,7 +381,7 @@ impl Proxy {
         edited
     }
 
-    /// Whose request it is.
+    /// Whose a request is, by what it shows.
     fn caller(&self, headers: &HeaderMap) -> Caller {
         self.engine.caller(headers::credential(headers))
     }

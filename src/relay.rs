@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::body::ahead::Ahead;
 
 pub mod tap;
 
@@ -47,7 +48,7 @@ pin_project_lite::pin_project! {
     /// Backpressure is `poll_frame` itself: the upstream is read only when the client's connection has room.
     #[derive(Debug)]
     pub struct Relay<O: Observe> {
-        body: Incoming,
+        body: Ahead,
         idle: Duration,
         // Since when we have been waiting for the upstream. It is not silent while the client leaves us no room.
         silent_since: Option<Instant>,
@@ -76,7 +77,7 @@ fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
 
 impl<O: Observe> Relay<O> {
     /// Relays `body`, which may pause for at most `idle`.
-    pub fn new(body: Incoming, idle: Duration, observer: O) -> Self {
+    pub fn new(body: Ahead, idle: Duration, observer: O) -> Self {
         Self { body, idle, silent_since: None, deadline: None, observer: Some(observer) }
     }
 }

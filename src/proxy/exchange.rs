@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Level;
 
 use super::headers;
+use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
 use crate::engine::Edited;
@@ -32,6 +32,8 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-req
 pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
 /// The tokens of messages and tools as they came and as they went on: `131072->24110`. Only where they were counted.
 pub(super) const TOKENS: HeaderName = HeaderName::from_static("x-abridge-tokens");
+/// The upstream refused the request first, and this is the answer to another form of it: `overflow` or `original`.
+pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue");
 /// The edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
@@ -40,6 +42,8 @@ pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-ru
 pub struct Exchange {
     /// The client's wish to change the protocol.
     pub(super) tunnel: Option<Tunnel>,
+    /// How it was sent a second time, if that is what is answered.
+    pub(super) rescued: Option<Rescued>,
     id: RequestId,
     sent: Instant,
     answer: Option<Answered>,
@@ -86,6 +90,7 @@ impl Exchange {
     pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
         Self {
             tunnel: None,
+            rescued: None,
             id,
             sent: Instant::now(),
             answer: None,
@@ -97,13 +102,18 @@ impl Exchange {
         }
     }
 
+    /// Names the request.
+    pub(super) fn id(&self) -> RequestId {
+        self.id
+    }
+
     /// Notes what the edits did, for the answer's headers and the log.
     pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
         let report = edited.report.map(Box::new);
         self.edit = Some(Edit { tap: Tap::default(), report, dry_run, report_headers });
     }
 
-    /// Begins to record, if that is asked for and there is room.
+    /// Begins to record, if that is asked for and there is room. What was begun before is forgotten.
     pub(super) fn record(
         &mut self,
         recorder: Option<&Recorder>,
@@ -113,6 +123,7 @@ impl Exchange {
         dry_run: bool,
     ) {
         let Some(recorder) = recorder else { return };
+        self.recording = None;
         let request_encoding = headers::content_encoding(&parts.headers);
         let rewritten = edited.changed().then(|| edited.body.clone());
         let sent = Sent { target: &parts.uri, request, rewritten, request_encoding, dry_run };
@@ -123,7 +134,7 @@ impl Exchange {
     }
 
     /// The head of the answer is here.
-    pub(super) fn answered(&mut self, response: &mut Response<Incoming>) {
+    pub(super) fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
         if let Some(recording) = &mut self.recording {
@@ -131,7 +142,7 @@ impl Exchange {
         }
         if let Some(edit) = &mut self.edit {
             edit.tap = Tap::new(response.headers());
-            edit.put_headers(self.id, response);
+            edit.put_headers(self.id, self.rescued, response.headers_mut());
         }
     }
 
@@ -142,7 +153,7 @@ impl Exchange {
     }
 
     /// The connection changes to another protocol: the answer is its head, and bytes flow both ways behind it.
-    pub(super) fn switch(mut self, mut response: Response<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) fn switch<B>(mut self, mut response: Response<B>) -> Response<Full<Bytes>> {
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = headers::upgrade(response.headers());
         headers::to_client(response.headers_mut());
@@ -175,6 +186,7 @@ impl Exchange {
                 tracing::$level!(
                     request_id = %self.id,
                     edits = $edits,
+                    rescue = self.rescued.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
                     bytes_in,
                     bytes_out,
@@ -195,6 +207,7 @@ impl Exchange {
             };
         }
         match edit.counts() {
+            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>),
             None => line!(debug, "unedited", None::<&str>),
             Some(edits) if edit.dry_run => line!(info, "would be edited", Some(edits.as_str())),
             Some(edits) => line!(info, "edited", Some(edits.as_str())),
@@ -275,13 +288,17 @@ impl Edit {
         Some(counts(self.report.as_ref()?)).filter(|counts| !counts.is_empty())
     }
 
-    /// The headers of an edited request. An answer to one that was not edited stays as the upstream made it.
-    fn put_headers(&self, id: RequestId, response: &mut Response<Incoming>) {
-        let Some(edits) = self.counts().filter(|_| self.report_headers) else { return };
-        let headers = response.headers_mut();
-        if let (Ok(id), Ok(edits)) = (HeaderValue::try_from(id.to_string()), HeaderValue::try_from(edits)) {
-            headers.insert(REQUEST_ID, id);
-            headers.insert(EDITS, edits);
+    /// The headers of an edited request, or one that was sent twice. An answer to another one stays as the upstream made it.
+    fn put_headers(&self, id: RequestId, rescued: Option<Rescued>, headers: &mut HeaderMap) {
+        let edits = self.counts();
+        if !self.report_headers || edits.is_none() && rescued.is_none() {
+            return;
+        }
+        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescued.map(|by| by.to_string()))];
+        for (name, value) in values {
+            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+                headers.insert(name, value);
+            }
         }
         let tokens = self.report.as_deref().and_then(tokens);
         if let Some(Ok(tokens)) = tokens.map(HeaderValue::try_from) {

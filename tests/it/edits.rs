@@ -280,9 +280,10 @@ async fn the_answer_to_an_edited_request_is_not_touched() {
 
 // === encodings ===
 
-type Encode = fn(&[u8]) -> Vec<u8>;
+pub(crate) type Encode = fn(&[u8]) -> Vec<u8>;
 
-const ENCODINGS: [(&str, Encode); 4] = [("gzip", gzip), ("deflate", deflate), ("br", brotli), ("zstd", zstandard)];
+pub(crate) const ENCODINGS: [(&str, Encode); 4] =
+    [("gzip", gzip), ("deflate", deflate), ("br", brotli), ("zstd", zstandard)];
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

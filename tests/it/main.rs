@@ -29,6 +29,7 @@ mod recall; // what was taken out, got back
 mod recording; // `serve --record`, and replaying what it wrote
 mod reductions; // what holds for every conversation that is made shorter
 mod reload; // SIGHUP
+mod rescue; // a second try of what the upstream has refused
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it

@@ -16,14 +16,14 @@ use crate::upstream::target::{BaseUrl, BaseUrlError, NoPath};
 use crate::upstream::{self, Upstream};
 
 /// The models of `[summarize.model]` and `[[summarize.failover]]`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Endpoints {
     primary: Option<Endpoint>,
     failover: Vec<Endpoint>,
 }
 
 /// A model of the settings' own, with a key of its own. It never sees a header of a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Endpoint {
     upstream: Upstream,
     target: Uri,

@@ -1,0 +1,277 @@
+//! Refusals as servers write them, and where each was seen.
+
+use super::*;
+
+/// A refusal for length: where it was seen, its body, and what it says of window, prompt and answer.
+type Overflowed = (&'static str, &'static str, [Option<usize>; 3]);
+
+const OVERFLOWS: &[Overflowed] = &[
+    (
+        "OpenAI; crewAIInc/crewAI-examples#121",
+        r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 8227 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+        [Some(8192), Some(8227), None],
+    ),
+    (
+        "OpenAI with functions; FoundationAgents/OpenManus#62",
+        r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, you requested 8213 tokens (6683 in the messages, 730 in the functions, and 800 in the completion). Please reduce the length of the messages, functions, or completion.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+        [Some(8192), Some(7413), Some(800)],
+    ),
+    (
+        "Azure; Azure/azure-sdk-for-net#41892",
+        r#"{"error":{"message":"This model's maximum context length is 32768 tokens. However, you requested 35969 tokens (9969 in the messages, 26000 in the completion). Please reduce the length of the messages or completion.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+        [Some(32768), Some(9969), Some(26000)],
+    ),
+    (
+        "Azure, newer; BerriAI/litellm#15968",
+        r#"{"error":{"message":"Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 509178 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+        [Some(272_000), Some(509_178), None],
+    ),
+    (
+        "DeepSeek; evalstate/fast-agent#621",
+        r#"{"error":{"message":"This model's maximum context length is 131072 tokens. However, you requested 131134 tokens (122942 in the messages, 8192 in the completion). Please reduce the length of the messages or completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}"#,
+        [Some(131_072), Some(122_942), Some(8192)],
+    ),
+    (
+        "vLLM to 0.10, fields at the top; ogx-ai/ogx#4534",
+        r#"{"object":"error","message":"This model's maximum context length is 6048 tokens. However, you requested 6616 tokens (568 in the messages, 6048 in the completion). Please reduce the length of the messages or completion.","type":"BadRequestError","param":null,"code":400}"#,
+        [Some(6048), Some(568), Some(6048)],
+    ),
+    (
+        "vLLM 0.20; vllm-project/vllm#42474",
+        r#"{"error":{"message":"This model's maximum context length is 128000 tokens. However, you requested 65535 output tokens and your prompt contains at least 62466 input tokens, for a total of at least 128001 tokens.","type":"BadRequestError","param":null,"code":400}}"#,
+        [Some(128_000), Some(62466), Some(65535)],
+    ),
+    (
+        "vLLM, images counted; Gabesarch/grounded-rl#16",
+        r#"{"object":"error","message":"The decoder prompt (length 10127) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.","type":"BadRequestError","param":null,"code":400}"#,
+        [Some(8192), None, None],
+    ),
+    (
+        "vLLM 0.4, nothing left for the answer; vllm-project/vllm#4667",
+        r#"{"object":"error","message":"max_tokens must be at least 1, got -186.","type":"BadRequestError","param":null,"code":400}"#,
+        [None, None, None],
+    ),
+    (
+        "llama.cpp; recorded from llama-server",
+        r#"{"error":{"code":400,"message":"request (12024 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":12024,"n_ctx":8192}}"#,
+        [Some(8192), Some(12024), None],
+    ),
+    (
+        "llama.cpp, older: no numbers; seen in clients' tests",
+        r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"invalid_request_error"}}"#,
+        [None, None, None],
+    ),
+    (
+        "OpenRouter; seen in clients' tests",
+        r#"{"error":{"message":"This endpoint's maximum context length is 128000 tokens. However, you requested about 175410 tokens (174162 of text input, 1248 of tool input). Please reduce the length of either one.","code":400,"metadata":{"provider_name":null}}}"#,
+        [Some(128_000), Some(175_410), None],
+    ),
+    (
+        "OpenRouter, with what its provider says; ai-christianson/RA.Aid#41",
+        r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"object\":\"error\",\"message\":\"This model's maximum context length is 16000 tokens. However, you requested 17165 tokens (13069 in the messages, 4096 in the completion).\",\"code\":400}","provider_name":"DeepInfra"}}}"#,
+        [Some(16000), Some(13069), Some(4096)],
+    ),
+    (
+        "Anthropic; seen in clients' tests",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 213462 tokens > 200000 maximum"}}"#,
+        [Some(200_000), Some(213_462), None],
+    ),
+    (
+        "Anthropic, with the answer; continuedev/continue#6080",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length or `max_tokens` and try again"}}"#,
+        [Some(200_000), Some(199_759), Some(8192)],
+    ),
+    (
+        "Ollama; seen in clients' tests. It says by how much, and not what it takes",
+        r#"{"error":{"message":"prompt too long; exceeded max context length by 1200 tokens","type":"api_error","param":null,"code":null}}"#,
+        [None, None, None],
+    ),
+    (
+        "Ollama, native; nano-step/nano-brain#208",
+        r#"{"error":"the input length exceeds the context length"}"#,
+        [None, None, None],
+    ),
+    (
+        "SGLang; QwenLM/Qwen3#1321",
+        r#"{"object":"error","message":"The input (61709 tokens) is longer than the model's context length (40960 tokens).","type":"BadRequestError","param":null,"code":400}"#,
+        [Some(40960), Some(61709), None],
+    ),
+    (
+        "SGLang, with the answer; anomalyco/opencode#25292",
+        r#"{"object":"error","message":"Requested token count exceeds the model's maximum context length of 202752 tokens. You requested a total of 202941 tokens: 170941 tokens from the input messages and 32000 tokens for the completion. Please reduce the number of tokens.","type":"BadRequest","param":null,"code":400}"#,
+        [Some(202_752), Some(170_941), Some(32000)],
+    ),
+    (
+        "Gemini's compatible API, in a list; google-gemini/gemini-cli#6678",
+        r#"[{"error":{"code":400,"message":"The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+        [Some(1_048_576), Some(1_200_293), None],
+    ),
+    (
+        "xAI, error as text; seen in clients' tests",
+        r#"{"code":"invalid-argument","error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}"#,
+        [Some(131_072), Some(537_812), None],
+    ),
+    (
+        "LiteLLM, with its provider's JSON in its words; seen in clients' tests",
+        r#"{"error":{"message":"litellm.BadRequestError: XaiException - {\"code\":\"invalid-argument\",\"error\":\"This model's maximum prompt length is 500000 but the request contains 637815 tokens.\"}","type":null,"param":null,"code":"400"}}"#,
+        [Some(500_000), Some(637_815), None],
+    ),
+    (
+        "GitHub Models, 413; eslint/tsc-meetings#593",
+        r#"{"error":{"code":"tokens_limit_reached","message":"Request body too large for gpt-4o model. Max size: 8000 tokens.","details":"Request body too large for gpt-4o model. Max size: 8000 tokens."}}"#,
+        [Some(8000), None, None],
+    ),
+    (
+        "Mistral; seen in clients' tests",
+        r#"{"object":"error","message":"Prompt contains 240000 tokens, too large for model with 128000 maximum context length","type":"invalid_request_error"}"#,
+        [Some(128_000), None, None],
+    ),
+    (
+        "Moonshot; seen in clients' tests",
+        r#"{"error":{"message":"Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)","type":"invalid_request_error"}}"#,
+        [Some(262_144), Some(300_000), None],
+    ),
+    (
+        "DashScope; seen in clients' tests",
+        r#"{"error":{"message":"<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]","type":"invalid_request_error","param":null,"code":"invalid_parameter_error"}}"#,
+        [Some(98304), None, None],
+    ),
+    (
+        "Groq; seen in clients' tests",
+        r#"{"error":{"message":"Please reduce the length of the messages or completion."}}"#,
+        [None, None, None],
+    ),
+    (
+        "LM Studio; seen in clients' tests",
+        r#"{"error":"The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 9000>= n_ctx: 4096). Try to load the model with a larger context length."}"#,
+        [None, None, None],
+    ),
+];
+
+/// Refusals for the sequence of messages: where they were seen, and their bodies.
+const SEQUENCES: &[(&str, &str)] = &[
+    (
+        "OpenAI; miurla/morphic#136",
+        r#"{"error":{"message":"Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.","type":"invalid_request_error","param":"messages.[3].role","code":null}}"#,
+    ),
+    (
+        "OpenAI and DeepSeek; agno-agi/agno#3105",
+        r#"{"error":{"message":"An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. (insufficient tool messages following tool_calls message)","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}"#,
+    ),
+    (
+        "DashScope; QwenLM/qwen-code#606",
+        r#"{"error":{"message":"<400> InternalError.Algo.InvalidParameter: An assistant message with \"tool_calls\" must be followed by tool messages responding to each \"tool_call_id\". The following tool_call_ids did not have response messages: message[532].role","type":"invalid_request_error","param":null,"code":"invalid_parameter_error"}}"#,
+    ),
+    (
+        "vLLM and others with a strict template; huggingface/text-generation-inference#3198",
+        r#"{"object":"error","message":"Conversation roles must alternate user/assistant/user/assistant/...","type":"BadRequestError","param":null,"code":400}"#,
+    ),
+    (
+        "Mistral; mistralai/mistral-common, src/mistral_common/protocol/instruct/validator.py",
+        r#"{"object":"error","message":"Not the same number of function calls and responses","type":"invalid_request_error","param":null,"code":"3230"}"#,
+    ),
+    (
+        "Mistral; mistralai/mistral-common, src/mistral_common/protocol/instruct/validator.py",
+        r#"{"object":"error","message":"Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant","type":"invalid_request_error","param":null,"code":"3230"}"#,
+    ),
+    (
+        "Anthropic; seen in clients' documents",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_01"}}"#,
+    ),
+    (
+        "llama.cpp; recorded from llama-server",
+        r#"{"error":{"code":400,"message":"Expected 'messages' to be an array","type":"invalid_request_error"}}"#,
+    ),
+];
+
+/// Refusals that no other form of the request would spare anybody.
+const OTHERS: &[(&str, &str)] = &[
+    (
+        "llama.cpp, not JSON; recorded from llama-server",
+        r#"{"error":{"code":400,"message":"[json.exception.parse_error.101] parse error at line 1, column 40: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal","type":"invalid_request_error"}}"#,
+    ),
+    (
+        "Groq, 413: tokens a minute; seen in clients' tests",
+        r#"{"error":{"message":"Request too large for model `llama-3.3-70b-versatile` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+    ),
+    (
+        "OpenAI: the answer is too long, not the conversation; diffbot/code-gpt-docs#284",
+        r#"{"error":{"message":"max_tokens is too large: 6000. This model supports at most 4096 completion tokens, whereas you provided 6000.","type":"invalid_request_error","param":"max_tokens","code":"invalid_value"}}"#,
+    ),
+    (
+        "Anthropic: the same; ChatGPTNextWeb/NextChat#4964",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: 10000 > 4096, which is the maximum allowed number of output tokens for claude-3-5-sonnet-20240620"}}"#,
+    ),
+    (
+        "Azure: content filter",
+        r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
+    ),
+    (
+        "another field that is wrong",
+        r#"{"error":{"message":"Invalid schema for function 'read': a tool call needs an object","type":"invalid_request_error","param":"tools[0].function.parameters","code":"invalid_function_parameters"}}"#,
+    ),
+    (
+        "what the client sent, in a field of its own",
+        r#"{"error":{"message":"Unsupported value: temperature","type":"invalid_request_error","param":"temperature","input":"This model's maximum context length is 10 tokens; tool_calls must alternate"}}"#,
+    ),
+    (
+        "what the client sent, quoted",
+        r#"{"error":{"message":"1 validation error: temperature: 'This model's maximum context length is 100 tokens' is not a number","type":"BadRequestError","param":"temperature"}}"#,
+    ),
+    (
+        "what the client sent, in a list",
+        r#"{"detail":[{"loc":["body","n"],"msg":"not a number","input":"prompt is too long: 9 tokens > 5 maximum"}]}"#,
+    ),
+    ("a page of a proxy in between", "<html><head><title>413 Request Entity Too Large</title></head></html>"),
+    ("nothing", ""),
+    ("no object", "[1,2]"),
+];
+
+#[test]
+fn knows_what_is_too_long_and_what_it_says_of_sizes() {
+    for (seen, body, [window, prompt, answer]) in OVERFLOWS {
+        let expected = Refusal::Overflow(Numbers { window: *window, prompt: *prompt, answer: *answer });
+        assert_eq!(refusal(body.as_bytes()), Some(expected), "{seen}: {body}");
+    }
+}
+
+#[test]
+fn knows_what_is_in_the_wrong_sequence() {
+    for (seen, body) in SEQUENCES {
+        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Sequence), "{seen}: {body}");
+    }
+}
+
+#[test]
+fn leaves_alone_what_is_about_something_else() {
+    for (seen, body) in OTHERS {
+        assert_eq!(refusal(body.as_bytes()), None, "{seen}: {body}");
+    }
+}
+
+#[test]
+fn reads_numbers_and_quotes() {
+    assert_eq!(numbered("a1,048,576 (12), 7."), ("a# (#), #.".to_owned(), vec![1_048_576, 12, 7]));
+    assert_eq!(unquoted("model's \"a 'b' c\" is 'd' isn't"), "model's  is  isn't");
+    assert_eq!(unquoted("an 'open one"), "an 'open one");
+}
+
+#[test]
+fn a_window_that_cannot_be_one_is_none() {
+    for n in ["0", "3", "99999999999999999999999"] {
+        let body = format!(r#"{{"error":{{"message":"maximum context length is {n} tokens"}}}}"#);
+        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Overflow(Numbers::default())), "{n}");
+    }
+}
+
+#[test]
+fn no_refusal_takes_long_or_much() {
+    let deep = format!("{}1{}", r#"{"error":"#.repeat(5000), "}".repeat(5000));
+    let quotes = format!(r#"{{"error":"{}"}}"#, " '".repeat(16000));
+    let open = format!(r#"{{"error":"{}"}}"#, " 'a".repeat(16000));
+    let numbers = format!(r#"{{"error":"{}"}}"#, "1 ".repeat(32000));
+    let nested = format!(r#"{{"error":"{}"}}"#, r#"{\""#.repeat(16000));
+    for body in [deep, quotes, open, numbers, nested] {
+        assert_eq!(refusal(body.as_bytes()), None);
+    }
+}
