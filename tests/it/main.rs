@@ -29,8 +29,8 @@ mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it
 mod store_crash; // killed, and started again
-mod streaming;
-mod summaries; // chunk by chunk, with backpressure
+mod streaming; // chunk by chunk, with backpressure
+mod summaries; // what stands for old messages, and what holds then
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
