@@ -17,10 +17,11 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::{Language, summarize};
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Need, OffloadEffect, Plan, Report};
+use crate::plan::{Need, OffloadEffect, Plan, Report, SummaryEffect};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
 use crate::store::{Clock, Store, StoreError};
+use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, blocking};
 use crate::tokens::Meter;
 
@@ -191,6 +192,21 @@ impl Engine {
     /// Numbers about summaries.
     pub fn summaries_made(&self) -> Counted {
         self.summarizer.counted()
+    }
+
+    /// Has one summary made, as for a request that waits for it.
+    pub async fn summarize(
+        &self,
+        rules: &Arc<Rules>,
+        effect: SummaryEffect,
+        origin: Origin,
+    ) -> Result<Option<Arc<Summary>>, Unmade> {
+        let key = effect.key;
+        self.summarizer.make(rules, effect, origin).await?;
+        Ok(match self.summaries.recall(key) {
+            Recollection::Summary(summary) => Some(summary),
+            _ => None,
+        })
     }
 
     /// Where payloads are.

@@ -36,7 +36,10 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Summarize(args) => cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body)),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),
-        Command::Simulate(args) => cli::simulate::run(args, &sources, &config),
+        Command::Simulate(args) => cli::simulate::run(args, &sources, &config, || {
+            let desk = app::by_hand::Desk::new(&sources, &config)?;
+            Ok(move |effect| desk.summarize(effect))
+        }),
         Command::CheckConfig => cli::check_config::run(&sources, &config),
         Command::Store(command) => cli::store::run(&command, &sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),

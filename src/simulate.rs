@@ -15,6 +15,11 @@
 //! # How the cost is computed
 //! In the price of an uncached input token. What the cache serves costs `cache_read`; what fills whole blocks behind it
 //! costs `cache_write`, as it is written for the next request; the rest of the last block costs 1.
+//!
+//! # What summaries are
+//! Where no model is there to ask, a text of fixed size stands in for each, with everything around it that is computed from
+//! the conversation. What the calls for summaries send is in the cost: `cache_read` for what they share with the request
+//! before, 1 for the rest. What they answer is not.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,17 +27,20 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::dialect::{self, Dialect};
+use crate::edit::{Language, summarize};
 use crate::payload::Keys;
 use crate::planner::{Offload, Policy, Situation, When};
-use crate::summary::NoMemory;
+use crate::summary::Memory;
 use crate::tokens::Meter;
 
 pub use self::figures::{Figures, Price, Prices};
+pub use self::summarist::Summarist;
 pub use self::transcript::{ReadError, Transcript};
 
 mod figures;
 mod find;
 pub mod play;
+mod summarist;
 mod table;
 mod transcript;
 
@@ -48,6 +56,10 @@ pub struct Contender {
     pub policy: Policy,
     /// Counts its tokens.
     pub meter: Meter,
+    /// How it has summaries made.
+    pub summarize: summarize::Settings,
+    /// The language that it does that in.
+    pub language: Language,
 }
 
 /// What to play.
@@ -66,6 +78,8 @@ pub struct Choice {
 pub struct Simulation {
     /// What tokens cost.
     pub prices: Prices,
+    /// How many tokens the text has that stands in for a summary; none where a model has made them.
+    pub stand_in: Option<usize>,
     /// The longest first.
     pub transcripts: Vec<Played>,
     /// The sums, a policy each.
@@ -130,14 +144,14 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// The situation of each request.
-    pub fn situation<'a>(&'a self, meter: &'a Meter) -> Situation<'a> {
+    /// The situation of each request, where these summaries have been made.
+    pub fn situation<'a>(&'a self, meter: &'a Meter, summaries: &'a dyn Memory) -> Situation<'a> {
         Situation {
             meter,
             keys: &self.0,
             caller: self.0.caller(&[]),
             offload: Offload::Possible,
-            summaries: &NoMemory,
+            summaries,
             summarize: When::Triggered,
         }
     }
@@ -147,7 +161,7 @@ impl Stage {
 
 impl Simulation {
     /// Plays everything through every policy.
-    pub fn run(choice: &Choice, contenders: &[Contender], prices: Prices) -> Self {
+    pub fn run(choice: &Choice, contenders: &[Contender], prices: Prices, summarist: Summarist<'_>) -> Self {
         let mut unreadable = Vec::new();
         let mut found = find::all(&choice.paths, &mut unreadable);
         // The size alone is no order, and the same call is to print the same table.
@@ -159,7 +173,7 @@ impl Simulation {
             }
             let name = found.path.display().to_string();
             let read = Transcript::read(&found.path, choice.model.as_deref());
-            match read.and_then(|transcript| played(name.clone(), &transcript, contenders, prices)) {
+            match read.and_then(|transcript| played(name.clone(), &transcript, contenders, prices, summarist)) {
                 Ok(played) => transcripts.push(played),
                 Err(error) => unreadable.push(Unreadable::new(name, &error)),
             }
@@ -172,7 +186,11 @@ impl Simulation {
                 .filter_map(|played| played.runs.get(n))
                 .fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
         });
-        Self { prices, totals: totals.collect(), transcripts, unreadable }
+        let stand_in = match summarist {
+            Summarist::StandIn(tokens) => Some(tokens),
+            Summarist::Model(_) => None,
+        };
+        Self { prices, stand_in, totals: totals.collect(), transcripts, unreadable }
     }
 }
 
@@ -181,11 +199,12 @@ fn played(
     transcript: &Transcript,
     contenders: &[Contender],
     prices: Prices,
+    summarist: Summarist<'_>,
 ) -> Result<Played, ReadError> {
     let stage = Stage::default();
     let run = |contender: &Contender| {
         let window = contender.meter.for_model(transcript.model()).window();
-        let figures = play::play(transcript, contender, &stage, prices)?;
+        let figures = play::play(transcript, contender, &stage, prices, summarist)?;
         Ok(Run { policy: contender.name.clone(), window, figures })
     };
     let runs: Result<Vec<_>, ReadError> = contenders.iter().map(run).collect();

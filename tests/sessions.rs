@@ -19,8 +19,9 @@ use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
 use abridge_proxy::planner::{Parts, Policy};
 use abridge_proxy::simulate::play::{Sent, joined};
-use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Stage, Transcript};
+use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Stage, Summarist, Transcript};
 use abridge_proxy::span::splice;
+use abridge_proxy::summary::NoMemory;
 use abridge_proxy::tokens::{self, Meter};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -94,7 +95,7 @@ fn step(
 ) -> Result<Step, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
     let stage = Stage::default();
-    let plan = contender.policy.plan(dialect, body, &stage.situation(&contender.meter))?;
+    let plan = contender.policy.plan(dialect, body, &stage.situation(&contender.meter, &NoMemory))?;
     let changes = &plan.report.changes;
     let cleared = changes.iter().filter_map(|change| match change.action {
         Action::Clear { message } => Some((message, change.tokens.map_or(0, |tokens| tokens.before))),
@@ -176,7 +177,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
         contender("at once", AT_ONCE)?,
     ];
     let choice = Choice { paths: vec![folder], limit: Some(10), model: None };
-    let simulation = Simulation::run(&choice, &contenders, Prices::default());
+    let simulation = Simulation::run(&choice, &contenders, Prices::default(), Summarist::default());
     let mut wrong = Vec::new();
     let mut totals = [0; 4];
     for played in &simulation.transcripts {
@@ -210,7 +211,13 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
 fn contender(name: &str, settings: &str) -> Result<Contender, Failed> {
     let parts: Parts = toml::from_str(settings)?;
     let meter = Meter::new(&tokens::Settings::default(), &[]);
-    Ok(Contender { name: name.to_owned(), policy: Policy::new(&parts), meter })
+    Ok(Contender {
+        name: name.to_owned(),
+        policy: Policy::new(&parts),
+        meter,
+        summarize: parts.summarize,
+        language: parts.language,
+    })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

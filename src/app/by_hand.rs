@@ -1,4 +1,4 @@
-//! One summary without a proxy: the same engine and the same upstream, wired for a single body.
+//! Summaries without a proxy: the same engine and the same upstream, wired for a single body or for sessions that are played.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
 use super::{LAST_TASKS, close, live, open_store};
@@ -18,9 +18,13 @@ use crate::engine::by_hand::Outcome;
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Wanted};
 use crate::events::Events;
+use crate::payload::{Caller, Keys};
+use crate::plan::SummaryEffect;
 use crate::planner::When;
+use crate::proxy::Live;
 use crate::server::listen::Address;
 use crate::server::listen::reached_at;
+use crate::summary::Summary;
 use crate::tasks::Tasks;
 
 /// Where a conversation would be posted to.
@@ -29,10 +33,48 @@ const PATH: &str = "/v1/chat/completions";
 /// How long threads that still count or read may take at the end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
+/// Makes the summaries of sessions that are played. It keeps them nowhere.
+#[derive(Debug)]
+pub struct Desk {
+    runtime: Runtime,
+    engine: Engine,
+    live: Live,
+    target: Uri,
+    budget: Budget,
+}
+
+impl Desk {
+    /// A desk that asks the upstream of these settings, or whom `[summarize.model]` names.
+    pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
+        let environment = Environment::read(&sources.variables, config)?;
+        let live = live(config, &environment, None, None)?;
+        Ok(Self {
+            runtime: runtime()?,
+            engine: Engine::new(None, Keys::new([0; 32]), Tasks::default(), Events::default()),
+            target: live.upstream.join(&Uri::from_static(PATH))?,
+            budget: Budget::new(config.server.max_buffered.as_usize()),
+            live,
+        })
+    }
+
+    /// Has a summary made; none if it could not be.
+    pub fn summarize(&self, effect: SummaryEffect) -> Option<Arc<Summary>> {
+        let Self { runtime, engine, live, target, budget } = self;
+        let origin = origin(live, target, budget, engine.caller(None));
+        match runtime.block_on(engine.summarize(&live.rules, effect, origin)) {
+            Ok(summary) => summary,
+            Err(error) => {
+                tracing::warn!(%error, "a summary was not made");
+                None
+            }
+        }
+    }
+}
+
 /// Has a body summarised now, as a proxy with these settings would do it.
 pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
     let environment = Environment::read(&sources.variables, config)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no threads to work with")?;
+    let runtime = runtime()?;
     let summarized = runtime.block_on(run(config, &environment, body));
     runtime.shutdown_timeout(LAST_THREADS);
     summarized
@@ -50,14 +92,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
 
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
-    let origin = || Origin {
-        request_id: None,
-        caller,
-        target: target.clone(),
-        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        upstream: live.upstream.clone(),
-        budget: budget.clone(),
-    };
+    let origin = || origin(&live, &target, &budget, caller);
     let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
     let _ended = timeout(LAST_TASKS, tasks.drained()).await;
@@ -66,6 +101,22 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     }
     let outcome = edited.outcome(live.rules.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    runtime::Builder::new_current_thread().enable_all().build().context("no threads to work with")
+}
+
+/// What stands for the request of a client.
+fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> Origin {
+    Origin {
+        request_id: None,
+        caller,
+        target: target.clone(),
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+        upstream: live.upstream.clone(),
+        budget: budget.clone(),
+    }
 }
 
 /// Whether an address is one that a model could be told: the system has not chosen the port yet.

@@ -2,14 +2,17 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
+use crate::plan::SummaryEffect;
 use crate::planner::{Parts, Policy, Settings};
 use crate::server::listen::reached_at;
-use crate::simulate::{Choice, Contender, Price, Prices, Simulation};
+use crate::simulate::{Choice, Contender, Price, Prices, Simulation, Summarist};
+use crate::summary::Summary;
 use crate::tokens::{Meter, models};
 
 /// The policy of the present settings.
@@ -44,13 +47,21 @@ pub struct Args {
     /// What a token costs that is written to the prompt cache
     #[arg(long, value_name = "PRICE", default_value = "1.0")]
     cache_write: Price,
+    /// The tokens of the text that stands in for a summary; with --upstream, that one is asked for summaries
+    #[arg(long, value_name = "TOKENS", default_value = "1500")]
+    summary_tokens: usize,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Plays everything, and prints what came of it.
-pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+/// Plays everything, and prints what came of it. Where an upstream is named, `desk` has it make the summaries.
+pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
+    args: Args,
+    sources: &Sources,
+    config: &Config,
+    desk: impl FnOnce() -> anyhow::Result<D>,
+) -> anyhow::Result<Exit> {
     let mut meters: Vec<(Config, Meter)> = Vec::new();
     let mut contenders = Vec::new();
     for (name, policy) in names(&args.policies).into_iter().zip(&args.policies) {
@@ -73,11 +84,14 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
         let same = meters.iter().find(|(other, _)| other.tokens == config.tokens && other.models == config.models);
         let meter = same.map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, meter)| meter.clone());
         meters.push((config, meter.clone()));
-        contenders.push(Contender { name, policy: Policy::new(&parts), meter });
+        let policy = Policy::new(&parts);
+        contenders.push(Contender { name, policy, meter, summarize: parts.summarize, language: parts.language });
     }
     let choice = Choice { paths: args.paths, limit: args.limit, model: args.model };
     let prices = Prices { cache_read: args.cache_read, cache_write: args.cache_write };
-    let simulation = Simulation::run(&choice, &contenders, prices);
+    let desk = sources.flags.upstream.is_some().then(desk).transpose()?;
+    let summarist = desk.as_ref().map_or(Summarist::StandIn(args.summary_tokens), |desk| Summarist::Model(desk));
+    let simulation = Simulation::run(&choice, &contenders, prices, summarist);
     let text = if args.json { serde_json::to_string_pretty(&simulation)? + "\n" } else { simulation.to_string() };
     print([text])?;
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })

@@ -31,6 +31,21 @@ pub struct Figures {
     pub results_truncated: usize,
     /// The length of what was stored, each payload once.
     pub bytes_offloaded: usize,
+    /// How many summaries were made.
+    pub summaries: usize,
+    /// The tokens that were sent to have them made, also of those that failed. They are not among those above, but the cost has
+    /// them in it.
+    pub summary_tokens: usize,
+    /// Those of them that a cache could serve.
+    pub summary_tokens_cached: usize,
+}
+
+/// What a call for a summary takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    pub(super) tokens: usize,
+    /// The tokens that it shares with the request before.
+    pub(super) shared: usize,
 }
 
 /// What one request has.
@@ -78,12 +93,20 @@ impl Figures {
         self.frontier_moves += usize::from(moved);
     }
 
+    pub(super) fn add_call(&mut self, call: Call, made: bool) {
+        self.summaries += usize::from(made);
+        self.summary_tokens += call.tokens;
+        self.summary_tokens_cached += call.shared.min(call.tokens) / BLOCK * BLOCK;
+    }
+
     pub(super) fn settle(&mut self, prices: Prices) {
         let rest = self.tokens_sent - self.tokens_cached - self.tokens_written;
         let cost = |tokens: usize, price: u64| u128::try_from(tokens).unwrap_or(u128::MAX) * u128::from(price);
         let sum = cost(self.tokens_cached, prices.cache_read.0)
             + cost(self.tokens_written, prices.cache_write.0)
-            + cost(rest, UNIT);
+            + cost(rest, UNIT)
+            + cost(self.summary_tokens_cached, prices.cache_read.0)
+            + cost(self.summary_tokens - self.summary_tokens_cached, UNIT);
         self.cost = u64::try_from((sum + u128::from(UNIT / 2)) / u128::from(UNIT)).unwrap_or(u64::MAX);
     }
 
@@ -102,6 +125,9 @@ impl Figures {
             results_cleared: self.results_cleared + other.results_cleared,
             results_truncated: self.results_truncated + other.results_truncated,
             bytes_offloaded: self.bytes_offloaded + other.bytes_offloaded,
+            summaries: self.summaries + other.summaries,
+            summary_tokens: self.summary_tokens + other.summary_tokens,
+            summary_tokens_cached: self.summary_tokens_cached + other.summary_tokens_cached,
         }
     }
 }

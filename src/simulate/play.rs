@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::figures::Request;
+use super::summarist::{Summaries, Summarist};
 use super::{Contender, Figures, Prices, ReadError, Stage, Transcript, dialect};
-use crate::plan::Action;
+use crate::plan::{Action, Need};
 use crate::span::{Span, splice};
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
@@ -36,16 +37,28 @@ pub fn play(
     contender: &Contender,
     stage: &Stage,
     prices: Prices,
+    summarist: Summarist<'_>,
 ) -> Result<Figures, ReadError> {
     let dialect = dialect()?;
-    let situation = stage.situation(&contender.meter);
+    let mut summaries = Summaries::default();
     let gauge = contender.meter.for_model(transcript.model());
     let mut figures = Figures::default();
     let (mut cleared, mut truncated, mut offloaded) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
     let mut before: Option<Sent> = None;
     for body in transcript.requests() {
         // What the proxy does not understand goes on as it came, so it does here.
-        let body = match contender.policy.plan(dialect, &body, &situation) {
+        let planned = loop {
+            let mut planned = contender.policy.plan(dialect, &body, &stage.situation(&contender.meter, &summaries));
+            let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
+            let Some(Need::Make(effect)) = needs else { break planned };
+            let waits = effect.waits;
+            let (call, made) = summaries.make(*effect, summarist, contender, &gauge, before.as_ref())?;
+            figures.add_call(call, made);
+            if !waits {
+                break planned; // it is there for the next request
+            }
+        };
+        let body = match planned {
             Ok(plan) => {
                 for change in &plan.report.changes {
                     match change.action {

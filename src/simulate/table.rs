@@ -25,6 +25,7 @@ impl fmt::Display for Simulation {
             "cleared",
             "truncated",
             "offloaded",
+            "summaries",
         ];
         line(f, width, "policy", &head.map(str::to_owned))?;
         for played in &self.transcripts {
@@ -41,6 +42,17 @@ impl fmt::Display for Simulation {
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
             self.prices.cache_read, self.prices.cache_write
         )?;
+        if self.totals.iter().any(|total| total.figures.summaries > 0) {
+            match self.stand_in {
+                Some(tokens) => writeln!(
+                    f,
+                    "summaries: no model was asked; for each, a text of {} tokens stands in",
+                    grouped(tokens)
+                )?,
+                None => writeln!(f, "summaries: made by the upstream")?,
+            }
+            writeln!(f, "the cost has in it what the calls for them send, not what they answer")?;
+        }
         for Unreadable { name, why } in self.unreadable.iter().take(MOST_UNREADABLE) {
             writeln!(f, "not played: {name}: {why}")?;
         }
@@ -51,17 +63,17 @@ impl fmt::Display for Simulation {
     }
 }
 
-/// The columns of one line; 114 characters with the longest name.
-fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 10]) -> fmt::Result {
-    let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded] = cells;
+/// The columns of one line; 124 characters with the longest name.
+fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 11]) -> fmt::Result {
+    let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded, summaries] = cells;
     let short: String = name.chars().take(width).collect();
     writeln!(
         f,
-        "{short:width$} {requests:>8} {sent:>13} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10}",
+        "{short:width$} {requests:>8} {sent:>13} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10} {summaries:>9}",
     )
 }
 
-fn cells(figures: &Figures) -> [String; 10] {
+fn cells(figures: &Figures) -> [String; 11] {
     // "?" is for requests of which nobody knows how many are allowed.
     let beyond = match (figures.beyond_window, figures.window_unknown) {
         (n, 0) => grouped(n),
@@ -80,6 +92,7 @@ fn cells(figures: &Figures) -> [String; 10] {
         grouped(figures.results_cleared),
         grouped(figures.results_truncated),
         grouped(figures.bytes_offloaded),
+        grouped(figures.summaries),
     ]
 }
 

@@ -37,12 +37,18 @@ fn contender(settings: &str, window: Option<usize>) -> Contender {
         meter.learn_window("m", window);
     }
     let parts: Parts = toml::from_str(settings).unwrap();
-    Contender { name: "p".to_owned(), policy: Policy::new(&parts), meter }
+    Contender {
+        name: "p".to_owned(),
+        policy: Policy::new(&parts),
+        meter,
+        summarize: parts.summarize,
+        language: parts.language,
+    }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, &contender(settings, window), &Stage::default(), prices).unwrap()
+    play::play(&transcript, &contender(settings, window), &Stage::default(), prices, Summarist::default()).unwrap()
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -81,6 +87,28 @@ fn without_edits_nothing_moves() {
     assert_eq!(figures(NONE, None, Prices::default()), expected);
     let dearer = figures(NONE, Some(2137), prices("0.1", "1.25"));
     assert_eq!(dearer, Figures { cost: 3257, beyond_window: 1, window_unknown: 0, ..expected });
+}
+
+#[test]
+fn a_text_stands_in_for_a_summary_where_no_model_is_asked() {
+    const SUMMARIZE: &str = r#"policy.edits = ["summarize"]
+summarize = { trigger = { tokens = 1100 } }"#;
+    let transcript = Transcript::new(session().into(), None).unwrap();
+    let play = |settings: &str, summarist| {
+        play::play(&transcript, &contender(settings, None), &Stage::default(), Prices::default(), summarist).unwrap()
+    };
+    let made = play(SUMMARIZE, Summarist::StandIn(50));
+    // The third request and the fourth begin with the same summary, and what it stands for is sent once more to have it made.
+    assert_eq!((made.summaries, made.frontier_moves), (1, 1));
+    assert!((104 + 11 + 1004..2000).contains(&made.summary_tokens), "{made:?}");
+    assert_eq!(made.summary_tokens_cached, 1024);
+    let none = play(NONE, Summarist::StandIn(50));
+    assert!(made.largest_request < 1500 && made.tokens_sent < none.tokens_sent - 1000, "{made:?}");
+
+    let failed = play(SUMMARIZE, Summarist::Model(&|_| None));
+    let call = Figures { summary_tokens: made.summary_tokens, summary_tokens_cached: 1024, cost: failed.cost, ..none };
+    assert_eq!(failed, call);
+    assert_eq!(failed.cost - none.cost, (made.summary_tokens - 1024) as u64 + 102);
 }
 
 #[test]
@@ -149,7 +177,7 @@ fn prices_are_decimals() {
 }
 
 fn simulate(choice: &Choice) -> Simulation {
-    Simulation::run(choice, &[contender(NONE, None)], Prices::default())
+    Simulation::run(choice, &[contender(NONE, None)], Prices::default(), Summarist::default())
 }
 
 fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
@@ -203,7 +231,7 @@ fn the_table_fits_a_terminal() {
         Contender { name: "é".to_owned(), ..contender(STICKY, Some(1000)) },
     ];
     let choice = Choice { paths: vec![dir.path().join("a.json")], ..Choice::default() };
-    let table = Simulation::run(&choice, &contenders, Prices::default()).to_string();
+    let table = Simulation::run(&choice, &contenders, Prices::default(), Summarist::default()).to_string();
     assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
     let row = |name: &str| {
         let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
