@@ -10,13 +10,26 @@ use crate::store::Store;
 
 mod recall;
 
+pub use recall::Recalls;
+
+/// What the answers depend on besides the request.
+#[derive(Clone, Copy, Debug)]
+pub struct State<'a> {
+    /// Whether abridge is stopping.
+    pub draining: bool,
+    /// Where payloads are.
+    pub store: Option<&'a dyn Store>,
+    /// What recalls may take.
+    pub recalls: &'a Recalls,
+}
+
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
     path == "/abridge" || path.starts_with("/abridge/")
 }
 
 /// The answer to a request for one of our own paths.
-pub async fn answer(method: &Method, uri: &Uri, draining: bool, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
     let known = handle.is_some() || matches!(path, "/abridge/healthz" | "/abridge/readyz");
@@ -26,11 +39,11 @@ pub async fn answer(method: &Method, uri: &Uri, draining: bool, store: Option<&d
         return response;
     }
     if let Some(handle) = handle {
-        return recall::answer(handle, uri.query().unwrap_or_default(), store).await;
+        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
     }
     match path {
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
-        "/abridge/readyz" if draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
         _ => text(StatusCode::NOT_FOUND, "there are /abridge/healthz, /abridge/readyz and /abridge/recall/HANDLE\n"),
     }
@@ -47,12 +60,19 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+
     use super::*;
+    use crate::body::Budget;
 
     #[tokio::test]
     async fn tells_life_from_readiness() {
+        let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0));
         let status = async |method: Method, path: &'static str, draining| {
-            answer(&method, &Uri::from_static(path), draining, None).await.status().as_u16()
+            let state = State { draining, store: None, recalls: &recalls };
+            answer(&method, &Uri::from_static(path), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", false).await, 200);

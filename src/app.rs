@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Sources};
-use crate::engine::{Engine, Rules};
+use crate::engine::{Engine, Rules, export};
 use crate::payload::Keys;
 use crate::planner::Policy;
 use crate::proxy::{Live, Proxy, Windows};
@@ -23,7 +23,7 @@ use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
-use crate::store::{Clock, Redb, Store};
+use crate::store::{self, Clock, Redb, Store, Swept};
 use crate::tasks::{Tasks, blocking};
 use crate::telemetry::LevelHandle;
 use crate::tokens::Meter;
@@ -98,7 +98,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
-    let house = store.clone().map(|store| keep_house(store, &tasks));
+    let house = store.clone().map(|store| keep_house(store, Arc::clone(&proxy), config.store.clone(), &tasks));
     tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
 
     let grace = config.server.grace.0;
@@ -146,8 +146,14 @@ fn live(
     });
     let mut parts = config.parts();
     parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
+    let same_counts = |present: &Config| {
+        // What another upstream says of its models is another matter.
+        present.tokens == config.tokens
+            && present.models == config.models
+            && present.upstream.url == config.upstream.url
+    };
     let meter = present
-        .filter(|(present, _)| present.tokens == config.tokens && present.models == config.models)
+        .filter(|(present, _)| same_counts(present))
         .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
     let rules =
         Rules { policy: Policy::new(&parts), meter, export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from) };
@@ -201,6 +207,9 @@ fn cannot_listen(address: &Address) -> String {
 /// How often the store is looked after.
 const HOUSE: Duration = Duration::from_mins(1);
 
+/// How often, at most, the exported files are.
+const EXPORTS: Duration = Duration::from_mins(10);
+
 /// How long the store may take to write its last.
 const LAST_WRITE: Duration = Duration::from_secs(10);
 
@@ -215,21 +224,42 @@ fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Opt
     Ok((Some(Arc::new(store)), keys))
 }
 
-/// Looks after the store now and then, until what it returns is dropped.
-fn keep_house(store: Arc<dyn Store>, tasks: &Tasks) -> DropGuard {
+/// Looks after the store and the exported files now and then, until what it returns is dropped.
+fn keep_house(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Settings, tasks: &Tasks) -> DropGuard {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tasks.spawn(async move {
         let keeping = async {
+            let pause = EXPORTS.min(settings.keep_for.0 / 8);
+            let mut swept: Option<Instant> = None;
             loop {
                 // What fails here has raised its alarm, and is tried again.
                 let _kept = store.keep_house().await;
+                if swept.is_none_or(|swept| swept.elapsed() >= pause) {
+                    swept = Some(Instant::now());
+                    sweep_exports(&proxy, &settings).await;
+                }
                 sleep(HOUSE).await;
             }
         };
         stopped.run_until_cancelled(keeping).await;
     });
     stop.drop_guard()
+}
+
+/// Exported files are kept as long as what is in the store.
+async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
+    let Some(dir) = proxy.live().rules.export_dir.clone() else { return };
+    let settings = settings.clone();
+    let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
+    match blocking(sweep).await {
+        Ok(Ok(swept)) if swept == Swept::default() => {}
+        Ok(Ok(Swept { aged, crowded_out, stored_bytes })) => {
+            tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "the files in recall.export_dir were not all swept"),
+        Err(_) => {}
+    }
 }
 
 async fn close(store: &dyn Store) {

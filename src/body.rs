@@ -126,6 +126,12 @@ impl Budget {
         let mut lease = Lease::default();
         self.extend(&mut lease, bytes).then_some(lease)
     }
+
+    /// The bytes that are left.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
+        self.0.available_permits() * GRAIN
+    }
 }
 
 // === reading ===

@@ -17,18 +17,19 @@ use crate::payload::{Caller, Keys};
 use crate::plan::{OffloadEffect, Plan, Report};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
-use crate::store::{Store, StoreError};
+use crate::store::{Clock, Store, StoreError};
 use crate::summary::NoMemory;
 use crate::tasks::blocking;
 use crate::tokens::Meter;
 
-mod export;
+pub mod export;
 
 /// Edits the bodies of all requests. One for the whole process.
 #[derive(Debug)]
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
     keys: Keys,
+    patience: Duration,
 }
 
 /// What a reload replaces of it.
@@ -130,7 +131,7 @@ impl Engine {
     /// An engine that stores there, and names payloads with these keys. Without a store, nothing is taken out that would be
     /// lost.
     pub fn new(store: Option<Arc<dyn Store>>, keys: Keys) -> Self {
-        Self { store, keys }
+        Self { store, keys, patience: PATIENCE }
     }
 
     /// Where payloads are.
@@ -196,13 +197,13 @@ impl Engine {
         let Some(store) = self.store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
         let exported = rules.export_dir.clone().map(|dir| (dir, payloads.clone()));
-        timeout(PATIENCE, store.keep_all(payloads))
+        timeout(self.patience, store.keep_all(payloads))
             .await
-            .map_err(|_| Trouble::Slow(PATIENCE))?
+            .map_err(|_| Trouble::Slow(self.patience))?
             .map_err(Trouble::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
-        let exporting = blocking(move || export::write_all(&dir, &payloads));
-        let written = timeout(PATIENCE, exporting).await.map_err(|_| Trouble::Slow(PATIENCE))?;
+        let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+        let written = timeout(self.patience, exporting).await.map_err(|_| Trouble::Slow(self.patience))?;
         written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
     }
 }

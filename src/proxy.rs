@@ -13,7 +13,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::admin;
+use crate::admin::{self, Recalls};
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
@@ -50,6 +50,7 @@ pub struct Proxy {
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
+    recalls: Recalls,
     recorder: Option<Recorder>,
     tasks: Tasks,
     ids: RequestIds,
@@ -97,12 +98,15 @@ impl Proxy {
         recorder: Option<Recorder>,
         tasks: Tasks,
     ) -> Self {
+        let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
+        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
             limits,
             max_in_flight,
-            in_flight: Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS))),
+            in_flight,
+            recalls,
             recorder,
             tasks,
             ids: RequestIds::default(),
@@ -116,9 +120,8 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.draining.load(Ordering::Relaxed);
-                Ok(admin::answer(request.method(), request.uri(), draining, self.engine.store())
-                    .await
-                    .map(Either::Right))
+                let state = admin::State { draining, store: self.engine.store(), recalls: &self.recalls };
+                Ok(admin::answer(request.method(), request.uri(), state).await.map(Either::Right))
             }
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,

@@ -48,11 +48,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// kept already count as used now.
     fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()>;
 
-    /// The same for payloads that are there as they are.
-    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
-        self.keep_all(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
-    }
-
     /// The payload, which counts as used now; none if it was never kept or is no longer.
     fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>>;
 

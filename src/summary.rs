@@ -118,22 +118,118 @@ struct Section<'a> {
     behind: &'a str,
 }
 
-/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so tags count
-/// before others where they begin or end their line.
+/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so those that
+/// stand on lines of their own count before others.
 fn user_messages(summary: &str) -> Option<Section<'_>> {
     let (open, close) = USER_MESSAGES;
+    let blank = [' ', '\t', '\r'];
     let begins_line = |at: usize| {
-        let line = summary.get(..at).and_then(|before| before.rsplit('\n').next());
-        line.is_some_and(|line| line.trim().is_empty())
+        let before = summary.get(..at).unwrap_or_default().trim_end_matches(blank);
+        before.is_empty() || before.ends_with('\n')
     };
-    let ends_line = |at: usize| {
-        let line = summary.get(at..).and_then(|behind| behind.split('\n').next());
-        line.is_some_and(|line| line.trim().is_empty())
+    let ends_line = |end: usize| {
+        let behind = summary.get(end..).unwrap_or_default().trim_start_matches(blank);
+        behind.is_empty() || behind.starts_with('\n')
     };
     let last_close = summary.rfind(close)?;
     let openings = || summary.match_indices(open).map(|(at, _)| at).filter(|at| *at < last_close);
-    let start = openings().filter(|at| begins_line(*at)).last().or_else(|| openings().last())?;
+    let has_line = |at: &usize| begins_line(*at) && ends_line(at + open.len());
+    let on_its_line = openings().filter(has_line).last();
+    let start = on_its_line.or_else(|| openings().last())?;
     let closings = || summary.match_indices(close).map(|(at, _)| at + close.len()).filter(|end| *end > start);
-    let end = closings().find(|end| ends_line(*end)).or_else(|| closings().next())?;
+    let end = closings().find(|end| on_its_line.is_none() || ends_line(*end)).or_else(|| closings().next())?;
     Some(Section { before: summary.get(..start)?, behind: summary.get(end..)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Frame {
+        let user_messages = Some("<all_user_messages>\nOURS\n</all_user_messages>".to_owned());
+        Frame { lead_in: "BEFORE".to_owned(), user_messages, behind: "BEHIND".to_owned() }
+    }
+
+    /// `expected` has `@` where the section of ours is to stand.
+    fn check(summary: &str, expected: &str) {
+        let ours = frame().user_messages.unwrap();
+        let expected = format!("BEFORE\n\n{}\n\nBEHIND", expected.replace('@', &ours));
+        assert_eq!(frame().around(summary), expected, "{summary}");
+    }
+
+    #[test]
+    fn the_section_is_replaced() {
+        check("6. All:\n<all_user_messages>\n- hi\n</all_user_messages>\n7. To do", "6. All:\n@\n7. To do");
+        check("<all_user_messages>- hi</all_user_messages>", "@");
+        check("六：<all_user_messages>你好</all_user_messages>。七", "六：@。七");
+        check("<all_user_messages></all_user_messages>\n", "@");
+        check("a\r\n  <all_user_messages>\r\nx\r\n</all_user_messages>\r\nb", "a\r\n  @\r\nb");
+    }
+
+    #[test]
+    fn without_a_section_ours_comes_behind() {
+        check(" plain \n", "plain\n\n@");
+        check(
+            "</all_user_messages> before <all_user_messages>",
+            "</all_user_messages> before <all_user_messages>\n\n@",
+        );
+        check("never closed <all_user_messages> - hi", "never closed <all_user_messages> - hi\n\n@");
+        check("never opened </all_user_messages>", "never opened </all_user_messages>\n\n@");
+        check("<ALL_USER_MESSAGES>x</ALL_USER_MESSAGES>", "<ALL_USER_MESSAGES>x</ALL_USER_MESSAGES>\n\n@");
+    }
+
+    #[test]
+    fn the_last_pair_is_the_section() {
+        check(
+            "It asks for <all_user_messages>…</all_user_messages>.\n<all_user_messages>\nx\n</all_user_messages>\nend",
+            "It asks for <all_user_messages>…</all_user_messages>.\n@\nend",
+        );
+        check(
+            "Say <all_user_messages> once.\n<all_user_messages>\nx\n</all_user_messages>",
+            "Say <all_user_messages> once.\n@",
+        );
+        check(
+            "<all_user_messages>a</all_user_messages> b <all_user_messages>c</all_user_messages>",
+            "<all_user_messages>a</all_user_messages> b @",
+        );
+    }
+
+    #[test]
+    fn tags_that_are_only_spoken_of_lose_nothing() {
+        let todo = "\n7. To do: strip `<all_user_messages>` and `</all_user_messages>` too\n8. Now";
+        check(&format!("<all_user_messages>\nx\n</all_user_messages>{todo}"), &format!("@{todo}"));
+        check(
+            "<all_user_messages>\n- mend </all_user_messages> in it\n- <all_user_messages> too\n</all_user_messages>\nend",
+            "@\nend",
+        );
+        // Of nested sections the inner one is replaced, and the rest is there.
+        check(
+            "<all_user_messages>\na\n<all_user_messages>\nb\n</all_user_messages>\nc\n</all_user_messages>\nend",
+            "<all_user_messages>\na\n@\nc\n</all_user_messages>\nend",
+        );
+    }
+
+    #[test]
+    fn words_of_ours_in_a_summary_are_text() {
+        check("BEFORE\n\nx\n\nBEHIND", "BEFORE\n\nx\n\nBEHIND\n\n@");
+        check(
+            "[earlier messages of the user that are left out here: 3]",
+            "[earlier messages of the user that are left out here: 3]\n\n@",
+        );
+    }
+
+    #[test]
+    fn what_there_is_not_leaves_no_gap() {
+        let frame = Frame { user_messages: None, ..frame() };
+        let section = "<all_user_messages>\nx\n</all_user_messages>";
+        assert_eq!(frame.around(section), format!("BEFORE\n\n{section}\n\nBEHIND"));
+        assert_eq!(Frame::default().around(" x\n"), "x");
+        assert_eq!(Frame { lead_in: String::new(), ..frame }.around("x"), "x\n\nBEHIND");
+    }
+
+    #[test]
+    fn many_tags_take_no_time_to_speak_of() {
+        let hostile = "<all_user_messages>".repeat(100_000) + &"</all_user_messages>".repeat(100_000);
+        assert!(frame().around(&hostile).contains("OURS"));
+    }
 }

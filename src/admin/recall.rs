@@ -12,17 +12,22 @@
 //!
 //! The handle is the capability: it cannot be guessed, and who has it may read. One that never was and one that cannot be get
 //! the same answer.
+//!
+//! A recall is a request in flight, and what it reads counts to the memory of all bodies, until the answer has been written.
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use memchr::{memchr_iter, memmem};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::text;
+use crate::body::{Budget, Lease};
 use crate::payload::PayloadKey;
 use crate::store::{Store, StoreError};
 use crate::tasks::blocking;
@@ -39,6 +44,9 @@ const LONGEST_QUERY: usize = 2000;
 
 /// A longer payload is looked through on a thread that may block.
 const HOP_FROM: usize = 1 << 20;
+
+/// So many payloads are read out of the store at a time; only then their lengths are known. More wait.
+const READERS: usize = 4;
 
 const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
 const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
@@ -65,37 +73,83 @@ struct Found {
     matches: Option<usize>,
 }
 
-/// The answer.
-pub(super) async fn answer(handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
-    let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
-    let payload = match find(handle, store).await {
-        Ok(payload) => payload,
-        Err(Missing::Never) => return text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
-        Err(Missing::Swept) => {
-            let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
-            return text(StatusCode::GONE, why);
-        }
-        Err(Missing::Unknown(error)) => {
-            tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
-            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again\n"));
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            return response;
-        }
-    };
-    let size = payload.len();
-    let found =
-        if size < HOP_FROM { part.of(&payload) } else { blocking(move || part.of(&payload)).await.unwrap_or_default() };
-    let mut response = text(StatusCode::OK, found.body);
-    let headers = response.headers_mut();
-    // It is whatever a tool said, a page with scripts perhaps.
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(SIZE, HeaderValue::from(size));
-    count(headers, LINES, found.lines);
-    count(headers, MATCHES, found.matches);
-    if let Some(Ok(range)) = found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end))) {
-        headers.insert(RANGE, range);
+/// What all recalls together may take.
+#[derive(Debug)]
+pub struct Recalls {
+    places: Arc<Semaphore>,
+    budget: Budget,
+    readers: Semaphore,
+}
+
+/// The bytes of an answer, and what they take until they are written.
+struct Paid {
+    bytes: Bytes,
+    _lease: Lease,
+    _place: OwnedSemaphorePermit,
+}
+
+// === impl Recalls ===
+
+impl Recalls {
+    /// Each takes one of these places, and the bytes that it reads out of this budget.
+    pub fn new(places: Arc<Semaphore>, budget: Budget) -> Self {
+        Self { places, budget, readers: Semaphore::new(READERS) }
     }
-    response
+
+    /// The answer.
+    pub(super) async fn answer(&self, handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+        let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return later("abridge already has as many requests in flight as server.max_in_flight allows");
+        };
+        let (payload, mut lease) = match self.find(handle, store).await {
+            Ok(found) => found,
+            Err(missing) => return missing.to_response(),
+        };
+        let (size, is_search) = (payload.len(), matches!(part, Part::Grep(_)));
+        let found = if size < HOP_FROM {
+            part.of(&payload)
+        } else {
+            blocking(move || part.of(&payload)).await.unwrap_or_default()
+        };
+        // What was found is written anew; all else is a slice of the payload.
+        if is_search && !self.budget.extend(&mut lease, found.body.len()) {
+            return Missing::NoBudget.to_response();
+        }
+        let body = Bytes::from_owner(Paid { bytes: found.body, _lease: lease, _place: place });
+        let mut response = text(StatusCode::OK, body);
+        let headers = response.headers_mut();
+        // It is whatever a tool said, a page with scripts perhaps.
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(SIZE, HeaderValue::from(size));
+        count(headers, LINES, found.lines);
+        count(headers, MATCHES, found.matches);
+        if let Some(Ok(range)) =
+            found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end)))
+        {
+            headers.insert(RANGE, range);
+        }
+        response
+    }
+
+    /// The payload, paid for.
+    async fn find(&self, handle: &str, store: Option<&dyn Store>) -> Result<(Bytes, Lease), Missing> {
+        let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(Missing::Never) };
+        // It is never closed.
+        let _reader = self.readers.acquire().await.ok();
+        if let Some(payload) = store.get(key).await.map_err(Missing::Unknown)? {
+            let lease = self.budget.lease(payload.len()).ok_or(Missing::NoBudget)?;
+            return Ok((payload, lease));
+        }
+        let swept = store.was_swept(key).await.map_err(Missing::Unknown)?;
+        Err(if swept { Missing::Swept } else { Missing::Never })
+    }
+}
+
+impl AsRef<[u8]> for Paid {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 fn count(headers: &mut HeaderMap, name: HeaderName, n: Option<usize>) {
@@ -108,16 +162,32 @@ fn count(headers: &mut HeaderMap, name: HeaderName, n: Option<usize>) {
 enum Missing {
     Never,
     Swept,
+    NoBudget,
     Unknown(StoreError),
 }
 
-async fn find(handle: &str, store: Option<&dyn Store>) -> Result<Bytes, Missing> {
-    let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(Missing::Never) };
-    if let Some(payload) = store.get(key).await.map_err(Missing::Unknown)? {
-        return Ok(payload);
+impl Missing {
+    fn to_response(&self) -> Response<Full<Bytes>> {
+        match self {
+            Self::Never => text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
+            Self::Swept => {
+                let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
+                text(StatusCode::GONE, why)
+            }
+            Self::NoBudget => later("the bodies in memory have reached server.max_buffered"),
+            Self::Unknown(error) => {
+                tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
+                later(&error.to_string())
+            }
+        }
     }
-    let swept = store.was_swept(key).await.map_err(Missing::Unknown)?;
-    Err(if swept { Missing::Swept } else { Missing::Never })
+}
+
+/// The answer to what may work in a moment.
+fn later(why: &str) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n"));
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 // === impl Part ===

@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Input};
+use crate::payload::{Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
 use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
-use crate::store::{self, Clock};
+use crate::store::{self, Doing, Entry, Stats, Swept};
 use crate::tokens;
 
 fn chat() -> &'static dyn Dialect {
@@ -47,7 +48,7 @@ fn check_same_allocation(body: &Bytes, edited: &Edited) {
     assert_eq!(edited.body[0].as_ptr_range(), body.as_ptr_range());
 }
 
-fn handles(edited: &Edited) -> Vec<crate::payload::PayloadKey> {
+fn handles(edited: &Edited) -> Vec<PayloadKey> {
     let report = edited.report.as_ref().unwrap();
     report.changes.iter().flat_map(|change| change.handles.clone()).collect()
 }
@@ -157,6 +158,65 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
     let edited = engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), caller, Wanted::Made).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
+}
+
+/// A store whose disk does not answer.
+#[derive(Debug)]
+struct Stuck(Memory);
+
+impl Store for Stuck {
+    fn keep_all(&self, _: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+        self.0.get(key)
+    }
+
+    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+        self.0.was_swept(key)
+    }
+
+    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+        self.0.touch(keys)
+    }
+
+    fn sweep(&self) -> Doing<'_, Swept> {
+        self.0.sweep()
+    }
+
+    fn keep_house(&self) -> Doing<'_, ()> {
+        self.0.keep_house()
+    }
+
+    fn compact(&self) -> Doing<'_, ()> {
+        self.0.compact()
+    }
+
+    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+        self.0.list(most)
+    }
+
+    fn stats(&self) -> Doing<'_, Stats> {
+        self.0.stats()
+    }
+
+    fn close(&self) -> Doing<'_, ()> {
+        self.0.close()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_not_waited_for() {
+    let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
+    let patience = Duration::from_millis(20);
+    let engine = Engine { patience, ..Engine::new(Some(Arc::new(store)), Keys::new([1; 32])) };
+    let body = body(&long_text());
+    let rules = rules(&Parts::default());
+    let edited = engine.edit_body(&rules, chat(), body.clone(), engine.caller(None), Wanted::Made).await;
+    check_same_allocation(&body, &edited);
+    assert!(matches!(edited.trouble, Some(Trouble::Slow(waited)) if waited == patience), "{:?}", edited.trouble);
+    assert_eq!(edited.report.unwrap().left_out.len(), 1);
 }
 
 // === faults of our own ===

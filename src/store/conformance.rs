@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, IN_USE, Kind, Settings, Store, Time};
+use super::{Clock, Doing, IN_USE, Kind, Settings, Store, Time};
 use crate::payload::{Caller, Keys, PayloadKey};
 use crate::units::{ByteSize, Period};
 
@@ -16,6 +16,16 @@ const DAY: u64 = 86_400;
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
 pub struct Hands(Arc<AtomicU64>);
+
+/// Keeps payloads that are there as they are, as tests have them.
+pub trait PutAll: Store {
+    /// Keeps all of them, or none.
+    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
+        self.keep_all(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
+    }
+}
+
+impl<S: Store> PutAll for S {}
 
 /// Runs all cases, each on an empty store of its own that `open` makes. Panics where one behaves otherwise.
 pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {

@@ -16,9 +16,11 @@ mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
 mod edits; // what an edited exchange looks like on both sides
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
+mod full_disk; // nothing more can be stored, until it can again
 mod hostile; // bodies that nobody should send
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
+mod memory; // how much of it abridge takes, idle and under load
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
 mod recall; // what was taken out, got back

@@ -1,5 +1,6 @@
 //! What was taken out of a conversation, got back: over HTTP, as a file, from the command line.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::support::offloads::{long_text, recalls, with_results};
@@ -182,6 +183,40 @@ async fn an_agent_on_the_same_disk_gets_files() {
     let (_, name) = body.split_once(dir.to_str().unwrap()).expect("the notice names the file");
     let (name, _) = name.split_once(".txt").unwrap();
     assert_eq!(std::fs::read_to_string(format!("{}{name}.txt", dir.display())).unwrap(), long_text(1));
+}
+
+#[tokio::test]
+async fn exported_files_are_swept_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        path
+    };
+    let (ours, foreign) = (old("00000000000000000000000000.txt"), old("notes.txt"));
+    let lines = format!("log.level = \"debug\"\nrecall.export_dir = {:?}", folder.path());
+    let scene = Scene::with(&lines).await;
+    scene.abridge.says("exported files were swept", 0).await;
+    assert!(!ours.exists() && foreign.exists());
+}
+
+#[tokio::test]
+async fn a_recall_is_a_request_in_flight() {
+    let mut scene = Scene::with("server.max_in_flight = 1").await;
+    let body = upstream_got(&mut scene, chat(with_results(&[long_text(1)]))).await;
+    let [target] = &recalls(&body)[..] else { panic!("one handle: {body:?}") };
+    let mut held = scene.ask(request("GET", "/v1/models", &[])).await;
+    let mut other = scene.abridge.connect().await;
+    let refused = get(&mut other, target).await;
+    assert_eq!((refused.head.status(), refused.head.get("retry-after")), (503, Some("1")));
+    assert!(text(&refused).contains("server.max_in_flight"), "{}", text(&refused));
+
+    held.answer("200 OK", &["connection: close"], "{}").await;
+    scene.client.reply().await;
+    let whole = get(&mut other, target).await;
+    assert_eq!((whole.head.status(), text(&whole)), (200, &*long_text(1)));
 }
 
 // === one file, one process ===

@@ -1,6 +1,7 @@
 //! SIGHUP: the new settings come into force as a whole, or the old ones stay.
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
+use crate::support::offloads::with_results;
 use crate::support::{Scene, Upstream, chat, request};
 
 const RELOADED: &str = "settings reloaded";
@@ -77,4 +78,55 @@ async fn requests_under_way_are_not_disturbed() {
     // The same connection sees the new settings with its next request.
     scene.client.send(request("GET", "/v1/models", &[])).await;
     assert_eq!(scene.upstream.request().await.head.get("x-new"), Some("1"));
+}
+
+#[tokio::test]
+async fn what_was_learned_of_models_is_kept_unless_it_may_be_wrong_now() {
+    const MODELS: &str = "GET /v1/models HTTP/1.1";
+    let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }").await;
+    let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
+    let body = with_results(&texts).replace("gpt-4o", "house-model");
+    let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
+
+    // Sends the request; whether it was cleared, and whether the upstream was asked for its models.
+    let ask = async |scene: &mut Scene| {
+        let mut client = scene.abridge.connect().await;
+        client.send(chat(&body)).await;
+        let (mut cleared, mut asked) = (None, false);
+        while cleared.is_none() {
+            let mut call = scene.upstream.request().await;
+            if call.head.start == MODELS {
+                call.answer("200 OK", &["connection: close"], listing).await;
+                asked = true;
+            } else {
+                cleared = Some(call.bytes().await.len() < body.len());
+                call.answer("200 OK", &["connection: close"], "{}").await;
+                client.reply().await;
+            }
+        }
+        (cleared == Some(true), asked)
+    };
+    let learn = async |scene: &mut Scene| {
+        let mut asked = false;
+        for _ in 0..1000 {
+            let (cleared, asks) = ask(scene).await;
+            asked |= asks;
+            if cleared {
+                return asked;
+            }
+        }
+        panic!("the window should have been learned");
+    };
+    assert!(learn(&mut scene).await);
+
+    for (lines, asks_again) in [("report_headers = false", false), ("tokens.memo = \"1MiB\"", true), ("", true)] {
+        let from = scene.abridge.stderr().len();
+        scene.abridge.reload_with(lines);
+        scene.abridge.says(RELOADED, from).await;
+        if asks_again {
+            assert!(learn(&mut scene).await, "{lines:?}");
+        } else {
+            assert_eq!(ask(&mut scene).await, (true, false), "{lines:?}");
+        }
+    }
 }

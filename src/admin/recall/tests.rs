@@ -1,9 +1,22 @@
 //! Parts of payloads, by every way to ask for them.
 
+use http_body_util::BodyExt as _;
+
 use super::*;
 use crate::store::Settings;
-use crate::store::conformance::{Hands, dense, key};
+use crate::store::conformance::{Hands, PutAll as _, dense, key};
 use crate::store::memory::Memory;
+
+fn recalls(places: usize, budget: usize) -> Recalls {
+    Recalls::new(Arc::new(Semaphore::new(places)), Budget::new(budget))
+}
+
+/// The status, whether the client may come again, and the text.
+async fn said(response: Response<Full<Bytes>>) -> (u16, bool, String) {
+    let (head, mut body) = response.into_parts();
+    let body = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    (head.status.as_u16(), head.headers.contains_key(RETRY_AFTER), String::from_utf8(body.to_vec()).unwrap())
+}
 
 fn found(query: &str, payload: &str) -> Found {
     Part::read(query).unwrap_or_else(|| panic!("{query:?} should be a query")).of(&Bytes::from(payload.to_owned()))
@@ -127,6 +140,8 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
     let store = Memory::new(Settings::default(), hands.clock());
     let payload = dense(1, 100);
     let handle = key(&payload).to_string();
+    let recalls = recalls(9, 1 << 20);
+    let answer = async |handle: &str, query: &str, store| recalls.answer(handle, query, store).await;
     let status = async || answer(&handle, "", Some(&store)).await.status().as_u16();
     assert_eq!(status().await, 404);
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();
@@ -145,4 +160,38 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
     let closed = answer(&handle, "", Some(&store)).await;
     assert_eq!((closed.status().as_u16(), closed.headers().contains_key(RETRY_AFTER)), (503, true));
     assert_eq!(answer(&handle, "x=1", Some(&store)).await.status(), 400);
+}
+
+// === limits ===
+
+#[tokio::test]
+async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
+    let store = Memory::new(Settings::default(), Hands::new().clock());
+    let payload = Bytes::from("one\n".repeat(2048));
+    let handle = key(&payload).to_string();
+    store.put_all(vec![(key(&payload), payload)]).await.unwrap();
+    let held = |recalls: &Recalls| (recalls.places.available_permits(), recalls.budget.left());
+
+    let recalls = recalls(2, 30 << 10);
+    let answer = async |query: &str| recalls.answer(&handle, query, Some(&store)).await;
+    let before = held(&recalls);
+    let whole = answer("").await;
+    assert_eq!((whole.status().as_u16(), held(&recalls)), (200, (1, before.1 - (8 << 10))));
+    let line = answer("lines=1").await;
+    assert_eq!((line.status().as_u16(), held(&recalls)), (200, (0, before.1 - (16 << 10))));
+    let (status, again, text) = said(answer("").await).await;
+    assert!(status == 503 && again && text.contains("server.max_in_flight"), "{status} {text}");
+    drop((whole, line));
+    assert_eq!(held(&recalls), before);
+
+    // What is found is longer than what is searched, and counts as well.
+    let (status, again, text) = said(answer("grep=one").await).await;
+    assert_eq!((status, again), (200, false));
+    assert!(text.len() > 8 << 10 && text.len() < 22 << 10);
+    for (budget, query) in [(7 << 10, ""), (8 << 10, "grep=one")] {
+        let small = self::recalls(2, budget);
+        let (status, again, text) = said(small.answer(&handle, query, Some(&store)).await).await;
+        assert!(status == 503 && again && text.contains("server.max_buffered"), "{status} {text}");
+        assert_eq!(held(&small), (2, budget));
+    }
 }

@@ -50,6 +50,9 @@ pub enum Fault {
 /// Tags around what a model thinks before it answers.
 const THOUGHTS: [&str; 4] = ["analysis", "think", "thinking", "reasoning"];
 
+/// So many thoughts may follow each other.
+const MOST_THOUGHTS: usize = 8;
+
 /// What comes before the first tag is a remark, and not a text of its own, if it has no more bytes than this.
 const LONGEST_REMARK: usize = 300;
 
@@ -194,7 +197,7 @@ pub fn smaller(tokens: usize, replaced: usize) -> Result<(), Fault> {
 pub fn summary_of(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let part = Part { text, lower: &lower };
-    let summary = part.behind_stray_thoughts().without_thoughts()?.unwrapped().without_thoughts()?.text.trim();
+    let summary = part.behind_stray_thoughts().without_thoughts().unwrapped().without_thoughts().text.trim();
     (!summary.is_empty()).then(|| summary.to_owned())
 }
 
@@ -225,13 +228,16 @@ impl<'a> Part<'a> {
         Self { text: self.text.trim(), lower: self.lower.trim() }
     }
 
-    /// The places of a tag that begin their line.
-    fn begins_line(self, tag: &'a str) -> impl Iterator<Item = usize> {
-        let begins = move |at: &usize| {
-            let line = self.lower.get(..*at).and_then(|before| before.rsplit('\n').next());
-            line.is_some_and(|line| line.trim().is_empty())
-        };
-        self.lower.match_indices(tag).map(|(at, _)| at).filter(begins)
+    /// The first place of a tag that begins its line, if no more than a remark stands before it.
+    fn beginning(self, tag: &str) -> Option<usize> {
+        self.up_to(self.text.floor_char_boundary(LONGEST_REMARK + tag.len())).on_its_line(tag)
+    }
+
+    /// The first place of a tag that begins its line.
+    fn on_its_line(self, tag: &str) -> Option<usize> {
+        let before = |at: usize| self.up_to(at).lower.trim_end_matches([' ', '\t']);
+        let begins_line = |at: &usize| before(*at).is_empty() || before(*at).ends_with('\n');
+        self.lower.match_indices(tag).map(|(at, _)| at).find(begins_line)
     }
 
     /// Whether a tag that we asked for comes next.
@@ -250,34 +256,32 @@ impl<'a> Part<'a> {
         if behind.goes_on_as_asked() { behind } else { self }
     }
 
-    /// Without thoughts at the beginning; none if they have no end.
-    fn without_thoughts(self) -> Option<Self> {
+    /// Without thoughts at the beginning.
+    fn without_thoughts(self) -> Self {
         let mut rest = self.trimmed();
-        'thoughts: loop {
-            for name in THOUGHTS {
-                let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-                let Some(at) = rest.lower.find(&open).filter(|at| *at <= LONGEST_REMARK) else { continue };
-                let inside = rest.from(at + open.len());
-                let behind = inside.behind(&close);
-                let remark = rest.up_to(at);
-                match behind {
-                    Some(behind) if at == 0 || remark.lower.ends_with('\n') && behind.goes_on_as_asked() => {
-                        rest = behind.trimmed()
-                    }
-                    None if at == 0 => return None,
-                    _ => continue,
-                }
-                continue 'thoughts;
-            }
-            return Some(rest);
+        for _ in 0..MOST_THOUGHTS {
+            let Some(behind) = THOUGHTS.iter().find_map(|name| rest.behind_thoughts(name)) else { break };
+            rest = behind.trimmed();
         }
+        rest
+    }
+
+    /// What is behind thoughts, if it begins with them, perhaps after a remark; nothing, if they have no end.
+    fn behind_thoughts(self, name: &str) -> Option<Self> {
+        let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+        let at = self.beginning(&open)?;
+        let behind = self.from(at + open.len()).behind(&close);
+        if at == 0 {
+            return Some(behind.unwrap_or_else(|| self.from(self.text.len())));
+        }
+        behind.filter(|behind| behind.goes_on_as_asked())
     }
 
     /// What is behind the end of thoughts: where a tag follows that we asked for, or else the first. Where the end is
     /// missing, the summary is what ends them.
     fn behind(self, close: &str) -> Option<Self> {
         let ends = || self.lower.match_indices(close).map(|(at, _)| self.from(at + close.len()));
-        let summary = || self.begins_line(OPEN).next().map(|at| self.from(at));
+        let summary = || self.on_its_line(OPEN).map(|at| self.from(at));
         ends().find(|behind| behind.goes_on_as_asked()).or_else(|| ends().next()).or_else(summary)
     }
 
@@ -285,10 +289,8 @@ impl<'a> Part<'a> {
     /// each has its beginning inside.
     fn unwrapped(self) -> Self {
         let part = self.trimmed();
-        let remark_first =
-            || part.begins_line(OPEN).next().filter(|at| *at <= LONGEST_REMARK && part.lower.ends_with(CLOSE));
-        let first = if part.lower.starts_with(OPEN) { Some(0) } else { remark_first() };
-        let Some(at) = first else { return part };
+        let is_all = part.lower.starts_with(OPEN) || part.lower.ends_with(CLOSE);
+        let Some(at) = part.beginning(OPEN).filter(|_| is_all) else { return part };
         let inside = part.from(at + OPEN.len());
         if let Some(without) = inside.lower.strip_suffix(CLOSE) {
             return inside.up_to(without.len());

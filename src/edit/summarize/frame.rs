@@ -165,3 +165,6 @@ fn beginning<'t>(text: &'t str, most: usize, language: Language, gauge: &Gauge) 
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

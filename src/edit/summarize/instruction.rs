@@ -209,7 +209,7 @@ mod tests {
         for language in LANGUAGES {
             let Words { instruction, system, middle_left_out, lead_in, continuation, transcript, .. } = words(language);
             for text in [instruction, system, middle_left_out, lead_in, continuation, transcript] {
-                assert!(!text.contains("  ") && !text.contains("\\"), "{text}");
+                assert!(!text.contains("  ") && !text.contains('\\'), "{text}");
             }
             assert!(!system.contains('\n') && !lead_in.contains('\n') && !continuation.contains('\n'), "{language:?}");
         }

@@ -12,7 +12,7 @@ use crate::{
     summary::{Piece, Source},
 };
 
-/// Keys of a client's request that shape its answer, and would spoil a summary; those behind the first line are set anew.
+/// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 const SHAPING: [&str; 37] = [
     "tool_choice",
     "function_call",
@@ -77,8 +77,8 @@ const NONE: &str = r#""none""#;
 /// but none may be called. None if it cannot be made of what the client sent.
 pub fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
     let fields = fields(&source.body)?;
-    let (_, region) = parts(source)?;
-    fields.get("messages").filter(|_| !region.is_empty())?;
+    parts(source)?;
+    fields.get("messages")?;
     let mut request = Request::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
@@ -110,11 +110,11 @@ pub fn fresh(
 ) -> Option<Bytes> {
     let fields = fields(&source.body)?;
     let (leading, region) = parts(source)?;
-    let first = leading.first().filter(|_| !region.is_empty()).map_or(Some("system"), |first| {
-        let fields = Fields::of(str::from_utf8(&first.json).ok()?)?;
-        Some(if fields.string("role")? == "developer" { "developer" } else { "system" })
-    });
-    let role = first.filter(|_| model.is_none()).unwrap_or("system");
+    let developer = || {
+        let first = Fields::of(str::from_utf8(&leading.first()?.json).ok()?)?;
+        first.string("role").filter(|role| role == "developer").map(|_| "developer")
+    };
+    let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
     let mut request = Request::default();
     match model {
         Some(model) => request.text("model", model)?,
@@ -136,14 +136,15 @@ pub fn fitted(source: &Source, most_tokens: usize) -> Source {
         return source.clone();
     }
     let stretches: Vec<_> = region.chunk_by(|_, next| !next.opens).collect();
-    let Some((head, tail)) = ends(&stretches, room) else { return source.clone() };
-    let region = [head, tail].concat().concat();
-    Source { messages: [leading, &region].concat(), ..source.clone() }
+    match ends(&stretches, room) {
+        Some(region) => Source { messages: [leading, &region].concat(), ..source.clone() },
+        None => source.clone(),
+    }
 }
 
 /// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
 /// summary before this one stands, may take up to half of the room.
-fn ends<'s, 'p>(stretches: &'s [&'p [Piece]], room: usize) -> Option<(&'s [&'p [Piece]], &'s [&'p [Piece]])> {
+fn ends(stretches: &[&[Piece]], room: usize) -> Option<Vec<Piece>> {
     let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);
     let for_head = first.unwrap_or_default().max(room / 4);
     [for_head, 0].into_iter().find_map(|for_head| {
@@ -151,7 +152,7 @@ fn ends<'s, 'p>(stretches: &'s [&'p [Piece]], room: usize) -> Option<(&'s [&'p [
         let (head, behind) = stretches.split_at_checked(n_head)?;
         let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
         let tail = behind.get(behind.len() - n_tail..)?;
-        (n_tail > 0).then_some((head, tail))
+        (n_tail > 0).then(|| [head, tail].concat().concat())
     })
 }
 
@@ -168,9 +169,9 @@ fn tokens(pieces: &[Piece]) -> usize {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
 }
 
-/// The instructions at the beginning, and what is summarised.
+/// The instructions at the beginning, and what is summarised; none if that is nothing.
 fn parts(source: &Source) -> Option<(&[Piece], &[Piece])> {
-    source.messages.split_at_checked(source.n_leading)
+    source.messages.split_at_checked(source.n_leading).filter(|(_, region)| !region.is_empty())
 }
 
 /// The keys and values of a body; none if it is no object, or if a key stands there twice.
@@ -257,3 +258,6 @@ impl Request {
         Some(self.0.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

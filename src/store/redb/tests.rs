@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::file::{Schema, Step};
 use super::*;
 use crate::store::Time;
-use crate::store::conformance::{Hands, dense, key, suite};
+use crate::store::conformance::{Hands, PutAll as _, dense, key, suite};
 
 // === what every store does ===
 
@@ -166,6 +166,27 @@ async fn a_file_that_shrank_gives_its_room_back() {
     let empty = store.stats().await.unwrap().file_bytes;
     assert!(empty < full / 4, "{full} -> {empty}");
     store.put_all(one(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_mostly_air_is_compacted_once_nobody_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let hands = Hands::new();
+    let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
+    let payload = |n| dense(n, 1_000_000);
+    store.put_all((0..80).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
+    let len = async || store.stats().await.unwrap().file_bytes;
+    let full = len().await;
+    assert!(full > 64 << 20, "{full}");
+    hands.forward(8 * 86_400);
+    store.put_all(one(41)).await.unwrap();
+    store.keep_house().await.unwrap();
+    assert_eq!(store.stats().await.unwrap().payloads, 1);
+    assert_eq!(len().await, full, "somebody has written since the last time");
+    store.keep_house().await.unwrap();
+    let compacted = len().await;
+    assert!(compacted < full / 8, "{full} -> {compacted}");
+    assert_eq!(store.get(one(41)[0].0).await.unwrap(), Some(dense(41, 2000)));
 }
 
 // === the disk ===

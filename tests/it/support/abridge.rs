@@ -23,6 +23,7 @@ pub(crate) struct Setup {
     lines: String,
     environment: Vec<(String, String)>,
     arguments: Vec<OsString>,
+    survives_full_disks: bool,
 }
 
 /// A running process. It is killed when dropped; if the test failed, what it wrote is shown.
@@ -63,6 +64,7 @@ impl Setup {
             lines: String::new(),
             environment: Vec::new(),
             arguments: Vec::new(),
+            survives_full_disks: false,
         }
     }
 
@@ -87,6 +89,12 @@ impl Setup {
     /// Sets an environment variable.
     pub(crate) fn environment(mut self, name: &str, value: impl Into<String>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// A file that cannot grow is an error to the process, as on a full disk, and not its end.
+    pub(crate) fn survives_full_disks(mut self) -> Self {
+        self.survives_full_disks = true;
         self
     }
 
@@ -115,6 +123,11 @@ impl Setup {
         std::fs::write(&config, &written).unwrap();
 
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        if self.survives_full_disks {
+            // What a shell ignores, the program that takes its place ignores too.
+            command = Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_abridge")]);
+        }
         command
             .arg("serve")
             .arg("--config")
@@ -217,9 +230,26 @@ impl Abridge {
 
     /// The most memory that it has held at a time, in KiB.
     pub(crate) fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// The memory that it holds, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// No file of it can become longer than this, as on a full disk; none is no limit.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let (pid, limit) = (format!("--pid={}", self.pid), format!("--fsize={limit}:unlimited"));
+        let set = Command::new("prlimit").args([pid, limit]).status().expect("prlimit, of util-linux");
+        assert!(set.success());
     }
 
     fn try_signal(&self, name: &str) -> bool {

@@ -1,0 +1,240 @@
+//! What is asked of the model that summarises.
+#![expect(clippy::disallowed_types, reason = "messages are made here, and looked at by eyes of our own")]
+
+use proptest::prelude::*;
+use serde_json::{from_slice, json};
+
+use super::*;
+
+type Json = serde_json::Value;
+
+fn piece(json: &str, tokens: usize, opens: bool) -> Piece {
+    Piece { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
+}
+
+const SYSTEM: &str = r#"{"role": "system", "content": "be good"}"#;
+const USER: &str = r#"{ "content":"h\u0069", "role":"user", "x":1e2 }"#;
+const ANSWER: &str = r#"{"role":"assistant","content":"yes"}"#;
+
+fn source(body: &str) -> Source {
+    let messages = vec![piece(SYSTEM, 5, true), piece(USER, 5, true), piece(ANSWER, 5, true)];
+    Source { body: Bytes::copy_from_slice(body.as_bytes()), messages, n_leading: 1, base_tokens: 3 }
+}
+
+fn text(request: Option<Bytes>) -> String {
+    String::from_utf8(request.unwrap().to_vec()).unwrap()
+}
+
+const END: &str = r#""max_tokens":900,"stream":true,"stream_options":{"include_usage":true}}"#;
+
+#[test]
+fn cached_is_the_clients_request_and_the_instruction() {
+    let body = r#"{"model":"m\u0061","temperature":1.0e0,"messages":[{},{}], "tools":[ {"x":1} ],"unknown":{"a" : 1}}"#;
+    let expected = format!(
+        r#"{{"model":"m\u0061","temperature":1.0e0,"messages":[{SYSTEM},{USER},{ANSWER},{{"role":"user","content":"Sum \"it\"\n总结"}}],"tools":[ {{"x":1}} ],"unknown":{{"a" : 1}},"tool_choice":"none",{END}"#
+    );
+    assert_eq!(text(cached(&source(body), "Sum \"it\"\n总结", 900, None)), expected);
+}
+
+#[test]
+fn what_shapes_the_answer_does_not_stay() {
+    let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
+    let body = format!(r#"{{"messages":[],{}}}"#, shaping.join(","));
+    let request = text(cached(&source(&body), "I", 900, None));
+    let request: Json = serde_json::from_str(&request).unwrap();
+    let keys: Vec<_> = request.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["max_completion_tokens", "messages", "stream", "stream_options"]);
+    assert_eq!((&request["max_completion_tokens"], &request["stream"]), (&json!(900), &json!(true)));
+}
+
+#[test]
+fn calls_are_forbidden_where_something_can_be_called() {
+    let choices = |body: &str| {
+        let request: Json = from_slice(&cached(&source(body), "I", 900, None).unwrap()).unwrap();
+        [request["tool_choice"].clone(), request["function_call"].clone()]
+    };
+    assert_eq!(choices(r#"{"messages":[],"tools":[{}],"tool_choice":"auto"}"#), [json!("none"), Json::Null]);
+    assert_eq!(choices(r#"{"messages":[],"functions":[{}]}"#), [Json::Null, json!("none")]);
+    for body in
+        [r#"{"messages":[],"tools":[],"tool_choice":"auto"}"#, r#"{"messages":[],"tools":null}"#, r#"{"messages":[]}"#]
+    {
+        assert_eq!(choices(body), [Json::Null, Json::Null], "{body}");
+    }
+}
+
+#[test]
+fn another_model_may_be_asked() {
+    let model = |request: Option<Bytes>| from_slice::<Json>(&request.unwrap()).unwrap()["model"].clone();
+    for body in [r#"{"model":"m","messages":[]}"#, r#"{"messages":[]}"#] {
+        assert_eq!(model(cached(&source(body), "I", 900, Some("x/\"y\""))), "x/\"y\"");
+        assert_eq!(model(fresh(&source(body), "S", "I", 900, Some("x/\"y\""))), "x/\"y\"");
+    }
+    assert_eq!(model(cached(&source(r#"{"messages":[]}"#), "I", 900, None)), Json::Null);
+    assert_eq!(model(fresh(&source(r#"{"messages":[]}"#), "S", "I", 900, None)), Json::Null);
+}
+
+#[test]
+fn fresh_has_a_line_of_its_own_and_no_tools() {
+    let body = r#"{"tools":[{}],"user":"u","temperature":0,"messages":[],"model":"m","thinking":{},"stop":"x","provider":{"order":[1]}}"#;
+    let messages = format!(
+        r#""messages":[{{"role":"system","content":"你总结"}},{USER},{ANSWER},{{"role":"user","content":"I"}}]"#
+    );
+    let expected = format!(r#"{{"model":"m",{messages},"user":"u","provider":{{"order":[1]}},{END}"#);
+    assert_eq!(text(fresh(&source(body), "你总结", "I", 900, None)), expected);
+    // Another provider learns nothing of what the client says beside its messages.
+    let expected = format!(r#"{{"model":"other",{messages},{END}"#);
+    assert_eq!(text(fresh(&source(body), "你总结", "I", 900, Some("other"))), expected);
+}
+
+#[test]
+fn fresh_speaks_as_the_client_does() {
+    let role = |leading: &[&str], model| {
+        let mut source = source(r#"{"messages":[]}"#);
+        source.messages.splice(..1, leading.iter().map(|json| piece(json, 1, true)));
+        source.n_leading = leading.len();
+        let request: Json = from_slice(&fresh(&source, "S", "I", 900, model).unwrap()).unwrap();
+        assert_eq!(request["messages"].as_array().unwrap().len(), 4);
+        request["messages"][0]["role"].clone()
+    };
+    let developer = r#"{"content":"x","role":"developer"}"#;
+    assert_eq!(role(&[developer, SYSTEM], None), "developer");
+    assert_eq!(role(&[developer], Some("other")), "system");
+    assert_eq!(role(&[SYSTEM, developer], None), "system");
+    assert_eq!(role(&[], None), "system");
+}
+
+#[test]
+fn the_limit_has_the_key_that_is_understood() {
+    let key = |body: &str, model| {
+        let source = source(body);
+        let keys = [cached(&source, "I", 900, model), fresh(&source, "S", "I", 900, model)].map(|request| {
+            let request: Json = from_slice(&request.unwrap()).unwrap();
+            let keys =
+                ["max_tokens", "max_completion_tokens"].into_iter().filter(|key| request.get(key) == Some(&json!(900)));
+            keys.collect::<Vec<_>>().concat()
+        });
+        keys.join(" ")
+    };
+    for (body, expected) in [
+        (r#"{"messages":[]}"#, "max_tokens max_tokens"),
+        (r#"{"messages":[],"max_tokens":5}"#, "max_tokens max_tokens"),
+        (r#"{"messages":[],"max_tokens":5,"model":"o3"}"#, "max_tokens max_tokens"),
+        (r#"{"messages":[],"max_completion_tokens":5}"#, "max_completion_tokens max_completion_tokens"),
+        (r#"{"messages":[],"max_tokens":5,"max_completion_tokens":5}"#, "max_completion_tokens max_completion_tokens"),
+        (r#"{"messages":[],"max_completion_tokens":null,"model":"gpt-4o"}"#, "max_tokens max_tokens"),
+        (r#"{"messages":[],"model":"openai/gpt-5.1"}"#, "max_completion_tokens max_completion_tokens"),
+    ] {
+        assert_eq!(key(body, None), expected, "{body}");
+    }
+    assert_eq!(key(r#"{"messages":[],"max_completion_tokens":5}"#, Some("qwen3")), "max_completion_tokens max_tokens");
+    assert_eq!(key(r#"{"messages":[]}"#, Some("o4-mini")), "max_completion_tokens max_completion_tokens");
+}
+
+#[test]
+fn of_what_is_odd_nothing_is_made() {
+    for body in
+        ["", "[]", "null", "{", r#"{"a":1,"messages":[],"a":2}"#, r#"{"messages":[],"mess\u0061ges":[]}"#, "{}\u{0}"]
+    {
+        assert_eq!(cached(&source(body), "I", 900, None), None, "{body}");
+        assert_eq!(fresh(&source(body), "S", "I", 900, None), None, "{body}");
+    }
+    assert_eq!(cached(&source("{}"), "I", 900, None), None);
+    let no_text = Source { body: Bytes::from_static(b"{\"messages\":[],\"x\":\"\xff\"}"), ..source("") };
+    assert_eq!(cached(&no_text, "I", 900, None), None);
+    for n_leading in [3, 4] {
+        let nothing = Source { n_leading, ..source(r#"{"messages":[]}"#) };
+        assert_eq!(cached(&nothing, "I", 900, None), None);
+        assert_eq!(fresh(&nothing, "S", "I", 900, None), None);
+        assert_eq!(fitted(&nothing, 0), nothing);
+    }
+}
+
+// === what fits ===
+
+/// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it.
+fn sized(tokens: &str) -> Source {
+    let messages = tokens.split(' ').enumerate().map(|(n, word)| {
+        let size = word.trim_start_matches('.').parse().unwrap();
+        piece(&n.to_string(), size, !word.starts_with('.'))
+    });
+    Source { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
+}
+
+/// `expected` has the messages that are left.
+#[track_caller]
+fn check_fitted(tokens: &str, most: usize, expected: &str) {
+    let fitted = fitted(&sized(tokens), most);
+    let left: Vec<_> = fitted.messages.iter().map(|piece| str::from_utf8(&piece.json).unwrap()).collect();
+    assert_eq!(left.join(" "), expected, "{tokens} in {most}");
+}
+
+#[test]
+fn what_fits_stays_whole() {
+    check_fitted("10 10 10 10", 50, "0 1 2 3");
+    check_fitted("10 10 10 10", 49, "0 1 3");
+    check_fitted("10", 0, "0");
+}
+
+#[test]
+fn the_middle_is_left_out() {
+    // There is room for 80: 20 at the beginning, the rest at the end.
+    check_fitted("10 10 10 10 10 10 10 10 10 10 10", 100, "0 1 2 5 6 7 8 9 10");
+    // What the beginning does not use, the end may.
+    check_fitted("10 15 10 10 10 10 10 10 10 10 10", 100, "0 1 5 6 7 8 9 10");
+    check_fitted("10 5 41 10 10 10 10 10 10 10 10", 100, "0 1 4 5 6 7 8 9 10");
+}
+
+#[test]
+fn what_belongs_together_is_not_parted() {
+    check_fitted("10 10 .10 .10 10 .10 .10 10 .10 .10", 80, "0 1 2 3 7 8 9");
+    check_fitted("10 10 .10 10 .40 10 .10 .10", 80, "0 1 2 5 6 7");
+}
+
+#[test]
+fn the_summary_before_may_take_half() {
+    check_fitted("10 40 10 10 10 10 10 10", 100, "0 1 4 5 6 7");
+    check_fitted("10 41 10 10 10 10 10 10", 100, "0 2 3 4 5 6 7");
+}
+
+#[test]
+fn the_end_goes_before_the_beginning() {
+    check_fitted("10 20 50 70", 100, "0 3");
+    check_fitted("10 20 50 80", 100, "0 3");
+    // Not even the end fits: it is left to the upstream to say so.
+    check_fitted("10 20 50 81", 100, "0 1 2 3");
+    check_fitted("10 20 50 81", 5, "0 1 2 3");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+    #[test]
+    fn what_is_fitted_fits(sizes in prop::collection::vec((1..50_usize, any::<bool>()), 1..20), most in 0..600_usize) {
+        let all: Vec<_> = sizes.iter().enumerate().map(|(n, (size, opens))| piece(&n.to_string(), *size, *opens || n < 2)).collect();
+        let source = Source { body: Bytes::new(), messages: all.clone(), n_leading: 1, base_tokens: 10 };
+        let fitted = fitted(&source, most);
+        if fitted == source {
+            return Ok(());
+        }
+        prop_assert!(fitted.base_tokens + tokens(&fitted.messages) <= most);
+        prop_assert!(fitted.messages.first() == all.first() && fitted.messages.last() == all.last());
+        // In their order, none twice, and parted where they may be.
+        let places: Vec<_> = fitted.messages.iter().map(|piece| all.iter().position(|other| other == piece).unwrap()).collect();
+        prop_assert!(places.is_sorted_by(|a, b| a < b));
+        let gaps: Vec<_> = places.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
+        prop_assert!(gaps.len() == 1 && all[gaps[0][1]].opens && all[gaps[0][0] + 1].opens, "{places:?}");
+    }
+
+    #[test]
+    fn requests_are_json_with_the_messages_as_they_were(key in "[a-z\"\\\\é]{1,5}", instruction in any::<String>(), model in prop::option::of(any::<String>())) {
+        let body = json!({ "model": "m", key: 1, "messages": [] }).to_string();
+        let source = source(&body);
+        for request in [cached(&source, &instruction, 900, model.as_deref()), fresh(&source, "S", &instruction, 900, model.as_deref())] {
+            let request = text(request);
+            let as_they_were = format!("{USER},{ANSWER},");
+            prop_assert!(request.contains(&as_they_were));
+            let read: Json = serde_json::from_str(&request).unwrap();
+            prop_assert_eq!(&read["messages"].as_array().unwrap().last().unwrap()["content"], &instruction);
+            prop_assert_eq!(&read["model"], model.as_deref().unwrap_or("m"));
+        }
+    }
+}

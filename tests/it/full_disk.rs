@@ -1,0 +1,67 @@
+//! A disk that takes nothing more: requests go on whole, one line says so, and one says that it is over.
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::{Exchange, Scene, Setup, Upstream, chat, request};
+
+const ALARM: &str = "the store failed: requests go on without the edits that need it";
+const OVER: &str = "the store works again";
+
+/// Sends a conversation that nobody has sent before; what went upstream of it.
+async fn upstream_got(scene: &mut Scene, call: &mut Option<Exchange>, body: &str) -> Vec<u8> {
+    scene.client.send(chat(body)).await;
+    let mut now = match call.take() {
+        Some(before) => before.next().await,
+        None => scene.upstream.request().await,
+    };
+    let got = now.bytes().await;
+    now.json("{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+    *call = Some(now);
+    got.to_vec()
+}
+
+fn said(scene: &Scene, text: &str) -> Vec<String> {
+    scene.abridge.stderr().into_iter().filter(|line| line.contains(text)).collect()
+}
+
+#[tokio::test]
+async fn one_line_says_that_the_disk_is_full_and_one_that_it_is_not_any_more() {
+    let upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).survives_full_disks().start().await;
+    let client = abridge.connect().await;
+    let (mut scene, mut call) = (Scene { upstream, abridge, client }, None);
+    let mut n = 0;
+    let mut body = || {
+        n += 1;
+        with_results(&[long_text(n)])
+    };
+
+    let first = recalls(&upstream_got(&mut scene, &mut call, &body()).await);
+    assert_eq!(first.len(), 1);
+    for _ in 0..2 {
+        let alarms = said(&scene, ALARM).len();
+        scene.abridge.limit_files(Some(4096));
+        for _ in 0..3 {
+            let body = body();
+            assert_eq!(upstream_got(&mut scene, &mut call, &body).await, body.as_bytes(), "it goes on whole");
+        }
+        let lines = said(&scene, ALARM);
+        assert_eq!(lines.len(), alarms + 1, "{lines:?}");
+        assert!(lines[alarms].contains("ERROR") && lines[alarms].contains("kind=\"full\""), "{lines:?}");
+        assert_eq!(said(&scene, OVER).len(), alarms);
+
+        // What is stored can be read meanwhile.
+        scene.client.send(request("GET", &first[0], &[])).await;
+        assert_eq!(scene.client.reply().await.body, long_text(1));
+
+        scene.abridge.limit_files(None);
+        // The store rests a moment after a failure, and is tried again by itself.
+        let mut stored = Vec::new();
+        while stored.is_empty() {
+            let got = upstream_got(&mut scene, &mut call, &body()).await;
+            stored = recalls(&got);
+        }
+        scene.abridge.says(OVER, 0).await;
+        assert_eq!((said(&scene, ALARM).len(), said(&scene, OVER).len()), (alarms + 1, alarms + 1));
+    }
+}
