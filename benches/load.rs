@@ -19,10 +19,11 @@ use clap::{Parser, ValueEnum};
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
-use load::{events, latency, machine, rate, streams};
+use load::{beside, events, latency, machine, rate, streams};
 
 /// The parts of the bench, in `benches/load/`.
 mod load {
+    pub(crate) mod beside;
     pub(crate) mod client;
     pub(crate) mod conversation;
     pub(crate) mod events;
@@ -131,6 +132,8 @@ fn main() -> Result<()> {
             note(&format!("results truncated and cleared, {} bytes", size.bytes));
             results.reduced.push(latency::measure(&bench, size, &latency::REDUCING)?);
         }
+        note("small requests beside large new ones");
+        results.beside = beside::measure(&bench)?;
     }
     if wanted(Part::Rate) {
         note("requests a second");

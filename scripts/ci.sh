@@ -13,6 +13,8 @@ step() {
 step cargo fmt --check
 step cargo clippy --locked --all-targets -- -D warnings
 step cargo test --locked
+# In the profile that the benches are built with, so that nothing is built for it alone.
+step cargo test --locked --profile bench --test sessions
 RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items
 # One round, which says that the benches work, not how quick anything is.
 step cargo bench --locked --bench core -- --once

@@ -1,7 +1,6 @@
 //! Wiring: the settings become a running proxy; signals reload and stop it.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::payload::Keys;
 use crate::planner::Policy;
 use crate::proxy::{Live, Proxy, Windows};
 use crate::recording::Recorder;
-use crate::server::listen::{Address, Listener};
+use crate::server::listen::{Address, Listener, reached_at};
 use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
 use crate::store::{self, Clock, Redb, Store, Swept};
@@ -81,7 +80,8 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let (store, keys) = open_store(&config, &environment)?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
     let listeners = listeners(&config.server.listen.0)?;
-    let address = reached_at(&listeners, acceptor.is_some());
+    let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
+    let address = reached_at(&bound, acceptor.is_some());
     let live = live(&config, &environment, address.as_deref(), None)?;
     if config.tokens.preload {
         let meter = live.rules.meter.clone();
@@ -172,19 +172,6 @@ fn live(
 fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
     let bind = |address| Listener::bind(address).with_context(|| cannot_listen(address));
     addresses.iter().map(bind).collect()
-}
-
-/// Where tools on this machine reach us, unless `recall.public_url` says better: the first address of TCP.
-fn reached_at(listeners: &[Listener], tls: bool) -> Option<String> {
-    let mut addresses = listeners.iter().filter_map(|listener| listener.address().ok());
-    let mut address = addresses.find_map(|address| match address {
-        Address::Tcp(address) => Some(address),
-        Address::Unix(_) => None,
-    })?;
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-    }
-    Some(format!("{}://{address}", if tls { "https" } else { "http" }))
 }
 
 /// The line that tells a person, or a script that waits for it, where to go. It is no log line, so no level hides it.

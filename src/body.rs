@@ -101,6 +101,9 @@ pub enum Outgoing {
 /// One permit of the semaphore stands for this many bytes, because it counts in `u32`.
 const GRAIN: usize = 1024;
 
+/// A part of a body that is copied sooner than sent by itself, in bytes.
+const SHORT: usize = 2048;
+
 // === impl Budget ===
 
 impl Budget {
@@ -212,9 +215,16 @@ pub async fn discard(mut rest: Incoming, at_most: Duration) {
 
 impl Outgoing {
     /// The parts of a body in memory.
-    pub fn held(parts: Vec<Bytes>, lease: Lease) -> Self {
-        Self::Held { parts: parts.into_iter().filter(|part| !part.is_empty()).collect(), lease }
+    pub fn held(parts: &[Bytes], lease: Lease) -> Self {
+        Self::Held { parts: joined(parts), lease }
     }
+}
+
+/// The parts with short neighbours made one: each part costs a place in a write, and a write takes few.
+fn joined(parts: &[Bytes]) -> VecDeque<Bytes> {
+    let runs = parts.chunk_by(|one, next| one.len().max(next.len()) <= SHORT);
+    let joined = runs.map(|run| if let [one] = run { one.clone() } else { run.concat().into() });
+    joined.filter(|part| !part.is_empty()).collect()
 }
 
 impl Body for Outgoing {

@@ -22,8 +22,8 @@ pub trait Dialect: Debug + Send + Sync {
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
 
     /// Checks what [`Dialect::parse`] left out, so that a body that it accepted is known to be valid JSON throughout.
-    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds. It may
-    /// be given a part of one that begins and ends outside of strings.
+    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds.
+    /// Also takes a stretch of a body that begins and ends between values.
     fn verify(&self, body: &[u8]) -> Result<(), ParseError>;
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are

@@ -14,7 +14,7 @@
 
 use std::{
     borrow::Cow,
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
@@ -37,10 +37,12 @@ mod beginnings;
 mod finish;
 mod folded;
 mod measure;
+mod remember;
 mod replace;
 mod seams;
 
 pub use beginnings::{Applied, Beginnings};
+pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 
 /// What an edit may know beside the conversation.
@@ -128,6 +130,8 @@ pub struct Draft<'a> {
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
     counts: OnceCell<measure::Counts>,
+    /// Of messages that were counted as they are now, which is not as they came.
+    tokens_now: RefCell<BTreeMap<usize, usize>>,
     way: OnceCell<Way<'a>>,
 }
 
@@ -205,6 +209,7 @@ impl<'a> Draft<'a> {
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),
             counts: OnceCell::new(),
+            tokens_now: RefCell::default(),
             way: OnceCell::new(),
         }
     }
@@ -344,6 +349,7 @@ impl<'a> Draft<'a> {
             return false;
         }
         let n_left = batch.n_left - 1;
+        self.tokens_now.borrow_mut().remove(&caller);
         self.batches.insert(caller, Batch { n_left, ..batch });
         self.dropped_calls.insert(call);
         let span = self.source.conversation.blocks.get(call).map_or(Span::default(), |block| block.span);

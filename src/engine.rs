@@ -88,8 +88,9 @@ pub enum Trouble {
 /// A body from this length on, in bytes, is planned away from the threads that serve requests, and a shorter one if its tokens
 /// may have to be counted.
 ///
-/// Planning takes 0.1 to 0.4 ms for a MiB, so a shorter one delays no event by more than a millisecond; the hop there and
-/// back would cost as much.
+/// Where nothing is counted, planning takes less than a millisecond for a MiB, so a shorter body delays no event by more
+/// than two. Where tokens are counted it is up to 100 ms for a MiB, or 1 ms if all of it was seen before, which is not known
+/// beforehand.
 const HOP_FROM: usize = 2 << 20;
 
 /// The longest that a request waits for the disk.

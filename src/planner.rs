@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use self::verified::Verified;
+
 use crate::{
     dialect::{Dialect, ParseError},
     draft::{Beginnings, Draft, Source},
@@ -21,6 +23,8 @@ use crate::{
 };
 
 pub use crate::draft::{Offload, Situation, When};
+
+mod verified;
 
 /// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -98,6 +102,7 @@ pub struct Policy {
     summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
+    verified: Verified,
 }
 
 impl Policy {
@@ -134,7 +139,7 @@ impl Policy {
             }
         };
         let edits = names.into_iter().map(edit).collect();
-        Self { edits, language, recall: recall.clone(), summaries, counts_from }
+        Self { edits, language, recall: recall.clone(), summaries, counts_from, verified: Verified::default() }
     }
 
     /// The names of the edits that run, in order.
@@ -167,10 +172,7 @@ impl Policy {
         if !plan.is_empty() || plan.needs.is_some() {
             // What a summary stands for does not go on; it was checked when the summary was made.
             let gone = summarised.map_or(Span::default(), |messages| whole.span_of(messages));
-            for part in [Span { start: 0, end: gone.start }, Span { start: gone.end, end: body.len() }] {
-                let at = |error: ParseError| ParseError { offset: error.offset + part.start, ..error };
-                dialect.verify(part.of(body)).map_err(at)?;
-            }
+            self.verified.check(dialect, body, source.conversation, gone)?;
         }
         Ok(plan)
     }

@@ -220,11 +220,11 @@ fn outgoing(headers: &mut HeaderMap, held: Held, edited: &Edited, dry_run: bool)
     let Held { bytes, lease } = held;
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
-        return Outgoing::held(vec![bytes], lease);
+        return Outgoing::held(&[bytes], lease);
     }
     headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
     headers.remove(CONTENT_ENCODING);
-    Outgoing::held(edited.body.clone(), lease)
+    Outgoing::held(&edited.body, lease)
 }
 
 // === the steps of an edit ===

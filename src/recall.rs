@@ -79,7 +79,7 @@ impl Default for Settings {
 }
 
 /// The way that is open in one request, with the words for it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Way<'a> {
     /// `GET {base}/abridge/recall/{handle}`.
     Http {

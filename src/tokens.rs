@@ -9,7 +9,13 @@
 //! shorter than a limit in tokens is below the limit, and need not be counted. Where the rules would say more (an image
 //! that is only a link), the bytes are what counts.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +25,7 @@ use self::{
     models::Models,
     tiktoken::Encoding,
 };
-use crate::units::ByteSize;
+use crate::{raw, units::ByteSize};
 
 mod estimate;
 mod memo;
@@ -27,6 +33,7 @@ mod message;
 pub mod models;
 pub mod tiktoken;
 mod tools;
+mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
 /// around its messages, so a whole request, too, has fewer tokens than bytes.
@@ -83,6 +90,8 @@ struct Shared {
     counter: Counter,
     memo: Memo,
     models: Models,
+    /// How many bytes were tokenised.
+    n_tokenised: AtomicU64,
 }
 
 /// What counts for one request.
@@ -99,7 +108,8 @@ impl Meter {
     /// Nothing is built or allocated yet.
     pub fn new(tokens: &Settings, models: &[models::Settings]) -> Self {
         let memo = Memo::new(tokens.memo.as_usize());
-        Self { shared: Arc::new(Shared { counter: tokens.counter, memo, models: Models::new(models) }) }
+        let (counter, models) = (tokens.counter, Models::new(models));
+        Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0) }) }
     }
 
     /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
@@ -113,6 +123,11 @@ impl Meter {
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let model = self.shared.models.find(model.unwrap_or_default());
         Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding, window: model.window }
+    }
+
+    /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
+    pub fn n_tokenised(&self) -> u64 {
+        self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
@@ -137,6 +152,14 @@ impl Gauge {
         self.remembered(Subject::Text, text.as_bytes(), || self.count(text))
     }
 
+    /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
+    pub fn words(&self, text: &str) -> usize {
+        match self.shared.counter {
+            Counter::Exact => self.remembered(Subject::Text, text.as_bytes(), || self.count(text)),
+            Counter::Estimate => self.count(text),
+        }
+    }
+
     /// The tokens of the beginning of a text that has a `name`, which no other text has. It is asked for, and counted, once.
     pub fn beginning<'t>(&self, name: &[u8; 16], beginning: impl FnOnce() -> &'t str) -> usize {
         self.remembered(Subject::Beginning, name, || self.count(beginning()))
@@ -153,7 +176,15 @@ impl Gauge {
         self.remembered(Subject::Tools, raw, || tools::count(self, raw).min(raw.len()))
     }
 
+    /// The tokens of the raw JSON of a request's `response_format`, which nobody has published: those of its text. Never
+    /// more than it has bytes.
+    pub fn response_format(&self, raw: &[u8]) -> usize {
+        let text = || self.text(&raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
+        self.remembered(Subject::ResponseFormat, raw, text)
+    }
+
     fn count(&self, text: &str) -> usize {
+        self.shared.n_tokenised.fetch_add(text.len() as u64, Ordering::Relaxed);
         match self.shared.counter {
             Counter::Exact => self.encoding.count(text),
             Counter::Estimate => Estimate.count(text),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::machine::{Facts, Footprint};
 use super::stats::{Ratio, float};
 use super::target::Route;
-use super::{events, latency, rate, streams};
+use super::{beside, events, latency, rate, streams};
 
 /// All that one run has found out; what was not measured is empty.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -19,6 +19,8 @@ pub(crate) struct Results {
     pub(crate) latency: Vec<latency::Table>,
     /// Requests whose results are truncated and cleared.
     pub(crate) reduced: Vec<latency::Table>,
+    /// Small requests by themselves, and beside large ones that are counted.
+    pub(crate) beside: Vec<beside::Row>,
     pub(crate) rate: Vec<rate::Row>,
     pub(crate) spaced: Vec<events::Row>,
     pub(crate) packed: Vec<events::Row>,
@@ -121,6 +123,7 @@ impl Display for Results {
         for table in &self.reduced {
             write_latency(f, "Truncated and cleared: request", table)?;
         }
+        write_beside(f, &self.beside)?;
         write_rate(f, &self.rate)?;
         write_spaced(f, &self.spaced)?;
         write_packed(f, &self.packed)?;
@@ -149,6 +152,17 @@ fn write_latency(f: &mut Formatter<'_>, what: &str, table: &latency::Table) -> f
         )?;
     }
     Ok(())
+}
+
+fn write_beside(f: &mut Formatter<'_>, rows: &[beside::Row]) -> fmt::Result {
+    let [alone, beside] = rows else {
+        return Ok(());
+    };
+    write_head(f, "Requests of 2 KB beside one of 1 MB that is all new", &["", "requests", "p50", "p99"])?;
+    for (label, row) in [("by themselves", alone), ("beside it", beside)] {
+        writeln!(f, "| {label} | {} | {} | {} |", row.requests, time(row.p50), time(row.p99))?;
+    }
+    writeln!(f, "| ratio |  | {:.2} | {:.2} |", beside.p50 / alone.p50, beside.p99 / alone.p99)
 }
 
 fn write_rate(f: &mut Formatter<'_>, rows: &[rate::Row]) -> fmt::Result {

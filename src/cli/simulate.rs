@@ -8,6 +8,7 @@ use anyhow::Context;
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
 use crate::planner::{Parts, Policy, Settings};
+use crate::server::listen::reached_at;
 use crate::simulate::{Choice, Contender, Price, Prices, Simulation};
 use crate::tokens::{Meter, models};
 
@@ -61,6 +62,9 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
                 (config, parts)
             }
         };
+        // As `serve` does, so that placeholders are as long as they would be.
+        let address = reached_at(&config.server.listen.0, config.tls.is_some());
+        parts.recall.public_url = parts.recall.public_url.or(address);
         if policy == NONE {
             parts = Parts { policy: Settings { edits: Vec::new() }, ..parts };
         }

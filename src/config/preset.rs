@@ -33,6 +33,7 @@ max_bytes = 50000
 [clear_tool_results]
 trigger = { tokens = 30000 }
 keep = { rounds = 1 }
+clear_at_least = 0
 growth_guard = false
 frontier = "sliding"
 [summarize]

@@ -84,7 +84,7 @@ impl Sources {
             let text = self.variables.text(name)?.unwrap_or_default();
             let mut node = variable(&place, name.trim_start_matches(PREFIX), text)?;
             fold_header_names(&mut node)?;
-            layer.lay(node);
+            layer.join(node);
         }
         Ok(layer)
     }

@@ -259,6 +259,20 @@ fn stronger_sources_cover_weaker_ones() {
 }
 
 #[test]
+fn variables_for_the_keys_of_one_table_are_joined() {
+    let text = "[clear_tool_results]\ntrigger = { fraction = 0.5 }";
+    let name = |key: &str| format!("ABRIDGE__CLEAR_TOOL_RESULTS__{key}");
+    let (tokens, messages) = (name("TRIGGER__TOKENS"), name("TRIGGER__MESSAGES"));
+    let config = load(text, &[(&tokens, "5000"), (&messages, "7")], Flags::default()).unwrap();
+    let trigger = serde_json::to_string(&config.clear_tool_results.trigger).unwrap();
+    // With each other, and not with what the file says.
+    assert_eq!(trigger, r#"[{"tokens":5000,"messages":7}]"#);
+    let (results, rounds) = (name("KEEP__RESULTS"), name("KEEP__ROUNDS"));
+    let line = load("", &[(&results, "1"), (&rounds, "1")], Flags::default()).unwrap_err();
+    assert!(line.contains("KEEP__RESULTS: exactly one key is needed; allowed: results, rounds"), "{line}");
+}
+
+#[test]
 fn variables_are_read_as_toml_or_as_the_text_they_are() {
     let variables = [
         ("ABRIDGE__DRY_RUN", "true"),

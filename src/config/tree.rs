@@ -97,11 +97,21 @@ impl Node {
     /// Lays another tree on this one: tables are joined, everything else is replaced. So are tables of which a part would
     /// mean something else with a part of another: see [`WHOLE`].
     pub(super) fn lay(&mut self, over: Self) {
+        self.lay_joining(over, &|key| !WHOLE.contains(&key));
+    }
+
+    /// Lays another tree of the same source on this one: all tables are joined.
+    pub(super) fn join(&mut self, over: Self) {
+        self.lay_joining(over, &|_| true);
+    }
+
+    /// `joined` says whether the table of a key is joined with the one that lies there.
+    fn lay_joining(&mut self, over: Self, joined: &dyn Fn(&str) -> bool) {
         match (&mut self.value, over) {
             (Value::Table(under), Self { value: Value::Table(over), .. }) => {
                 for (key, entry) in over {
                     match under.get_mut(&key) {
-                        Some(below) if !WHOLE.contains(&&*key) => below.node.lay(entry.node),
+                        Some(below) if joined(&key) => below.node.lay_joining(entry.node, joined),
                         _ => drop(under.insert(key, entry)),
                     }
                 }

@@ -11,7 +11,7 @@ use crate::{
 /// The tokens of the request as it came.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// What is there beside the messages: the tool definitions.
+    /// What is there beside the messages: the tool definitions, and the form of the answer.
     pub(super) base: usize,
     /// Of each message.
     pub(super) messages: Vec<usize>,
@@ -49,8 +49,16 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
     pub(super) fn message_tokens(&self, message: usize) -> usize {
+        let known = self.tokens_now.borrow().get(&message).copied();
+        if let Some(tokens) = known {
+            return tokens;
+        }
         match self.rewritten(message) {
-            Some(bytes) => self.gauge().message(&bytes),
+            Some(bytes) => {
+                let tokens = self.gauge().message(&bytes);
+                self.tokens_now.borrow_mut().insert(message, tokens);
+                tokens
+            }
             None => self.counts().messages.get(message).copied().unwrap_or_default(),
         }
     }
@@ -60,13 +68,14 @@ impl Draft<'_> {
         self.counts.get_or_init(|| {
             let (body, conversation, gauge) = (self.source.body, self.source.conversation, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
+            let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
             let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
             let tokens = |(index, message): (usize, &Message)| match summarised {
                 Some((summary, tokens)) if summary == index => tokens,
                 _ => gauge.message(message.span.of(body)),
             };
             let messages = conversation.messages.iter().enumerate().map(tokens).collect();
-            Counts { base: REQUEST_OVERHEAD + tools, messages }
+            Counts { base: REQUEST_OVERHEAD + tools + format, messages }
         })
     }
 }

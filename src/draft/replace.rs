@@ -2,7 +2,7 @@
 //!
 //! An edit makes an [`Offer`] first, which says what would come of it, and then [`Draft::make`]s it or not.
 
-use std::{borrow::Cow, cell::OnceCell, fmt};
+use std::{borrow::Cow, cell::OnceCell, fmt, sync::Arc};
 
 use bytes::Bytes;
 
@@ -22,11 +22,11 @@ pub(super) struct Slot {
     /// The JSON value that stands there now.
     pub(super) with: Bytes,
     /// What that says.
-    text: String,
+    pub(super) text: Arc<str>,
     /// What stood there, if it is stored.
     pub(super) stored: Option<(PayloadKey, Payload)>,
     /// The index of the change that says so.
-    change: usize,
+    pub(super) change: usize,
 }
 
 /// What an edit wants to be done with texts that it replaces.
@@ -92,10 +92,10 @@ pub struct Cut {
 /// A replacement that could be made.
 #[derive(Debug)]
 pub struct Offer {
-    message: usize,
-    call: Option<usize>,
-    slots: Vec<Slot>,
-    bytes: Sizes,
+    pub(super) message: usize,
+    pub(super) call: Option<usize>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) bytes: Sizes,
 }
 
 /// Why there is no offer.
@@ -116,7 +116,7 @@ const MARGIN: usize = 16;
 impl Slot {
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
-        Self { span, with, text: String::new(), stored: None, change }
+        Self { span, with, text: "".into(), stored: None, change }
     }
 }
 
@@ -184,7 +184,7 @@ impl<'a> Draft<'a> {
             let json = dialect.render_text(&with);
             let span = found.span;
             let stored = wants.stored.then(|| (key, Payload::of_string(body.slice(span.start..span.end), len)));
-            offer.slots.push(Slot { span, with: json, text: with, stored, change: 0 });
+            offer.slots.push(Slot { span, with: json, text: with.into(), stored, change: 0 });
         }
         if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
     }
@@ -197,19 +197,26 @@ impl<'a> Draft<'a> {
             let read = dialect.text(body, span)?;
             Some(text.get_or_init(|| read).as_ref())
         };
-        let name = self.situation.keys.name(self.situation.caller, span.of(body), read)?;
+        let named = self.slots.get(&span.start).and_then(|slot| slot.stored.as_ref());
+        let name = match named {
+            Some((key, payload)) => Name { key: *key, len: payload.len() },
+            None => self.situation.keys.name(self.situation.caller, span.of(body), read)?,
+        };
         Some(Found { source: self.source, span, name, text })
     }
 
     /// The text with its replacement, if that is what the edit wants.
     fn replaced(&self, found: &Found<'_>, cut: Cut, wants: Wants) -> Result<String, Refused> {
         // What stands there now is not what came, if an earlier edit has truncated it.
-        let earlier = self.slots.get(&found.span.start).map(|slot| slot.text.as_str());
+        let earlier = self.slots.get(&found.span.start).map(|slot| &*slot.text);
         let whole = cut.from == 0 && cut.to == found.name.len;
-        if whole && earlier.is_none() && found.name.len > PIECE && wants.smaller {
+        if let Some(now) = earlier.filter(|_| whole) {
+            return Self::wanted(cut.words, now, wants, |with| self.is_fewer(now, with));
+        }
+        if whole && found.name.len > PIECE && wants.smaller {
             // It is not read, if its beginning was counted before.
             let tokens = self.gauge().beginning(found.name.key.as_bytes(), || beginning(found.text()));
-            if tokens > self.gauge().text(&cut.words) + MARGIN {
+            if tokens > self.gauge().words(&cut.words) + MARGIN {
                 return Ok(cut.words);
             }
         }
@@ -217,13 +224,17 @@ impl<'a> Draft<'a> {
         let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { return Err(Refused::Nothing) };
         let with = [head, &cut.words, tail].concat();
         let taken = text.get(cut.from..cut.to).unwrap_or_default();
-        let is_smaller = || match earlier {
-            Some(now) => self.is_fewer(now, &with),
-            None => self.is_smaller(text, taken, &cut.words, &with),
-        };
-        if with == earlier.unwrap_or(text) {
+        Self::wanted(with, earlier.unwrap_or(text), wants, |with| match earlier {
+            Some(now) => self.is_fewer(now, with),
+            None => self.is_smaller(text, taken, &cut.words, with),
+        })
+    }
+
+    /// What is to come in place of what is there now, if that is another and as small as it has to be.
+    fn wanted(with: String, now: &str, wants: Wants, is_smaller: impl FnOnce(&str) -> bool) -> Result<String, Refused> {
+        if with == now {
             Err(Refused::Nothing)
-        } else if wants.smaller && !is_smaller() {
+        } else if wants.smaller && !is_smaller(&with) {
             Err(Refused::NotSmaller)
         } else {
             Ok(with)
@@ -254,7 +265,7 @@ impl<'a> Draft<'a> {
         let slot = Slot {
             span: input.span,
             with: Bytes::from_static(input.emptied.as_bytes()),
-            text: with,
+            text: with.into(),
             stored,
             change: 0,
         };
@@ -295,6 +306,7 @@ impl<'a> Draft<'a> {
         }
         change.handles = slots.iter().filter_map(|slot| slot.stored.as_ref().map(|(key, _)| *key)).collect();
         let change = self.record(change);
+        self.tokens_now.borrow_mut().remove(&message);
         for slot in &mut slots {
             slot.change = change;
             let before = self.slots.get(&slot.span.start).map_or(slot.span.len(), |slot| slot.with.len());
@@ -334,11 +346,11 @@ impl<'a> Draft<'a> {
     fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
         let piece = beginning(taken);
         let gauge = self.gauge();
-        (piece.len() < taken.len() && gauge.text(piece) > gauge.text(words) + MARGIN) || self.is_fewer(text, with)
+        (piece.len() < taken.len() && gauge.text(piece) > gauge.words(words) + MARGIN) || self.is_fewer(text, with)
     }
 
     fn is_fewer(&self, text: &str, with: &str) -> bool {
-        self.gauge().text(with) < self.gauge().text(text)
+        self.gauge().words(with) < self.gauge().text(text)
     }
 
     /// Whether a result answers a call that asked for a payload of ours, or says how to ask for one.

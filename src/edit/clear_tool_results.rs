@@ -4,7 +4,8 @@
 //! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
 //! becomes a `placeholder`, parts that are no text stay, and the text that the client sent is stored. If
 //! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
-//! tokens is not made.
+//! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
+//! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass.
 //!
 //! # When it acts
 //! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
@@ -34,7 +35,7 @@ use super::{
     names,
     template::Template,
     tools::Tools,
-    trigger::{Condition, Trigger},
+    trigger::{Condition, Limits, Trigger},
 };
 use crate::{
     draft::{Cut, Draft, Offer, Row, Wants},
@@ -52,8 +53,9 @@ pub struct Settings {
     pub trigger: Trigger,
     /// What a pass spares.
     pub keep: Keep,
-    /// A pass that would free fewer tokens is not made.
-    pub clear_at_least: usize,
+    /// A pass that would free fewer tokens is not made. Default: a seventh of the trigger's tokens where the frontier is
+    /// sticky, and none where it slides.
+    pub clear_at_least: Option<usize>,
     /// Whether the arguments of the calls are cleared, too.
     pub clear_tool_inputs: Inputs,
     /// The tools whose results are never cleared, by name or pattern.
@@ -96,7 +98,7 @@ impl Default for Settings {
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
-            clear_at_least: 0,
+            clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
             placeholder: None,
@@ -106,6 +108,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// The least that a pass frees, as a part of the least tokens at which the trigger holds.
+const WORTH_A_PASS: usize = 7;
 
 /// A longer text is no placeholder, whatever it looks like.
 const LONGEST_PLACEHOLDER: usize = 4096;
@@ -146,6 +151,15 @@ impl ClearToolResults {
     /// A shorter body never has anything to clear.
     pub fn least_bytes(&self) -> usize {
         self.settings.trigger.least_bytes()
+    }
+
+    /// How many tokens a pass must free.
+    fn clear_at_least(&self, limits: &Limits) -> usize {
+        match (self.settings.clear_at_least, self.settings.frontier) {
+            (Some(tokens), _) => tokens,
+            (None, Frontier::Sticky) => limits.least_tokens() / WORTH_A_PASS,
+            (None, Frontier::Sliding) => 0,
+        }
     }
 
     /// Whether results of a tool may be cleared.

@@ -315,7 +315,10 @@ impl Summarize {
     /// How many tokens of the user's own messages are kept.
     fn budget(&self, limits: &Limits) -> usize {
         let own = self.settings.preserve_user_messages.max_tokens;
-        own.unwrap_or_else(|| limits.least_tokens().unwrap_or(USUAL_TRIGGER) / 3)
+        own.unwrap_or_else(|| match limits.least_tokens() {
+            0 => USUAL_TRIGGER / 3,
+            least => least / 3,
+        })
     }
 }
 

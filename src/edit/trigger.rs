@@ -91,9 +91,9 @@ impl Limits {
         Self(self.0.iter().map(nearly).collect())
     }
 
-    /// The fewest tokens that one of them asks for.
-    pub(super) fn least_tokens(&self) -> Option<usize> {
-        self.0.iter().filter_map(|limit| limit.tokens).min()
+    /// The least tokens that one of them asks for; 0 where none asks for any.
+    pub(super) fn least_tokens(&self) -> usize {
+        self.0.iter().filter_map(|limit| limit.tokens).min().unwrap_or_default()
     }
 
     /// Whether tokens need to be counted to know.
@@ -176,6 +176,8 @@ mod tests {
             assert_eq!(limits.hold(n_tokens, n_messages), expected, "{n_tokens} {n_messages}");
         }
         assert!(limits.ask_for_tokens());
+        assert_eq!(limits.least_tokens(), 10);
+        assert_eq!(Limits(vec![Limit { tokens: None, messages: 5 }]).least_tokens(), 0);
     }
 
     #[test]

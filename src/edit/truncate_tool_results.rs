@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     conversation::BlockKind,
-    draft::{Cut, Draft, Refused, Text, Wants},
+    draft::{Cut, Draft, Offers, Refused, Text, Wants},
     plan::{Action, Why},
     recall,
 };
@@ -58,6 +58,7 @@ pub struct TruncateToolResults {
     tools: Tools,
     notice: Template,
     language: Language,
+    offers: Offers,
 }
 
 /// What is left of a result.
@@ -81,6 +82,7 @@ impl TruncateToolResults {
             tools: tools.clone(),
             notice: Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"]),
             language,
+            offers: Offers::default(),
         }
     }
 
@@ -147,13 +149,16 @@ impl TruncateToolResults {
             return;
         }
         let wants = Wants { stored: true, smaller: true };
-        let mut named = false;
-        let offer = draft.offer_result(message, wants, |text| {
-            named |= draft.names_payload(text.text());
-            if named { None } else { self.cut(text, tool, budget) }
+        let offer = draft.remembered(&self.offers, message, tool, || {
+            let mut named = false;
+            let offer = draft.offer_result(message, wants, |text| {
+                named |= draft.names_payload(text.text());
+                if named { None } else { self.cut(text, tool, budget) }
+            });
+            if named && offer.is_ok() { Err(Refused::Nothing) } else { offer }
         });
         match offer {
-            Ok(offer) if !named => drop(draft.make(self.label(), Action::Truncate { message }, offer)),
+            Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message }, offer)),
             Err(Refused::NotSmaller) => {
                 let row = draft.row_of(message);
                 draft.leave_out(self.label(), Some(&row), Why::NotSmaller);

@@ -1,6 +1,7 @@
 //! What the engine does, where all goes well and where the world does not help.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -11,7 +12,7 @@ use crate::recall::Via;
 use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
-use crate::store::{self, Doing, Entry, Stats, Swept};
+use crate::store::{self, Clock, Doing, Entry, Redb, Stats, Swept};
 use crate::tokens;
 
 fn chat() -> &'static dyn Dialect {
@@ -158,6 +159,78 @@ async fn payloads_are_files_too_where_that_is_asked_for() {
     let edited = engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), caller, Wanted::Made).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
+}
+
+/// An agent's session of results of 12,000 bytes, no two of them the same, and a last message.
+fn session(rounds: usize, last: &str) -> Bytes {
+    let mut messages = vec![r#"{"role":"user","content":"Find out why the build is broken."}"#.to_owned()];
+    for n in 0..rounds {
+        let lines: Vec<_> = (0..600).map(|line| format!(r#"{n}: line {line} of \"{line}\"\n"#)).collect();
+        let result = lines.concat();
+        messages.push(format!(
+            r#"{{"role":"assistant","tool_calls":[{{"id":"{n}","type":"function","function":{{"name":"cat","arguments":"{{}}"}}}}]}}"#
+        ));
+        messages.push(format!(r#"{{"role":"tool","tool_call_id":"{n}","content":"{result}"}}"#));
+    }
+    messages.push(format!(r#"{{"role":"user","content":"{last}"}}"#));
+    format!(r#"{{"model":"gpt-4o","messages":[{}]}}"#, messages.join(",")).into()
+}
+
+#[tokio::test]
+async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.redb");
+    let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
+    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]));
+    let mut parts = Parts::default();
+    parts.truncate_tool_results.max_bytes = 8000;
+    let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
+    let edit = async |last: &str| {
+        let edited = engine.edit_body(&rules, chat(), session(100, last), caller, Wanted::Made).await;
+        assert!(edited.trouble.is_none());
+        edited.report.unwrap().changes
+    };
+
+    let first = edit("a").await;
+    let cleared = first.iter().filter(|change| change.edit == "clear").count();
+    assert!(cleared >= 60 && first.len() > cleared, "{cleared} of {} changes clear", first.len());
+    let (stats, tokenised) = (store.stats().await.unwrap(), rules.meter.n_tokenised());
+    assert!(stats.written >= 60 && tokenised > 900_000, "{stats:?}, {tokenised} bytes tokenised");
+
+    let tail = "and then go on with the next one ".repeat(22_000 / 33);
+    assert_eq!(edit(&tail).await.len(), first.len());
+    let tokenised = rules.meter.n_tokenised() - tokenised;
+    let slack = 64; // the role of the last message, and what else is too short to be remembered
+    assert!(
+        (tail.len() as u64..=tail.len() as u64 + slack).contains(&tokenised),
+        "{tokenised} bytes tokenised for a tail of {}",
+        tail.len()
+    );
+    let now = store.stats().await.unwrap();
+    assert_eq!((now.commits, now.written), (stats.commits, stats.written));
+}
+
+#[tokio::test]
+async fn while_tokens_are_counted_others_are_served() {
+    let (engine, _store) = engine();
+    let (rules, caller, counted) = (rules(&Parts::default()), engine.caller(None), Cell::new(false));
+    let large = async {
+        engine.edit_body(&rules, chat(), session(40, "a"), caller, Wanted::Reported).await;
+        counted.set(true);
+    };
+    // There is one thread for both: were the large one counted on it, it would end before a small one begins.
+    let small = async {
+        let mut n_served = 0;
+        while !counted.get() {
+            engine.edit_body(&rules, chat(), body("hi"), caller, Wanted::Reported).await;
+            n_served += 1;
+            tokio::task::yield_now().await;
+        }
+        n_served
+    };
+    let ((), n_served) = tokio::join!(large, small);
+    assert!(n_served >= 5, "{n_served} served");
+    assert!(rules.meter.n_tokenised() > 400_000);
 }
 
 /// A store whose disk does not answer.

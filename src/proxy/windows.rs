@@ -147,7 +147,7 @@ fn listing(upstream: &Upstream, parts: &Parts) -> Option<Request<Outgoing>> {
     let folder = parts.uri.path().strip_suffix("/chat/completions")?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
-    let mut request = Request::new(Outgoing::held(Vec::new(), Lease::default()));
+    let mut request = Request::new(Outgoing::held(&[], Lease::default()));
     *request.method_mut() = Method::GET;
     *request.uri_mut() = upstream.join(&path).ok()?;
     for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT] {

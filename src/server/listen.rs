@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -49,6 +49,18 @@ pub struct SocketFile(PathBuf);
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not an address: write \"127.0.0.1:8787\", \"[::1]:8787\", \"localhost:8787\" or \"unix:/path\"")]
 pub struct AddressError;
+
+/// Where tools on this machine reach us, unless `recall.public_url` says better: the first address of TCP.
+pub fn reached_at(addresses: &[Address], tls: bool) -> Option<String> {
+    let mut address = addresses.iter().find_map(|address| match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) => None,
+    })?;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    Some(format!("{}://{address}", if tls { "https" } else { "http" }))
+}
 
 // === impl Addresses ===
 

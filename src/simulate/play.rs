@@ -16,6 +16,8 @@ pub struct Sent {
     body: Bytes,
     tools: Option<Span>,
     tools_tokens: usize,
+    /// Those of the form that the answer is to have.
+    format_tokens: usize,
     messages: Vec<(Span, usize)>,
 }
 
@@ -82,18 +84,23 @@ impl Sent {
         let conversation = dialect()?.parse(&body)?;
         let tools = conversation.tools;
         let tools_tokens = tools.map_or(0, |tools| gauge.tools(tools.of(&body)));
+        let format = conversation.response_format;
+        let format_tokens = format.map_or(0, |format| gauge.response_format(format.of(&body)));
         let messages = conversation.messages.iter().enumerate().map(|(n, message)| {
             let bytes = message.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
             (message.span, known.map_or_else(|| gauge.message(bytes), |(_, tokens)| tokens))
         });
         let messages: Vec<_> = messages.collect();
-        Ok(Self { body, tools, tools_tokens, messages })
+        Ok(Self { body, tools, tools_tokens, format_tokens, messages })
     }
 
     /// The tokens of all of it.
     pub fn tokens(&self) -> usize {
-        REQUEST_OVERHEAD + self.tools_tokens + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
+        REQUEST_OVERHEAD
+            + self.tools_tokens
+            + self.format_tokens
+            + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
     }
 
     /// The tokens of each message.

@@ -22,6 +22,7 @@ pub(super) enum Subject {
     Text,
     Message,
     Tools,
+    ResponseFormat,
     /// Known by the name of the whole.
     Beginning,
 }

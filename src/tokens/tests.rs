@@ -143,6 +143,17 @@ fn what_is_not_understood_counts_as_its_text() {
     assert_eq!(unknown, 4 + 6);
 }
 
+// === the form of the answer ===
+
+#[test]
+fn the_form_of_the_answer_counts_as_its_json() {
+    let gauge = gauge("gpt-4o");
+    let compact = r#"{"type":"json_schema","json_schema":{"name":"city","schema":{"type":"object"}}}"#;
+    assert_eq!(gauge.response_format(compact.as_bytes()), gauge.text(compact));
+    assert!(gauge.text(compact) > 10);
+    assert_eq!(gauge.response_format(compact.replace(':', " :\n ").as_bytes()), gauge.text(compact));
+}
+
 // === tools ===
 
 #[test]

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use tiktoken_rs::CoreBPE;
 
-use super::TokenCounter;
+use super::{TokenCounter, vocabulary};
 
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;
@@ -42,10 +42,10 @@ impl Encoding {
 
     fn vocabulary(self) -> &'static CoreBPE {
         match self {
-            Self::O200kBase | Self::O200kHarmony => tiktoken_rs::o200k_base_singleton(),
-            Self::Cl100kBase => tiktoken_rs::cl100k_base_singleton(),
-            Self::P50kBase => tiktoken_rs::p50k_base_singleton(),
-            Self::R50kBase => tiktoken_rs::r50k_base_singleton(),
+            Self::O200kBase | Self::O200kHarmony => &vocabulary::O200K_BASE,
+            Self::Cl100kBase => &vocabulary::CL100K_BASE,
+            Self::P50kBase => &vocabulary::P50K_BASE,
+            Self::R50kBase => &vocabulary::R50K_BASE,
         }
     }
 }

@@ -120,6 +120,20 @@ fn the_present_settings_and_none_play_where_no_policy_is_named() {
 }
 
 #[test]
+fn placeholders_are_as_long_as_when_serving() {
+    let place = place();
+    let sticky = fs::read_to_string(place.path().join("sticky.toml")).unwrap();
+    let with = |name: &str, recall: &str| {
+        fs::write(place.path().join(name), format!("{sticky}[recall]\nvia = \"http\"\n{recall}")).unwrap();
+        json(&place, &["sessions/coding.json", "--policy", name]).totals.remove(0).figures.tokens_sent
+    };
+    let unnamed = with("unnamed.toml", "");
+    assert_eq!(unnamed, with("named.toml", "public_url = \"http://127.0.0.1:8787\""));
+    assert_eq!(unnamed, with("bound.toml", "[server]\nlisten = [\"unix:/s\", \"0.0.0.0:8787\"]"));
+    assert!(unnamed < with("long.toml", "public_url = \"http://a-much-longer-name.example.com/at/some/path\""));
+}
+
+#[test]
 fn a_window_and_a_model_may_be_given() {
     let place = place();
     let run = |args: &[&str]| {

@@ -31,7 +31,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
 
 impl<'a> Scanner<'a> {
     fn request(&mut self) -> Result<(), Odd> {
-        let (mut messages, mut model, mut tools) = (None, None, None);
+        let (mut messages, mut model, mut tools, mut format) = (None, None, None, None);
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
             match name {
@@ -41,12 +41,15 @@ impl<'a> Scanner<'a> {
                 }
                 b"model" => once(&mut model, self.cursor.value()?)?,
                 b"tools" => once(&mut tools, self.cursor.value()?)?,
+                b"response_format" => once(&mut format, self.cursor.value()?)?,
                 _ => drop(self.cursor.value()?),
             }
             key = self.cursor.next_key()?;
         }
         self.conversation.model = self.text(model)?;
-        self.conversation.tools = tools.filter(|&tools| self.cursor.bytes(tools) != b"null");
+        let said = |value: &Span| self.cursor.bytes(*value) != b"null";
+        self.conversation.response_format = format.filter(said);
+        self.conversation.tools = tools.filter(said);
         messages.ok_or(Odd)
     }
 

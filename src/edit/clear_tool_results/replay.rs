@@ -19,6 +19,8 @@ pub(super) struct Replay<'r, 'd> {
     draft: &'r Draft<'d>,
     rows: &'r [Row],
     limits: &'r Limits,
+    /// How many tokens a pass must free.
+    at_least: usize,
     /// Whether tokens are counted.
     count: bool,
     /// The tokens before the present place, as the passes so far have left them.
@@ -66,12 +68,14 @@ impl<'r, 'd> Replay<'r, 'd> {
         limits: &'r Limits,
         keep: Keep,
     ) -> Self {
-        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || edit.settings.clear_at_least > 0;
+        let at_least = edit.clear_at_least(limits);
+        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || at_least > 0;
         Self {
             edit,
             draft,
             rows,
             limits,
+            at_least,
             count,
             size: if count { draft.base_tokens() } else { 0 },
             read: None,
@@ -139,7 +143,7 @@ impl<'r, 'd> Replay<'r, 'd> {
                 }
             }
         }
-        if self.ready_frees >= self.edit.settings.clear_at_least {
+        if self.ready_frees >= self.at_least {
             self.size = self.size.saturating_sub(std::mem::take(&mut self.ready_frees));
             self.cleared.append(&mut self.ready);
         } else {

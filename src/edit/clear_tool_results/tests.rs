@@ -79,6 +79,22 @@ fn triggers() {
 }
 
 #[test]
+fn the_form_of_the_answer_is_a_part_of_the_size() {
+    let ask = |request: String| plan(&request.into(), &policy("trigger = { tokens = 4000 }")).0;
+    let messages = messages(&body(FIVE));
+    assert!(ask(json!({"messages": messages}).to_string()).is_empty());
+    let format = json!({"type": "json_schema", "json_schema": {"name": text(8000)}});
+    let cleared = ask(json!({"response_format": format, "messages": messages}).to_string());
+    assert_eq!(cleared.report.counts(), [("clear", 2)]);
+    // What the thorough reader reads, too.
+    let escaped = json!({"response_format": format, "messages": messages}).to_string();
+    let escaped = escaped.replacen("\"messages\"", "\"m\\u0065ssages\"", 1);
+    let (plan, _) = plan(&escaped.into(), &policy("trigger = { tokens = 4000 }"));
+    assert_eq!(plan.report.tokens_before, cleared.report.tokens_before);
+    assert!(ask(json!({"response_format": null, "messages": messages}).to_string()).is_empty());
+}
+
+#[test]
 fn a_fraction_is_one_of_a_known_window() {
     let ask = |model: &str, keys: &str| {
         let messages = messages(&body(FIVE));
@@ -148,6 +164,23 @@ fn a_pass_that_frees_too_little_is_not_made() {
         &always("keep = { results = 1 }\nclear_at_least = 800"),
         "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a",
     );
+}
+
+#[test]
+fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
+    // A result has 500 tokens, of which a pass frees some 430; 857 are a seventh of the trigger.
+    let input = "u c:1^24000 t:1*2000 c:2 t:2*2000 a";
+    let keys = "trigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
+    let waits = check_untouched(input, &policy(keys));
+    assert_eq!(waits.report.left_out[0].why, Why::TooLittle);
+    let cleared = "u c:1^24000 t:1! c:2 t:2*2000 a";
+    for more in ["clear_at_least = 0", "clear_at_least = 400", "frontier = 'sliding'"] {
+        check(input, &policy(&format!("{keys}{more}")), cleared);
+    }
+    // The least of the conditions counts, and messages are no tokens.
+    for trigger in ["[{ tokens = 6000 }, { tokens = 2100 }]", "{ messages = 1 }"] {
+        check(input, &policy(&format!("trigger = {trigger}\nkeep = {{ results = 1 }}")), cleared);
+    }
 }
 
 #[test]
@@ -280,6 +313,15 @@ fn sticky_clears_again_only_when_the_trigger_holds_again() {
     assert_eq!(fronts, [0, 0, 0, 3, 3, 3, 6, 6, 8]);
     let (sliding, _) = plan(&body(&input), &policy(&format!("{keys}\nfrontier = 'sliding'")));
     assert_eq!(sliding.report.changes.len(), 8);
+}
+
+/// The exception of prefix stability: the replay sees the rounds that the filter has left, not those that were there.
+#[test]
+fn a_filter_may_bring_back_what_was_cleared() {
+    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }\n[filter_tool_calls]\nmax_tool_calls = 3";
+    let four = "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000";
+    check(four, &policy(keys), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000");
+    check(&format!("{four} a u"), &policy(keys), "u c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000 a u");
 }
 
 #[test]

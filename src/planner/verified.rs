@@ -1,0 +1,136 @@
+//! Messages whose strings have been checked: one that comes again is not checked again.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+};
+
+use quick_cache::sync::Cache;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use crate::{
+    conversation::{Conversation, Message},
+    dialect::{Dialect, ParseError},
+    span::Span,
+};
+
+/// How many messages are remembered. One takes some 64 bytes with its share of the tables around it.
+const MOST: usize = 65_536;
+
+/// Shorter messages are checked again and not remembered: that is no dearer.
+const LEAST: usize = 256;
+
+/// The messages that were found to be valid, by a hash with a seed that is new in each process and shown to nobody.
+pub(super) struct Verified {
+    known: Cache<u128, ()>,
+    seed: u64,
+}
+
+impl Default for Verified {
+    fn default() -> Self {
+        Self { known: Cache::new(MOST), seed: RandomState::new().hash_one(0) }
+    }
+}
+
+impl fmt::Debug for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verified").field("n", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl Verified {
+    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for a message that is
+    /// `gone`.
+    pub(super) fn check(
+        &self,
+        dialect: &dyn Dialect,
+        body: &[u8],
+        conversation: &Conversation<'_>,
+        gone: Span,
+    ) -> Result<(), ParseError> {
+        let (mut new, mut from) = (Vec::new(), 0);
+        let stretch = |start, end| {
+            let checked = dialect.verify(Span { start, end }.of(body));
+            checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
+        };
+        let is_looked_up = |message: &&Message| message.span.len() >= LEAST || message.span == gone;
+        for message in conversation.messages.iter().filter(is_looked_up) {
+            if message.span == gone {
+                stretch(from, gone.start)?;
+                from = gone.end;
+                continue;
+            }
+            let hash = xxh3_128_with_seed(message.span.of(body), self.seed);
+            if self.known.get(&hash).is_some() {
+                stretch(from, message.span.start)?;
+                from = message.span.end;
+            } else {
+                new.push(hash);
+            }
+        }
+        stretch(from, body.len())?;
+        for hash in new {
+            self.known.insert(hash, ());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect;
+
+    fn body(texts: &[&str]) -> String {
+        let message = |text: &&str| format!(r#"{{"role":"user","content":"{text}"}}"#);
+        format!("{{\"messages\":[{}],\n\"x\":\"\"}}", texts.iter().map(message).collect::<Vec<_>>().join(" , "))
+    }
+
+    fn check(verified: &Verified, body: &[u8]) -> Result<(), usize> {
+        let dialect = dialect::for_path("/chat/completions").unwrap();
+        let conversation = dialect.parse(body).unwrap();
+        let checked = verified.check(dialect, body, &conversation, Span::default()).map_err(|error| error.offset);
+        assert_eq!(checked.is_ok(), dialect.verify(body).is_ok());
+        checked
+    }
+
+    #[test]
+    fn only_what_is_valid_is_remembered() {
+        let verified = Verified::default();
+        let long = |end: &str| "é\\n".repeat(200) + end;
+        let (valid, other, bad, worse) = (long("a"), long("b"), long("\\x"), long("\u{1}"));
+        for fault in [&bad, &worse, "\\u12"] {
+            for texts in [[&valid, fault, &other], [fault, &valid, &other], [&valid, &other, fault]] {
+                let body = body(&texts);
+                for _ in 0..3 {
+                    let at = check(&verified, body.as_bytes()).unwrap_err();
+                    let fault = body.find(fault).unwrap() + fault.len();
+                    assert!(at.abs_diff(fault) <= 80, "{at} is not near {fault}");
+                }
+                assert_eq!(verified.known.len(), 0);
+            }
+        }
+        check(&verified, body(&[&valid, "short"]).as_bytes()).unwrap();
+        assert_eq!(verified.known.len(), 1);
+        for texts in [[&valid, &bad], [&bad, &valid]] {
+            check(&verified, body(&[texts[0], texts[1]]).as_bytes()).unwrap_err();
+        }
+        check(&verified, body(&[&valid, &other, &valid]).as_bytes()).unwrap();
+        assert_eq!(verified.known.len(), 2);
+    }
+
+    #[test]
+    fn what_stands_around_messages_is_checked_each_time() {
+        let verified = Verified::default();
+        let valid = body(&[&"a".repeat(300)]);
+        check(&verified, valid.as_bytes()).unwrap();
+        for fault in ["\\q", "\u{2}", "\\u000"] {
+            check(&verified, valid.replace("\"x\":\"", &format!("\"x\":\"{fault}")).as_bytes()).unwrap_err();
+            check(&verified, valid.replacen('{', &format!("{{\"y\":\"{fault}\","), 1).as_bytes()).unwrap_err();
+        }
+        let mut broken = valid.into_bytes();
+        let last = broken.len() - 2;
+        broken.insert(last, 0xff);
+        check(&verified, &broken).unwrap_err();
+    }
+}
