@@ -1,4 +1,5 @@
 //! What holds for every conversation that summaries stand in, whatever they say.
+#![expect(clippy::disallowed_types, reason = "nothing waits while it holds the memory")]
 
 use std::{
     collections::HashMap,

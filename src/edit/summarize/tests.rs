@@ -1,4 +1,5 @@
 //! What is summarised, when, and what stands for it.
+#![expect(clippy::disallowed_types, reason = "nothing waits here, and messages are looked at by eyes of our own")]
 
 use std::{
     collections::HashMap,
