@@ -25,7 +25,7 @@ use self::{
     models::Models,
     tiktoken::Encoding,
 };
-use crate::units::ByteSize;
+use crate::{raw, units::ByteSize};
 
 mod estimate;
 mod memo;
