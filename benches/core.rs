@@ -177,7 +177,7 @@ fn main() {
             measure(|| reduce(&Meter::new(&tokens, &[]))),
         );
 
-        if clean.len() > SIZES[0].1 {
+        if bytes > SIZES[0].1 {
             let memory = summarised(&summarizing, dialect, &clean, patching);
             let finding = Situation { summaries: &memory, ..*patching };
             let plan = summarizing.plan(dialect, &clean, &finding).expect("a request");

@@ -130,7 +130,7 @@ impl Policy {
                     Box::new(edit)
                 }
                 EditName::Summarize => {
-                    let edit = Summarize::new(&parts.summarize, language);
+                    let edit = Summarize::new(&parts.summarize, language, recall);
                     counts_from = counts_from.min(edit.least_bytes());
                     summaries = Some(edit.scope().clone());
                     Box::new(edit)

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::edit::{clear_tool_results::Frontier, keep::Keep};
+use crate::planner::EditName;
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
@@ -328,6 +329,11 @@ fn a_preset_lies_below_everything() {
     let eino = preset("preset = \"eino\"");
     assert_eq!(eino.clear_tool_results.trigger.0[0].tokens, Some(30_000));
     assert_eq!(eino.clear_tool_results.keep, Keep::Rounds(1));
+    assert_eq!(eino.summarize.keep, Keep::Rounds(0));
+    for other in ["langchain", "agno"] {
+        let edits = preset(&format!("preset = \"{other}\"")).policy.edits;
+        assert!(!edits.contains(&EditName::Summarize), "{other}");
+    }
     let own = preset("preset = \"eino\"\n[clear_tool_results]\nkeep = { results = 7 }\ntrigger = { messages = 9 }");
     assert_eq!(own.clear_tool_results.keep, Keep::Results(7));
     let condition = &own.clear_tool_results.trigger.0[0];
@@ -352,6 +358,74 @@ fn what_is_printed_reads_back_but_for_secrets() {
     assert!(printed.contains("x-key = \"***\""), "{printed}");
     assert!(!format!("{printed}{config:?}").contains("sk-secret"));
     assert_eq!(file(&printed).unwrap().to_toml().unwrap(), printed);
+}
+
+#[test]
+fn what_summarize_must_not_say() {
+    let table = |text: &str| file(&format!("[summarize]\n{text}")).map(drop);
+    for (text, line) in [
+        ("timeout = \"0s\"", "proxy.toml:2:11: summarize.timeout: 0s is out of range; allowed: 1ms to 365d"),
+        (
+            "retry = { max_retries = 101 }",
+            "proxy.toml:2:25: summarize.retry.max_retries: 101 is out of range; allowed: 0 to 100",
+        ),
+        ("max_tokens = 0", "proxy.toml:2:14: summarize.max_tokens: 0 is out of range; allowed: 1 or more"),
+        (
+            "instruction = \"x\"\ninstruction_file = \"x\"",
+            "proxy.toml:3:20: summarize.instruction_file: summarize.instruction says it already; allowed: one of the two",
+        ),
+        (
+            "trigger = { tokens = 1000 }\nkeep = { tokens = 1000 }",
+            "proxy.toml:3:8: summarize.keep: 1000 tokens are all of a conversation of 1000 (summarize.trigger); allowed: fewer",
+        ),
+        (
+            "keep = { fraction = 0.8 }",
+            "proxy.toml:2:8: summarize.keep: the fraction is all of a conversation that reaches summarize.trigger; allowed: a smaller one",
+        ),
+        (
+            "preserve_user_messages = { max_tokens = 160000 }",
+            "proxy.toml:2:41: summarize.preserve_user_messages.max_tokens: as many as the 160000 of summarize.trigger; allowed: fewer",
+        ),
+        (
+            "preserve_skills = { tool = \"\" }",
+            "proxy.toml:2:28: summarize.preserve_skills.tool: empty; allowed: the name of a tool",
+        ),
+        (
+            "model = { base_url = \"https://me:secret@h/v1\", model = \"m\" }",
+            "proxy.toml:2:22: summarize.model.base_url: not an upstream URL: write http:// or https://, a host and perhaps a path, without query or user, such as \"https://api.openai.com/v1\"",
+        ),
+        (
+            "[[summarize.failover]]\nbase_url = \"http://h\"\nmodel = \"m\"\n[[summarize.failover]]\nbase_url = \"http://h\"\nmodel = \" \"",
+            "proxy.toml:7:9: summarize.failover.1.model: empty; allowed: the name of a model",
+        ),
+        (
+            "model = { base_url = \"http://h\", model = \"m\", api_key_env = \"sk-1\" }",
+            "proxy.toml:2:62: summarize.model.api_key_env: not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)",
+        ),
+    ] {
+        assert_eq!(table(text), Err(line.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn an_instruction_is_read_from_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("instruction.txt");
+    let load = || file(&format!("[summarize]\ninstruction_file = '{}'", path.display()));
+    let line = |found: &str| {
+        let path = path.display();
+        Err(format!(
+            "proxy.toml:2:20: summarize.instruction_file: {path} {found}; allowed: a file of text that can be read"
+        ))
+    };
+    assert_eq!(load().map(drop), line("cannot be read: No such file or directory (os error 2)"));
+    fs::write(&path, " \n").unwrap();
+    assert_eq!(load().map(drop), line("is empty"));
+    fs::write(&path, b"a\n\xff").unwrap();
+    assert_eq!(load().map(drop), line("cannot be read: line 2 is not UTF-8"));
+    fs::write(&path, "Say what matters.\n").unwrap();
+    let summarize = load().unwrap().summarize;
+    assert_eq!((summarize.instruction.as_deref(), summarize.instruction_file), (Some("Say what matters.\n"), None));
 }
 
 const EXAMPLE: &str = include_str!("../../proxy.toml.example");

@@ -30,6 +30,7 @@ use super::{
 use crate::{
     draft::{Draft, Row},
     plan::{Need, SummaryEffect, Why},
+    recall,
     summary::{Piece, Recollection, Source},
     units::{Fraction, Period},
 };
@@ -223,9 +224,9 @@ impl Summarize {
     /// The short name of the edit.
     pub const LABEL: &'static str = "summary";
 
-    /// The edit with its settings.
-    pub fn new(settings: &Settings, language: Language) -> Self {
-        Self { settings: settings.clone(), language, scope: Scope::of(settings, language) }
+    /// The edit with its settings. `recall` and the language shape what stands around a summary.
+    pub fn new(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
+        Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
     }
 
     /// A shorter body is never summarised, unless somebody asks for it.
@@ -369,7 +370,7 @@ impl Edit for Summarize {
 
 impl Scope {
     /// All settings that shape a summary, and none that only say when one is made.
-    fn of(settings: &Settings, language: Language) -> Self {
+    fn of(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
         let usual = Settings::default();
         let shaping = Settings {
             trigger: usual.trigger,
@@ -381,8 +382,8 @@ impl Scope {
             failover: usual.failover,
             ..settings.clone()
         };
-        let text = serde_json::to_string(&(language, &shaping));
-        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?}")))
+        let text = serde_json::to_string(&(language, &shaping, recall));
+        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?} {recall:?}")))
     }
 
     /// The same for the conversations of one model.

@@ -281,6 +281,9 @@ fn scopes_keep_summaries_apart() {
         assert!(plan("gpt-4o", &format!("{SIX}{shapes}")).is_empty(), "{shapes}");
     }
     assert!(plan("gpt-4o", &format!("language = 'zh'\n{SIX}")).is_empty());
+    let elsewhere = "recall = { via = \"http\", public_url = \"http://elsewhere\" }\n";
+    let moved = World { summaries: &memory, ..World::default() };
+    assert!(moved.plan(&request("gpt-4o"), &format!("{elsewhere}{SIX}")).0.is_empty());
     for other in ["mode = 'background'", "keep = { rounds = 0 }", "timeout = '9s'", "retry = { max_retries = 9 }"] {
         assert!(!plan("gpt-4o", &format!("{SIX}{other}")).is_empty(), "{other}");
     }
