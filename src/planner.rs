@@ -19,6 +19,7 @@ use crate::{
     },
     plan::Plan,
     recall,
+    span::Span,
 };
 
 pub use crate::draft::{Offload, Situation, When};
@@ -170,7 +171,7 @@ impl Policy {
         let plan = draft.finish();
         if !plan.is_empty() || plan.needs.is_some() {
             // What a summary stands for does not go on; it was checked when the summary was made.
-            let gone = summarised.map(|messages| whole.span_of(messages));
+            let gone = summarised.map_or(Span::default(), |messages| whole.span_of(messages));
             self.verified.check(dialect, body, source.conversation, gone)?;
         }
         Ok(plan)

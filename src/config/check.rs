@@ -214,10 +214,9 @@ impl Settings<'_> {
 
     /// A problem with the values under these paths, placed at the first that somebody wrote.
     fn wrong_in(&self, paths: &[&[&str]], message: String) -> Problem {
-        let written = paths.iter().find(|path| self.written.find(path).is_some());
-        written.map_or_else(
-            || Problem::elsewhere(message.clone()),
-            |path| Problem::at_path(self.written, path, message.clone()),
-        )
+        match paths.iter().find(|path| self.written.find(path).is_some()) {
+            Some(path) => Problem::at_path(self.written, path, message),
+            None => Problem::elsewhere(message),
+        }
     }
 }

@@ -364,7 +364,7 @@ fn what_is_printed_reads_back_but_for_secrets() {
 fn what_summarize_must_not_say() {
     let table = |text: &str| file(&format!("[summarize]\n{text}")).map(drop);
     for (text, line) in [
-        ("timeout = \"0s\"", "proxy.toml:2:11: summarize.timeout: 0s is out of range; allowed: 1ms to 365d"),
+        ("timeout = \"0s\"", "proxy.toml:2:11: summarize.timeout: 0ms is out of range; allowed: 1ms to 365d"),
         (
             "retry = { max_retries = 101 }",
             "proxy.toml:2:25: summarize.retry.max_retries: 101 is out of range; allowed: 0 to 100",
@@ -400,7 +400,7 @@ fn what_summarize_must_not_say() {
         ),
         (
             "model = { base_url = \"http://h\", model = \"m\", api_key_env = \"sk-1\" }",
-            "proxy.toml:2:62: summarize.model.api_key_env: not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)",
+            "proxy.toml:2:61: summarize.model.api_key_env: not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)",
         ),
     ] {
         assert_eq!(table(text), Err(line.to_owned()), "{text}");

@@ -251,8 +251,8 @@ impl Summarize {
         if !now && longer.iter().any(|(_, known)| matches!(known, Recollection::NotNow)) {
             return Err(Why::NoSummary);
         }
-        let under_way = longer.iter().filter(|(_, known)| matches!(known, Recollection::UnderWay));
-        if let Some(place) = under_way.filter_map(|(end, _)| cuts.before(draft.in_view(*end))).next() {
+        let mut under_way = longer.iter().filter(|(_, known)| matches!(known, Recollection::UnderWay));
+        if let Some(place) = under_way.find_map(|(end, _)| cuts.before(draft.in_view(*end))) {
             return Ok((place, true));
         }
         let place = cuts.place(keep).ok_or(Why::TooLittle)?;
@@ -317,7 +317,7 @@ impl Summarize {
         let own = self.settings.preserve_user_messages.max_tokens;
         own.unwrap_or_else(|| match limits.least_tokens() {
             0 => USUAL_TRIGGER / 3,
-            tokens => tokens / 3,
+            least => least / 3,
         })
     }
 }

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::{
-    conversation::Conversation,
+    conversation::{Conversation, Message},
     dialect::{Dialect, ParseError},
     span::Span,
 };
@@ -39,24 +39,29 @@ impl fmt::Debug for Verified {
 }
 
 impl Verified {
-    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for the one that
-    /// stands for `gone`.
+    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for a message that is
+    /// `gone`.
     pub(super) fn check(
         &self,
         dialect: &dyn Dialect,
         body: &[u8],
         conversation: &Conversation<'_>,
-        gone: Option<Span>,
+        gone: Span,
     ) -> Result<(), ParseError> {
         let (mut new, mut from) = (Vec::new(), 0);
         let stretch = |start, end| {
             let checked = dialect.verify(Span { start, end }.of(body));
             checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
         };
-        for message in conversation.messages.iter().filter(|message| message.span.len() >= LEAST) {
-            let is_gone = gone == Some(message.span);
-            let hash = if is_gone { 0 } else { xxh3_128_with_seed(message.span.of(body), self.seed) };
-            if is_gone || self.known.get(&hash).is_some() {
+        let is_looked_up = |message: &&Message| message.span.len() >= LEAST || message.span == gone;
+        for message in conversation.messages.iter().filter(is_looked_up) {
+            if message.span == gone {
+                stretch(from, gone.start)?;
+                from = gone.end;
+                continue;
+            }
+            let hash = xxh3_128_with_seed(message.span.of(body), self.seed);
+            if self.known.get(&hash).is_some() {
                 stretch(from, message.span.start)?;
                 from = message.span.end;
             } else {
@@ -84,7 +89,7 @@ mod tests {
     fn check(verified: &Verified, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked = verified.check(dialect, body, &conversation, None).map_err(|error| error.offset);
+        let checked = verified.check(dialect, body, &conversation, Span::default()).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), dialect.verify(body).is_ok());
         checked
     }
