@@ -19,6 +19,7 @@ use crate::{
     },
     plan::Plan,
     recall,
+    span::Span,
 };
 
 pub use crate::draft::{Offload, Situation, When};

@@ -179,7 +179,7 @@ impl Gauge {
     /// The tokens of the raw JSON of a request's `response_format`, which nobody has published: those of its text. Never
     /// more than it has bytes.
     pub fn response_format(&self, raw: &[u8]) -> usize {
-        let text = || self.text(&crate::raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
+        let text = || self.text(&raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
         self.remembered(Subject::ResponseFormat, raw, text)
     }
 

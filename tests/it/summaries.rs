@@ -78,7 +78,8 @@ async fn a_summary_is_made_once_and_used_from_then_on() {
 #[tokio::test]
 async fn a_summary_is_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let store = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let store =
+        format!("store.path = {:?}\nrecall.public_url = \"http://abridge.test\"", folder.path().join("store.redb"));
     let upstream = Summarizer::playing([]).await;
     let mut sent = Vec::new();
     for _ in 0..2 {

@@ -1,8 +1,9 @@
 //! What holds for every conversation that summaries stand in, whatever they say.
+#![expect(clippy::disallowed_types, reason = "nothing waits while it holds the memory")]
 
 use std::{
     collections::HashMap,
-    sync::{Arc, RwLock},
+    sync::{Arc, Mutex},
 };
 
 use abridge_proxy::{
@@ -49,7 +50,7 @@ fn dialect() -> &'static dyn Dialect {
 /// A memory that is a map, and one who plans with it: a quarter of the bytes are tokens.
 #[derive(Debug)]
 struct Scene {
-    known: RwLock<HashMap<ChainKey, Recollection>>,
+    known: Mutex<HashMap<ChainKey, Recollection>>,
     policy: Policy,
     meter: Meter,
     keys: Keys,
@@ -57,11 +58,11 @@ struct Scene {
 
 impl Memory for Scene {
     fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.known.read().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+        self.known.lock().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
     }
 
     fn is_empty(&self) -> bool {
-        self.known.read().unwrap().is_empty()
+        self.known.lock().unwrap().is_empty()
     }
 }
 
@@ -70,7 +71,7 @@ impl Scene {
         let parts: Parts = toml::from_str(policy).unwrap();
         let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
         let (policy, meter, keys) = (Policy::new(&parts), Meter::new(&settings, &[]), Keys::new([1; 32]));
-        Self { known: RwLock::default(), policy, meter, keys }
+        Self { known: Mutex::default(), policy, meter, keys }
     }
 
     fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
@@ -102,7 +103,7 @@ impl Scene {
             tokens_replaced: effect.tokens_replaced,
             transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
         };
-        self.known.write().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
+        self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
     }
 }
 

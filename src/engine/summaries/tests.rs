@@ -125,10 +125,10 @@ async fn a_flight_without_passengers_is_deserted_unless_it_is_in_the_background(
 async fn what_could_not_be_made_is_not_tried_again_for_some_time() {
     let (summaries, _, _) = with_store();
     let Begin::Yours(takeoff) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
-    takeoff.failed(Unmade::Busy, Duration::from_secs(60));
+    takeoff.failed(Unmade::Busy, Duration::from_mins(1));
     assert!(matches!(summaries.recall(beginning(1)), Recollection::NotNow));
     assert!(matches!(summaries.begin(beginning(1), false), Begin::NotNow));
-    advance(Duration::from_secs(60)).await;
+    advance(Duration::from_mins(1)).await;
     assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
     assert!(matches!(summaries.begin(beginning(1), false), Begin::Yours(_)));
 }

@@ -14,6 +14,8 @@ use super::*;
 use crate::store::Time;
 use crate::store::conformance::{Hands, PutAll as _, dense, key, suite};
 
+mod summaries;
+
 // === what every store does ===
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,10 +33,6 @@ async fn a_file_is_a_store() {
 
 fn open(path: &Path) -> Result<Redb, OpenError> {
     Redb::open(path, Settings::default(), Clock::system())
-}
-
-fn beginning(n: u8) -> ChainKey {
-    ChainKey::from_bytes([n; 16])
 }
 
 fn one(n: u8) -> Vec<(PayloadKey, Bytes)> {
@@ -132,61 +130,6 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
     assert!(matches!(error, OpenError::Newer { found: 4, known: 2, .. }), "{error:?}");
     let error = as_version(&STEPS[..2]).unwrap_err();
     assert!(matches!(error, OpenError::Newer { found: 4, known: 3, .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_file_from_before_there_were_summaries_takes_some() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let store = open(&path).unwrap();
-    store.put_all(one(1)).await.unwrap();
-    store.close().await.unwrap();
-    let db = file::opener(&path, 1 << 20)().unwrap();
-    tables::make_old(&db).unwrap();
-    drop(db);
-    for expected in [None, Some(dense(2, 10))] {
-        let store = open(&path).unwrap();
-        assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
-        assert_eq!(store.summary(beginning(1)).await.unwrap(), expected);
-        store.keep_summary(beginning(1), dense(2, 10)).await.unwrap();
-        store.close().await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn summaries_and_their_uses_survive_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let (hands, day) = (Hands::new(), 86_400);
-    let open = || Redb::open(&path, Settings::default(), hands.clock()).unwrap();
-    let store = open();
-    for n in 0..3 {
-        store.keep_summary(beginning(n), dense(n, 2000)).await.unwrap();
-    }
-    hands.forward(6 * day);
-    store.touch_summaries(vec![beginning(2)]).await.unwrap();
-    store.close().await.unwrap();
-    hands.forward(2 * day);
-    let store = open();
-    assert_eq!(store.sweep().await.unwrap().summaries, 2);
-    assert_eq!(store.summaries().await.unwrap(), [beginning(2)]);
-    assert_eq!(store.summary(beginning(2)).await.unwrap(), Some(dense(2, 2000)));
-}
-
-#[test]
-fn summaries_that_were_not_used_for_longest_leave_first() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let (db, _) = file::open(&path, &file::opener(&path, 1 << 20), SCHEMA, None).unwrap();
-    for n in 0..5 {
-        tables::put_summary(&db, beginning(n), &Packed::new(dense(n, 100)), Time(u64::from(n))).unwrap();
-    }
-    let uses = HashMap::from([(beginning(0), Time(9))]);
-    assert_eq!(tables::sweep_summaries(&db, &uses, Time(0), 3).unwrap(), 2);
-    let mut left = Vec::new();
-    tables::each_summary(&db, |beginning, used, _| left.push((beginning, used))).unwrap();
-    assert_eq!(left, [(beginning(0), Time(9)), (beginning(3), Time(3)), (beginning(4), Time(4))]);
-    assert_eq!(tables::summary(&db, beginning(1)).unwrap(), None);
 }
 
 #[tokio::test]
