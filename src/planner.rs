@@ -19,7 +19,6 @@ use crate::{
     },
     plan::Plan,
     recall,
-    span::Span,
 };
 
 pub use crate::draft::{Offload, Situation, When};

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::{
-    conversation::{Conversation, Message},
+    conversation::Conversation,
     dialect::{Dialect, ParseError},
     span::Span,
 };

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::{Figures, Simulation, Unreadable};
 
 /// The longest name of a policy that is printed whole.
-const MOST_NAME: usize = 24;
+const MOST_NAME: usize = 16;
 
 /// How many files that could not be played are named.
 const MOST_UNREADABLE: usize = 10;
@@ -63,13 +63,13 @@ impl fmt::Display for Simulation {
     }
 }
 
-/// The columns of one line; 124 characters with the longest name.
+/// The columns of one line; 120 characters with the longest name.
 fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 11]) -> fmt::Result {
     let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded, summaries] = cells;
     let short: String = name.chars().take(width).collect();
     writeln!(
         f,
-        "{short:width$} {requests:>8} {sent:>13} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10} {summaries:>9}",
+        "{short:width$} {requests:>8} {sent:>12} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10} {summaries:>9}",
     )
 }
 

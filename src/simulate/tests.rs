@@ -92,7 +92,7 @@ fn without_edits_nothing_moves() {
 #[test]
 fn a_text_stands_in_for_a_summary_where_no_model_is_asked() {
     const SUMMARIZE: &str = r#"policy.edits = ["summarize"]
-summarize = { trigger = { tokens = 1100 } }"#;
+summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summarist| {
         play::play(&transcript, &contender(settings, None), &Stage::default(), Prices::default(), summarist).unwrap()
@@ -108,7 +108,8 @@ summarize = { trigger = { tokens = 1100 } }"#;
     let failed = play(SUMMARIZE, Summarist::Model(&|_| None));
     let call = Figures { summary_tokens: made.summary_tokens, summary_tokens_cached: 1024, cost: failed.cost, ..none };
     assert_eq!(failed, call);
-    assert_eq!(failed.cost - none.cost, (made.summary_tokens - 1024) as u64 + 102);
+    let dearer = failed.cost - none.cost;
+    assert!(dearer.abs_diff((made.summary_tokens - 1024) as u64 + 102) <= 1, "{dearer}");
 }
 
 #[test]
@@ -235,8 +236,8 @@ fn the_table_fits_a_terminal() {
     assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
     let row = |name: &str| {
         let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
-        row.split_whitespace().rev().take(11).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" ")
+        row.split_whitespace().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(row("a policy"), "4 5,510 2,144 ? 55.7 % 2,745 0 0 0 0");
-    assert_eq!(row("é"), "4 2,513 1,138 2 5.0 % 2,398 2 2 0 8,000");
+    assert_eq!(row("a policy"), "4 5,510 2,144 ? 55.7 % 2,745 0 0 0 0 0");
+    assert_eq!(row("é"), "4 2,513 1,138 2 5.0 % 2,398 2 2 0 8,000 0");
 }
