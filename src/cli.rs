@@ -133,7 +133,8 @@ Examples:
 const SIMULATE_EXAMPLES: &str = "\
 A transcript is sent as an agent's loop sent it: one request before each answer of the model, and one at the end. Cached is
 the share of tokens in the prefix that did not change from one request to the next, in blocks of 128; moves are requests
-that did not begin with what was sent before. The longest transcripts come first.
+that did not begin with what was sent before. The longest transcripts come first. For each summary a text stands in; with
+--upstream they are made there, as the present settings say, with the key that upstream.api_key_env names.
 
 Examples:
   abridge simulate ./transcripts

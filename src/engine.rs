@@ -1,4 +1,5 @@
-//! From a request body to the body that goes upstream: plan, store what the plan takes out, splice.
+//! From a request body to the body that goes upstream: plan, have the summary made that the plan needs, store what it takes out,
+//! splice.
 //!
 //! It never fails. What is not understood goes on as it came. What cannot be stored is not taken out: the request is planned
 //! again without the edits that would need it. And nothing that names a payload goes upstream before the payload is kept for good.
@@ -90,7 +91,7 @@ impl fmt::Debug for Asked<'_> {
 pub enum Wanted {
     /// They are made.
     Made,
-    /// They are reported: nothing is stored.
+    /// They are reported: nothing is stored, and no summary is made.
     Reported,
 }
 
@@ -137,7 +138,7 @@ pub enum Trouble {
 /// beforehand.
 const HOP_FROM: usize = 2 << 20;
 
-/// How often a request is planned: a summary may be read, made, and read again.
+/// How often a request is planned at most: a summary may be read, made, and read again.
 const ROUNDS: usize = 4;
 
 /// The longest that a request waits for the disk.

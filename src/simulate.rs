@@ -1,4 +1,4 @@
-//! `abridge simulate`: what policies would make of whole sessions, in tokens, cost and cache hits, without any upstream.
+//! `abridge simulate`: what policies would make of whole sessions, in tokens, cost and cache hits.
 //!
 //! A transcript is played as an agent's loop sent it: one request before each message of the model, each from the
 //! beginning of the conversation, and one at the end. Each request goes through the policy as it would in the proxy, and
@@ -17,7 +17,7 @@
 //! costs `cache_write`, as it is written for the next request; the rest of the last block costs 1.
 //!
 //! # What summaries are
-//! Where no model is there to ask, a text of fixed size stands in for each, with everything around it that is computed from
+//! Unless an upstream is named to make them, a text of fixed size stands in for each, with everything around it that is computed from
 //! the conversation. What the calls for summaries send is in the cost: `cache_read` for what they share with the request
 //! before, 1 for the rest. What they answer is not.
 

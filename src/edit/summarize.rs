@@ -193,7 +193,7 @@ impl Default for Retry {
     }
 }
 
-/// A region that is less than this part of the conversation is not worth a summary.
+/// What no summary stands for yet is not worth one if it is less than this part of the conversation: a tenth.
 const LEAST_NEW: usize = 10;
 
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
@@ -243,7 +243,7 @@ impl Summarize {
         &self.scope
     }
 
-    /// The place that is to be summarised up to, and whether that is being done already; or why there is none.
+    /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
     fn cut(&self, draft: &mut Draft<'_>, cuts: &Cuts<'_>, weighed: &Weighed, now: bool) -> Result<(usize, bool), Why> {
         let keep = self.settings.keep.resolved(draft);
         let beginnings = draft.beginnings(|| self.scope.of_model(draft.conversation().model.as_deref()));
@@ -369,7 +369,7 @@ impl Edit for Summarize {
 }
 
 impl Scope {
-    /// All settings that shape a summary, and none that only say when one is made.
+    /// All settings that shape a summary, and none that only say when one is made, up to where, or how that is tried.
     fn of(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
         let usual = Settings::default();
         let shaping = Settings {

@@ -1,8 +1,8 @@
 //! What is remembered of summaries: which there are, what the latest of them say, what is being made, and what could not be.
 //!
 //! Planning asks this for every message of a large conversation, so asking takes no lock and reads no file: what there is
-//! lies in one map that is replaced when something changes, which costs a summary each time. The texts are bounded by their
-//! size, and come out of the store when they are wanted again.
+//! lies in one map that is copied and replaced when something changes: a few times for each summary that is made. The texts are
+//! bounded by their size, and come out of the store when they are wanted again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

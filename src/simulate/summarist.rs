@@ -30,7 +30,7 @@ pub(super) struct Summaries(HashMap<ChainKey, Recollection>);
 const MAX_TOKENS: usize = 8192;
 
 impl Default for Summarist<'_> {
-    /// A text of the length that summaries of long sessions come to.
+    /// A text of some two pages.
     fn default() -> Self {
         Self::StandIn(1500)
     }

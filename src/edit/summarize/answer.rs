@@ -154,21 +154,6 @@ const CALLS: [&str; 8] = [
     "<｜tool",
 ];
 
-impl Fault {
-    /// A short fixed name, for events and counters.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::ErrorText => "error_text",
-            Self::Refusal => "refusal",
-            Self::ToolCall => "tool_call",
-            Self::CutOff => "cut_off",
-            Self::Filtered => "filtered",
-            Self::NotSmaller { .. } => "not_smaller",
-        }
-    }
-}
-
 /// The summary in an answer, if it is one.
 pub fn checked(answer: Answer<'_>) -> Result<String, Fault> {
     if answer.calls_tool {
