@@ -17,6 +17,7 @@ use crate::units::Period;
 
 pub mod connect;
 pub mod progress;
+pub mod refusal;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};

@@ -212,7 +212,16 @@ impl Shared {
                 waits: effect.waits,
             },
         );
-        let mut work = Work { shared: self, rules, effect: &effect, origin, flight: &flight, usage: None, n_calls: 0 };
+        let mut work = Work {
+            shared: self,
+            rules,
+            effect: &effect,
+            origin,
+            flight: &flight,
+            usage: None,
+            n_calls: 0,
+            lease: None,
+        };
         let within = rules.summarize.timeout.0;
         let written = timeout(within, work.write(began + within)).await.unwrap_or(Err(Unmade::Slow(within)));
         let (usage, n_calls) = (work.usage, work.n_calls);

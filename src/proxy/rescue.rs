@@ -15,7 +15,6 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::classify::{Numbers, Refusal};
 use self::unedited::Unedited;
 use super::exchange::Exchange;
 use super::{Live, Proxy, ask, outgoing};
@@ -31,8 +30,8 @@ use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::{self, EditName, When};
 use crate::tasks::blocking;
+use crate::upstream::refusal::{self, Numbers, Refusal};
 
-mod classify;
 mod unedited;
 
 /// `[rescue]` of `proxy.toml`.
@@ -175,7 +174,7 @@ impl Proxy {
             Refusal::Sequence if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
                 (Edited::untouched(spare.bytes.clone()), Rescued::Original)
             }
-            Refusal::Sequence => return first,
+            Refusal::Sequence | Refusal::Tools => return first,
         };
         let mut parts = spare.parts.clone();
         let body = outgoing(&mut parts.headers, spare.bytes.clone(), Arc::clone(&spare.lease), &edited, false);
@@ -250,7 +249,7 @@ async fn refusal(answer: &mut Response<Ahead>) -> Option<Refusal> {
         Coding::Known(encoding) => blocking(move || encoding.decode(&body, LONGEST)).await.ok()?.ok()?,
         Coding::Unknown => return None,
     };
-    classify::refusal(&text)
+    refusal::refusal(&text)
 }
 
 // === impl Spare ===

@@ -60,7 +60,7 @@ struct Usage {
 
 impl Ears {
     /// Listens as the operator of the machine.
-    async fn of_operator(abridge: &Abridge) -> Self {
+    pub(crate) async fn of_operator(abridge: &Abridge) -> Self {
         Self::with(abridge, &[]).await
     }
 
@@ -76,7 +76,7 @@ impl Ears {
     }
 
     /// The next event; `None` at the end.
-    async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             let chunk = self.0.chunk().await?;
             let text = std::str::from_utf8(&chunk).unwrap();

@@ -1,6 +1,8 @@
 //! What must never be logged: keys, and what is talked about.
 
+use crate::events::Ears;
 use crate::support::bodies::DANGLING;
+use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::{Setup, Upstream, chat, post};
 
 const CANARIES: [&str; 8] = [
@@ -87,4 +89,52 @@ async fn a_key_from_the_environment_is_not_in_the_log() {
     abridge.signal("TERM");
     abridge.exit().await;
     assert!(!abridge.stderr().join("\n").contains("sk-canary-ours"));
+}
+
+#[tokio::test]
+async fn what_a_summariser_answers_is_neither_logged_nor_told() {
+    let said = r#"{"choices":[{"delta":{"content":"canary-answer"}}]}"#;
+    let refusal = r#"{"error":{"message":"canary-answer","code":"canary-answer"}}"#;
+    let plays = [
+        Play::Status("400 canary-answer", &["x-why: canary-answer"], refusal),
+        Play::Status("503 canary-answer", &["retry-after: canary-answer"], "canary-answer"),
+        Play::Status("302 Found", &["location: http://canary-answer/"], ""),
+        Play::Status("200 OK", &[], "canary-answer"),
+        Play::chunks(&[refusal]),
+        Play::chunks(&[said, "canary-answer"]),
+        Play::Json("Error: canary-answer: status code 500".to_owned()),
+        Play::chunks(&[said, r#"{"choices":[{"delta":{},"finish_reason":"canary-answer"}]}"#]),
+    ];
+    let upstream = Summarizer::playing([]).await;
+    let abridge = Setup::to(upstream.url())
+        .with("log.level = \"trace\"")
+        .with("tokens.counter = \"estimate\"")
+        .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+        .with("summarize.trigger = { tokens = 900 }")
+        .with("summarize.retry.max_retries = 0")
+        .start()
+        .await;
+    let mut ears = Ears::of_operator(&abridge).await;
+    let mut client = abridge.connect().await;
+    for (n, play) in plays.into_iter().enumerate() {
+        upstream.then(play).await;
+        let fields = ["authorization: Bearer sk-canary-authorization", "cookie: session=canary-cookie"];
+        let body = talk(&format!("{n} canary-request"), 3);
+        client.send(post("/v1/chat/completions?key=canary-query", &fields, body)).await;
+        assert_eq!(client.reply().await.head.status(), 200);
+        let mut kinds = Vec::new();
+        while kinds.last().is_none_or(|kind| kind != "summary.after") {
+            let event = ears.next().await.expect("an event");
+            assert!(!event.json.contains("canary"), "{}", event.json);
+            kinds.push(event.kind);
+        }
+        assert!(kinds.contains(&"summary.attempt".to_owned()), "{kinds:?}");
+    }
+    assert_eq!(upstream.summaries().len(), 8);
+    assert!(upstream.summaries().iter().all(|call| call.text().contains("canary-request")));
+    abridge.says("a summary was not made", 0).await;
+    let log = abridge.stderr().concat();
+    for canary in CANARIES {
+        assert!(!log.contains(canary), "{canary}: {log}");
+    }
 }

@@ -179,7 +179,7 @@ pub fn smaller(tokens: usize, replaced: usize) -> Result<(), Fault> {
 }
 
 /// What is left of an answer without the model's thoughts and without the tags around the summary; none if that is nothing.
-pub fn summary_of(text: &str) -> Option<String> {
+fn summary_of(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let part = Part { text, lower: &lower };
     let summary = part.behind_stray_thoughts().without_thoughts().unwrapped().without_thoughts().text.trim();

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::endpoints::Candidate;
 use super::stream::{self, Heard, Unheard};
 use crate::edit::summarize::answer::Fault;
+use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Why a call brought no summary.
@@ -26,7 +27,7 @@ pub(super) enum CallError {
     Silent(Duration),
     /// The answer is a refusal.
     #[error("the upstream answered {}", .0.status)]
-    Status(Refusal),
+    Status(Refused),
     /// The answer could not be read.
     #[error(transparent)]
     Unheard(#[from] Unheard),
@@ -46,23 +47,13 @@ pub(super) enum CallError {
 
 /// An answer that is none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct Refused {
     /// Its status.
     pub(super) status: StatusCode,
     /// When to come back.
     retry_after: Option<Duration>,
-    /// What it is about.
-    about: About,
-}
-
-/// What a refusal is about.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum About {
-    /// The request is longer than the model takes.
-    Length,
-    /// Tools, or the choice of one.
-    Tools,
-    Other,
+    /// What it is about, if that is known.
+    about: Option<Refusal>,
 }
 
 /// What may help.
@@ -81,29 +72,8 @@ pub(super) enum Remedy {
 /// The longest time that an upstream may ask us to wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How much is read of a refusal, in bytes.
-const LONGEST_REFUSAL: usize = 16 << 10;
-
-/// What upstreams say of a request that is too long, in lower case: OpenAI and Azure, vLLM, llama.cpp, OpenRouter, Anthropic,
-/// Ollama, Gemini.
-const LENGTH: [&str; 16] = [
-    "context_length_exceeded",
-    "context length",
-    "context_length",
-    "context window",
-    "context size",
-    "exceed_context_size",
-    "maximum context",
-    "prompt is too long",
-    "prompt too long",
-    "input is too long",
-    "input length",
-    "too many tokens",
-    "input token count",
-    "maximum number of tokens",
-    "reduce the length",
-    "token limit",
-];
+/// How much is read of a refusal, in bytes. Those that say something are far shorter.
+const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// Sends one request, and reads the answer to its end. Nobody is silent for longer than `silence`.
 pub(super) async fn call(candidate: &Candidate<'_>, body: Bytes, silence: Duration) -> Result<Heard, CallError> {
@@ -113,7 +83,7 @@ pub(super) async fn call(candidate: &Candidate<'_>, body: Bytes, silence: Durati
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
         let text = stream::beginning(response.into_body(), LONGEST_REFUSAL, silence).await;
-        return Err(CallError::Status(Refusal { status, retry_after, about: About::of(status, &text) }));
+        return Err(CallError::Status(Refused { status, retry_after, about: about(status, &text) }));
     }
     let heard = stream::hear(response, silence).await?;
     if heard.is_error {
@@ -129,7 +99,7 @@ impl CallError {
     /// What may help.
     pub(super) fn remedy(&self) -> Remedy {
         match self {
-            Self::Status(refusal) => refusal.remedy(),
+            Self::Status(refused) => refused.remedy(),
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::Closed => {
                     Remedy::Again(None)
@@ -142,11 +112,11 @@ impl CallError {
     }
 }
 
-impl Refusal {
+impl Refused {
     fn remedy(self) -> Remedy {
         match (self.about, self.status.as_u16()) {
-            (About::Length, _) => Remedy::Shorter,
-            (About::Tools, _) => Remedy::Plainer,
+            (Some(Refusal::Overflow(_)), _) => Remedy::Shorter,
+            (Some(Refusal::Sequence | Refusal::Tools), _) => Remedy::Plainer,
             (_, 408 | 409 | 429 | 500..) if self.retry_after.is_none_or(|wait| wait <= LONGEST_WAIT) => {
                 Remedy::Again(self.retry_after)
             }
@@ -155,20 +125,9 @@ impl Refusal {
     }
 }
 
-impl About {
-    fn of(status: StatusCode, text: &[u8]) -> Self {
-        if !matches!(status.as_u16(), 400 | 413 | 422) {
-            return Self::Other;
-        }
-        let text = String::from_utf8_lossy(text).to_lowercase();
-        if LENGTH.iter().any(|says| text.contains(says)) {
-            Self::Length
-        } else if text.contains("tool") {
-            Self::Tools
-        } else {
-            Self::Other
-        }
-    }
+/// What an answer of this status refuses, as far as another request may help.
+fn about(status: StatusCode, text: &[u8]) -> Option<Refusal> {
+    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::refusal(text)).flatten()
 }
 
 /// How long the upstream asks us to wait, in seconds or, as some have it, in milliseconds. A date is not read.
@@ -185,8 +144,8 @@ mod tests {
     fn remedy(status: u16, text: &str, headers: &[(&'static str, &'static str)]) -> Remedy {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        let refusal = Refusal { status, retry_after: retry_after(&headers), about: About::of(status, text.as_bytes()) };
-        refusal.remedy()
+        let about = about(status, text.as_bytes());
+        Refused { status, retry_after: retry_after(&headers), about }.remedy()
     }
 
     #[test]
@@ -215,19 +174,15 @@ mod tests {
 
     #[test]
     fn what_a_request_is_refused_for_is_read() {
-        for text in [
-            r#"{"error":{"code":"context_length_exceeded"}}"#,
-            "This model's maximum context length is 4096 tokens. Please reduce the length of the messages or tools.",
-            r#"{"error":{"type":"exceed_context_size_error"}}"#,
-            "prompt is too long: 210000 tokens > 200000 maximum",
-        ] {
-            assert_eq!(remedy(400, text, &[]), Remedy::Shorter, "{text}");
+        let overflow = r#"{"error":{"code":"context_length_exceeded"}}"#;
+        let tools = r#"{"error":{"message":"Tools are not supported by this model"}}"#;
+        let sequence = r#"{"error":{"message":"Conversation roles must alternate"}}"#;
+        for status in [400, 413, 422] {
+            assert_eq!(remedy(status, overflow, &[]), Remedy::Shorter, "{status}");
+            assert_eq!(remedy(status, tools, &[]), Remedy::Plainer, "{status}");
+            assert_eq!(remedy(status, sequence, &[]), Remedy::Plainer, "{status}");
         }
-        assert_eq!(remedy(413, "The input is too long", &[]), Remedy::Shorter);
-        for text in
-            ["\"tool_choice\" is not supported", "Tools are not supported by this model", r#"{"param":"tools"}"#]
-        {
-            assert_eq!(remedy(400, text, &[]), Remedy::Plainer, "{text}");
-        }
+        assert_eq!(remedy(401, overflow, &[]), Remedy::Nothing);
+        assert_eq!(remedy(500, overflow, &[]), Remedy::Again(None));
     }
 }

@@ -1,5 +1,6 @@
 //! One summary being written: who is asked, for how much, and what is done about each failure.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::call::{self, CallError, Remedy};
 use super::endpoints::Candidate;
 use super::{Origin, Shared, Unmade, millis};
 use crate::body::Lease;
+use crate::edit::Language;
 use crate::edit::summarize::answer::{self, Answer};
 use crate::edit::summarize::{Input, instruction, request};
 use crate::engine::Rules;
@@ -31,6 +33,8 @@ pub(super) struct Work<'a> {
     pub(super) usage: Option<Usage>,
     /// How many there were.
     pub(super) n_calls: usize,
+    /// Pays for what is summarised, as long as that is needed.
+    pub(super) lease: Option<Lease>,
 }
 
 /// A summary that is written, and its tokens.
@@ -61,8 +65,11 @@ struct Attempt<'a> {
 /// How a request is made.
 struct Shape {
     input: Input,
+    language: Language,
     /// What is summarised, as far as it fits.
     source: Source,
+    /// Whether something is missing from its middle.
+    is_cut: bool,
     max_tokens: usize,
     instruction: String,
 }
@@ -83,8 +90,11 @@ impl Work<'_> {
             place = self.shared.places.acquire() => place.map_err(|_| Unmade::Ending)?,
             () = self.flight.deserted() => return Err(Unmade::Deserted),
         };
-        let bytes: usize = self.effect.source.messages.iter().map(|piece| piece.json.len()).sum();
-        let _lease: Lease = self.origin.budget.lease(self.effect.source.body.len() + bytes).ok_or(Unmade::Busy)?;
+        let SummaryEffect { source, transcript, .. } = self.effect;
+        let messages: usize = source.messages.iter().map(|piece| piece.json.len()).sum();
+        let transcript = transcript.as_ref().map_or(0, |transcript| transcript.payload.len());
+        let bytes = source.body.len() + messages + transcript;
+        self.lease = Some(self.origin.budget.lease(bytes).ok_or(Unmade::Busy)?);
         let candidates = self.rules.endpoints.candidates(self.origin);
         let mut last = CallError::NoRequest;
         for (n, one) in candidates.iter().enumerate() {
@@ -129,10 +139,7 @@ impl Work<'_> {
                     was_refused = true;
                     shape.input = Input::Fresh;
                 }
-                Remedy::Shorter if n_halved < MOST_HALVINGS => {
-                    n_halved += 1;
-                    shape.source = request::fitted(&shape.source, tokens_of(&shape.source) / 2);
-                }
+                Remedy::Shorter if n_halved < MOST_HALVINGS && shape.fit(tokens_of(&shape.source) / 2) => n_halved += 1,
                 Remedy::Again(pause) if n_repeated < self.rules.summarize.retry.max_retries => {
                     n_repeated += 1;
                     let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
@@ -176,7 +183,7 @@ impl Work<'_> {
         shape: &Shape,
         silence: Duration,
     ) -> Result<Written, CallError> {
-        let body = shape.request(candidate.model, self.rules).ok_or(CallError::NoRequest)?;
+        let body = shape.request(candidate.model).ok_or(CallError::NoRequest)?;
         let heard = call::call(candidate, body, silence).await?;
         if let Some(usage) = heard.usage {
             self.shared.add(usage);
@@ -212,25 +219,35 @@ impl Work<'_> {
         let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, *language).into_owned();
-        let source = &self.effect.source;
-        let room =
-            gauge.window().map(|window| window.saturating_sub(max_tokens + instruction.len().div_ceil(2) + SLACK));
-        let source = match room.filter(|room| tokens_of(source) > *room) {
-            Some(room) => request::fitted(source, room),
-            None => source.clone(),
-        };
-        Shape { input, source, max_tokens, instruction }
+        let words = instruction.len() + instruction::middle_left_out(*language).len();
+        let source = self.effect.source.clone();
+        let mut shape = Shape { input, language: *language, source, is_cut: false, max_tokens, instruction };
+        if let Some(window) = gauge.window() {
+            shape.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
+        }
+        shape
     }
 }
 
 impl Shape {
-    fn request(&self, model: Option<&str>, rules: &Rules) -> Option<Bytes> {
-        let Self { input, source, max_tokens, instruction } = self;
+    /// Leaves out the middle of what has more tokens than this. Whether anything was left out.
+    fn fit(&mut self, most_tokens: usize) -> bool {
+        let fitted = request::fitted(&self.source, most_tokens);
+        let is_shorter = fitted.messages.len() < self.source.messages.len();
+        self.source = fitted;
+        self.is_cut |= is_shorter;
+        is_shorter
+    }
+
+    fn request(&self, model: Option<&str>) -> Option<Bytes> {
+        let Self { input, language, source, is_cut, max_tokens, instruction } = self;
+        let mut instruction = Cow::Borrowed(instruction.as_str());
+        if *is_cut {
+            instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(*language)).into();
+        }
         match input {
-            Input::Cached => request::cached(source, instruction, *max_tokens, model),
-            Input::Fresh => {
-                request::fresh(source, instruction::system(rules.language), instruction, *max_tokens, model)
-            }
+            Input::Cached => request::cached(source, &instruction, *max_tokens, model),
+            Input::Fresh => request::fresh(source, instruction::system(*language), &instruction, *max_tokens, model),
         }
     }
 }

@@ -112,3 +112,27 @@ async fn in_the_background_the_call_needs_no_client() {
     abridge.says("a summary was made", 0).await;
     assert_eq!(upstream.summaries().len(), 2);
 }
+
+#[tokio::test]
+async fn what_was_begun_under_other_settings_is_not_used_under_these() {
+    let says = |text: &str| Play::Stream(text.to_owned());
+    let upstream = Summarizer::playing([says("Old words.").held(), says("New words.")]).await;
+    let abridge = setup(&upstream).start().await;
+    let mut first = abridge.connect().await;
+    first.send(chat(talk("a", 3))).await;
+    upstream.asked_for(1).await;
+    abridge.reload_with("summarize.lead_in = \"Another beginning.\"");
+    abridge.says("settings reloaded", 0).await;
+
+    // It does not wait for the one that is being made.
+    let new = |sent: &str| sent.contains("New words.") && sent.contains("Another beginning.");
+    assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
+    assert!(new(upstream.chats()[0].text()), "{}", upstream.chats()[0].text());
+    upstream.go_on();
+    assert_eq!(first.reply().await.head.get("x-abridge-edits"), Some("summary=1"));
+    let old = upstream.chats()[1].text().to_owned();
+    assert!(old.contains("Old words.") && !old.contains("Another beginning."), "{old}");
+    ask(&abridge, talk("a", 3)).await;
+    assert!(new(upstream.chats()[2].text()));
+    assert_eq!(upstream.summaries().len(), 2);
+}

@@ -1,8 +1,10 @@
 //! The call itself: what is in it, and what is tried when it is refused.
 
 use super::*;
+use crate::edits::ENCODINGS;
 use crate::support::offloads::with_results;
 use crate::support::post;
+use crate::support::summarizer::Asked;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -118,6 +120,7 @@ async fn what_is_too_long_is_halved_twice_at_most() {
     let calls = upstream.summaries();
     // The first and the last of it stay.
     assert!(calls.iter().all(|call| call.text().contains("a question 0") && call.text().contains("a answer 28.")));
+    assert_eq!(calls.iter().map(tells_of_a_gap).collect::<Vec<_>>(), [0, 1, 1]);
 
     for _ in 0..3 {
         upstream.then(too_long.clone()).await;
@@ -139,6 +142,77 @@ async fn what_is_asked_for_fits_the_window() {
     let call = upstream.summaries().pop().unwrap();
     assert!(call.text().contains("tokens\":500"), "{}", call.text());
     assert!((4 * 1_500..4 * 2_500).contains(&call.body.len()), "{}", call.body.len());
+    assert_eq!(tells_of_a_gap(&call), 1);
+}
+
+/// How often the instruction says that something is missing.
+fn tells_of_a_gap(call: &Asked) -> usize {
+    let messages = call.messages();
+    let (instruction, others) = messages.split_last().unwrap();
+    assert!(instruction.contains(INSTRUCTION) && !others.concat().contains("from its middle"));
+    instruction.matches("from its middle is missing above").count()
+}
+
+#[tokio::test]
+async fn what_gets_no_shorter_is_not_sent_again() {
+    let refusal = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
+    let upstream = Summarizer::playing([Play::Status("400 Bad Request", &[], refusal)]).await;
+    let abridge = setup(&upstream).start().await;
+    // The last message of what is summarised is more than half of it.
+    let talk = talk("a", 3).replace("a question 2", &"a long question ".repeat(500));
+    assert_eq!(ask(&abridge, talk).await.head.get("x-abridge-edits"), None);
+    assert_eq!(upstream.summaries().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_is_made_with_the_key_and_the_headers_of_the_settings() {
+    let upstream = Summarizer::playing([]).await;
+    let abridge = setup(&upstream)
+        .with("upstream.headers = { x-tenant = \"ours\" }")
+        .with("upstream.api_key_env = \"UPSTREAM_KEY\"")
+        .environment("UPSTREAM_KEY", "sk-upstream")
+        .start()
+        .await;
+    let mut client = abridge.connect().await;
+    let fields = ["authorization: Bearer sk-client", "x-tenant: theirs", "cookie: c=1"];
+    client.send(post(CHAT, &fields, talk("a", 3))).await;
+    assert_eq!(client.reply().await.head.get("x-abridge-edits"), Some("summary=1"));
+    let (call, sent) = (upstream.summaries().pop().unwrap().head, upstream.chats().pop().unwrap().head);
+    for head in [call, sent] {
+        assert_eq!(head.all("authorization"), ["Bearer sk-upstream"]);
+        assert_eq!(head.all("x-tenant"), ["ours"]);
+        assert_eq!(head.get("cookie"), Some("c=1"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_for_a_coded_request_is_not_coded() {
+    let upstream = Summarizer::playing([]).await;
+    let abridge = setup(&upstream).start().await;
+    let mut client = abridge.connect().await;
+    for (coding, encode) in ENCODINGS {
+        let talk = talk(coding, 3);
+        let fields = [&*format!("content-encoding: {coding}")];
+        client.send(post(CHAT, &fields, encode(talk.as_bytes()))).await;
+        assert_eq!(client.reply().await.head.get("x-abridge-edits"), Some("summary=1"), "{coding}");
+        let call = upstream.summaries().pop().unwrap();
+        assert_eq!(call.head.get("content-encoding"), None);
+        assert_eq!(call.head.get("content-length"), Some(&*call.body.len().to_string()));
+        let (asked, said) = (call.messages(), messages(talk.as_bytes()));
+        assert!(asked.len() > 3 && asked[..3] == said[..3], "{coding}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let other = Summarizer::playing([]).await;
+    for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let location: &str = Box::leak(format!("location: {}/v1/chat/completions", other.url()).into_boxed_str());
+        let upstream = Summarizer::playing([Play::Status(status, Box::leak(Box::new([location])), "{}")]).await;
+        let abridge = setup(&upstream).start().await;
+        assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), None);
+        assert_eq!([&upstream, &other].map(|all| all.summaries().len()), [1, 0], "{status}");
+    }
 }
 
 #[tokio::test]

@@ -109,6 +109,15 @@ async fn a_key_that_is_not_there_stops_the_start() {
 }
 
 #[tokio::test]
+async fn a_url_that_is_none_is_shown_without_its_password() {
+    let upstream = Summarizer::playing([]).await;
+    let model = "summarize.model = { base_url = \"http://user:sk-secret@host/v1\", model = \"m\" }";
+    let failed = setup(&upstream).with(model).fail().await;
+    assert!(failed.stderr.contains("summarize.model.base_url: not an upstream URL"), "{}", failed.stderr);
+    assert!(!failed.stderr.contains("sk-secret"), "{}", failed.stderr);
+}
+
+#[tokio::test]
 async fn an_instruction_may_be_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("instruction.txt");

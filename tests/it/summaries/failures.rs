@@ -152,3 +152,33 @@ async fn a_store_that_fails_means_no_summary() {
     ask(&abridge, &body).await;
     assert_eq!(upstream.summaries().len(), 1, "it is not paid for again at once");
 }
+
+#[tokio::test]
+async fn no_call_keeps_what_it_has_leased() {
+    let upstream = Summarizer::playing([]).await;
+    // Of a summary's request, its body, what is summarised, and the transcript: each some four KiB.
+    let abridge = setup(&upstream)
+        .with("server.max_body = \"32KiB\"")
+        .with("server.max_buffered = \"32KiB\"")
+        .with("summarize.retry.max_retries = 0")
+        .start()
+        .await;
+    let bad = Play::Status("400 Bad Request", &[], "{}");
+    for round in 0..4 {
+        for (n, play) in [bad.clone(), Play::Reset, Play::good()].into_iter().enumerate() {
+            let edits = (n == 2).then_some("summary=1");
+            upstream.then(play).await;
+            let reply = ask(&abridge, talk(&format!("{round}{n}"), 3)).await;
+            assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, edits), "{round} {n}");
+        }
+        let (n, lines) = (upstream.summaries().len(), abridge.stderr().len());
+        upstream.then(Play::good().held()).await;
+        let mut client = abridge.connect().await;
+        client.send(chat(talk(&format!("{round} left"), 3))).await;
+        upstream.asked_for(n + 1).await;
+        drop(client);
+        upstream.go_on();
+        abridge.says("a summary was made", lines).await;
+    }
+    assert_eq!(upstream.summaries().len(), 16);
+}

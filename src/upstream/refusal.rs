@@ -10,22 +10,24 @@ use serde_json::value::RawValue;
 
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// The conversation is too long for the model.
     Overflow(Numbers),
     /// Messages or tool calls do not follow each other as the upstream wants them to.
     Sequence,
+    /// The upstream takes no tools, not these, or no choice among them.
+    Tools,
 }
 
 /// What a refusal says of sizes, in tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Numbers {
+pub struct Numbers {
     /// What the model takes.
-    pub(super) window: Option<usize>,
+    pub window: Option<usize>,
     /// What the request has.
-    pub(super) prompt: Option<usize>,
+    pub prompt: Option<usize>,
     /// What is asked for as its answer.
-    pub(super) answer: Option<usize>,
+    pub answer: Option<usize>,
 }
 
 /// What a number is.
@@ -157,6 +159,9 @@ const SEQUENCE: &[&str] = &[
     "message[#",
 ];
 
+/// The fields of a request that are about tools.
+const TOOLS: &[&str] = &["tool", "parallel_tool_calls", "function"];
+
 /// Refusals in refusals are opened so deep: gateways pack what their providers say into theirs.
 const DEPTH: usize = 4;
 
@@ -167,7 +172,7 @@ const MOST_SAID: usize = 4096;
 const PLAUSIBLE: RangeInclusive<usize> = 64..=100_000_000;
 
 /// What a refusal is about; `None` if no other form of the request would help, or nobody knows.
-pub(super) fn refusal(body: &[u8]) -> Option<Refusal> {
+pub fn refusal(body: &[u8]) -> Option<Refusal> {
     let body: &RawValue = serde_json::from_slice(body).ok()?;
     let mut all = Vec::new();
     collect(body, DEPTH, &mut all);
@@ -175,7 +180,9 @@ pub(super) fn refusal(body: &[u8]) -> Option<Refusal> {
         return None;
     }
     let overflow = all.iter().find_map(Said::overflow).map(Refusal::Overflow);
-    overflow.or_else(|| all.iter().any(Said::is_sequence).then_some(Refusal::Sequence))
+    let sequence = || all.iter().any(Said::is_sequence).then_some(Refusal::Sequence);
+    let tools = || all.iter().any(Said::is_tools).then_some(Refusal::Tools);
+    overflow.or_else(sequence).or_else(tools)
 }
 
 /// What one refusal says, in lower case.
@@ -308,6 +315,11 @@ impl Said {
         // A refusal that names another field is about that one, whatever words it has.
         let (words, _) = numbered(&self.message);
         about_messages || self.param.is_empty() && SEQUENCE.iter().any(|known| words.contains(known))
+    }
+
+    fn is_tools(&self) -> bool {
+        let about_tools = TOOLS.iter().any(|field| self.param.starts_with(field));
+        about_tools || self.param.is_empty() && self.message.contains("tool")
     }
 }
 

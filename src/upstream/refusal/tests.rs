@@ -184,6 +184,23 @@ const SEQUENCES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Refusals for tools, or for the choice of one.
+const TOOLS: &[(&str, &str)] = &[
+    (
+        "Ollama; seen in clients' tests",
+        r#"{"error":{"message":"registry.ollama.ai/library/gemma:2b does not support tools","type":"api_error","param":null,"code":null}}"#,
+    ),
+    (
+        "vLLM; seen in clients' tests",
+        r#"{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set","type":"BadRequestError","param":null,"code":400}"#,
+    ),
+    (
+        "OpenAI, of one tool",
+        r#"{"error":{"message":"Invalid schema for function 'read': a tool call needs an object","type":"invalid_request_error","param":"tools[0].function.parameters","code":"invalid_function_parameters"}}"#,
+    ),
+    ("a field alone", r#"{"error":{"message":"not supported","param":"tool_choice"}}"#),
+];
+
 /// Refusals that no other form of the request would spare anybody.
 const OTHERS: &[(&str, &str)] = &[
     (
@@ -205,10 +222,6 @@ const OTHERS: &[(&str, &str)] = &[
     (
         "Azure: content filter",
         r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
-    ),
-    (
-        "another field that is wrong",
-        r#"{"error":{"message":"Invalid schema for function 'read': a tool call needs an object","type":"invalid_request_error","param":"tools[0].function.parameters","code":"invalid_function_parameters"}}"#,
     ),
     (
         "what the client sent, in a field of its own",
@@ -239,6 +252,13 @@ fn knows_what_is_too_long_and_what_it_says_of_sizes() {
 fn knows_what_is_in_the_wrong_sequence() {
     for (seen, body) in SEQUENCES {
         assert_eq!(refusal(body.as_bytes()), Some(Refusal::Sequence), "{seen}: {body}");
+    }
+}
+
+#[test]
+fn knows_what_is_about_tools() {
+    for (seen, body) in TOOLS {
+        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Tools), "{seen}: {body}");
     }
 }
 
