@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TRANSCRIPT = Path(__file__).resolve().with_name("logs.json")
 WINDOW = 16384
 
-# Small thresholds, so that a session of 7,000 tokens shows what a long one would. A model without instruction tuning seldom
-# ends a summary by itself, so it may try often; what it says does not matter here.
+# Small thresholds, so that a session of 7,000 tokens shows what a long one would. A model without instruction tuning
+# does not end a summary by itself, so a grammar ends all answers; what they say does not matter here.
 CLEAR = '[policy]\nedits = ["patch_tool_calls", "clear_tool_results"]\n[clear_tool_results]\ntrigger = {{ tokens = 4000 }}\nkeep = {{ results = 3 }}\nfrontier = "{}"\n'
-SUMMARIZE = '[policy]\nedits = ["patch_tool_calls", "summarize"]\n[summarize]\ntrigger = { tokens = 4000 }\nmax_tokens = 1200\ntimeout = "300s"\n[summarize.retry]\nmax_retries = 5\n'
+SUMMARIZE = '[policy]\nedits = ["patch_tool_calls", "summarize"]\n[summarize]\ntrigger = { tokens = 4000 }\nmax_tokens = 600\ntimeout = "300s"\n[summarize.retry]\nmax_retries = 1\n'
 WAYS = {"unedited": None, "sticky": CLEAR.format("sticky"), "sliding": CLEAR.format("sliding"), "summarised": SUMMARIZE}
 
 
@@ -59,7 +59,7 @@ def requests(transcript):
     messages = transcript["messages"]
     ends = [n for n, message in enumerate(messages) if n and message["role"] == "assistant"] + [len(messages)]
     for end in ends:
-        yield {**transcript, "messages": messages[:end], "max_tokens": 4, "temperature": 0.7}
+        yield {**transcript, "messages": messages[:end], "max_tokens": 4, "temperature": 0}
 
 
 def play(base, transcript):
@@ -80,7 +80,7 @@ def main():
     for way, policy in WAYS.items():
         port = free_port()
         processes = [subprocess.Popen(
-            [server, "-m", model, "-c", str(WINDOW), "-np", "1", "--chat-template", "gemma", "--host", "127.0.0.1", "--port", str(port)],
+            [server, "-m", model, "-c", str(WINDOW), "-np", "1", "--grammar", "root ::= [a-zA-Z ,.]{200,600}", "--host", "127.0.0.1", "--port", str(port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
         with tempfile.TemporaryDirectory() as scratch:
             try:
