@@ -167,7 +167,9 @@ proptest! {
         let (plan, output) = scene.request(&body, When::Now, &says);
         prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
         prop_assert!(output.starts_with(layout.head.as_bytes()) && output.ends_with(layout.tail.as_bytes()));
-        prop_assert_eq!(summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
+        let (used, wanted) = (summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
+        // One is not used where a result that comes late would be parted from a call that it stands for.
+        prop_assert!(used == wanted || wanted && validator::check(&body).is_err(), "{}", plan);
         prop_assert!(asked.needs.is_some() || asked.report.left_out.iter().any(|left_out| left_out.edit == "summary"));
     }
 
