@@ -1,5 +1,6 @@
 //! Work that outlives the call that started it. The only place that spawns, so that shutdown can wait for all of it.
 
+use std::cell::Cell;
 use std::future::Future;
 
 use tokio::runtime::Handle;
@@ -36,8 +37,29 @@ impl Tasks {
     }
 }
 
+/// How much less of a busy processor threads that compute get than those that serve requests, as `nice` says it: a third.
+///
+/// On one processor, a request that came while another one was counted would otherwise wait for the system to take turns.
+const NICE: i32 = 5;
+
+thread_local! {
+    /// Whether this thread has been made to stand back.
+    static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a thread that computes stand back behind those that serve. Where the system does not let it, nothing is lost.
+fn stand_back() {
+    if !STANDS_BACK.replace(true) {
+        let _present = rustix::process::nice(NICE); // of this thread alone, on Linux
+    }
+}
+
 /// Runs a function that computes or blocks for long away from the threads that serve requests.
 pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, Unfinished> {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-    tokio::task::spawn_blocking(run).await.map_err(|_| Unfinished)
+    tokio::task::spawn_blocking(|| {
+        stand_back();
+        run()
+    })
+    .await.map_err(|_| Unfinished)
 }
