@@ -61,5 +61,6 @@ pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'stati
         stand_back();
         run()
     })
-    .await.map_err(|_| Unfinished)
+    .await
+    .map_err(|_| Unfinished)
 }
