@@ -1,8 +1,8 @@
 //! The neutral, read-only view of one request's messages. It borrows from the body and knows no field names.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, cell::OnceCell, ops::Range};
 
-use crate::span::Span;
+use crate::{payload::Fingerprint, span::Span};
 
 mod pairing;
 
@@ -38,6 +38,17 @@ pub struct Message {
     pub content: Option<Span>,
     /// Where its blocks are in [`Conversation::blocks`].
     pub blocks: Range<usize>,
+    /// What it is known by, once somebody has asked: see [`Message::prints`].
+    pub known: OnceCell<Prints>,
+}
+
+/// What a message is known by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Prints {
+    /// All of it, as it is written.
+    pub message: Fingerprint,
+    /// Its content; that of nothing where it has none.
+    pub content: Fingerprint,
 }
 
 /// Who speaks in a message.
@@ -132,8 +143,13 @@ impl<'a> Conversation<'a> {
         let blocks_of = |messages: &[Message], or: usize| messages.last().map_or(or, |message| message.blocks.end);
         let n_before = blocks_of(before, 0);
         let n_gone = behind.first().map_or(self.blocks.len(), |message| message.blocks.start).saturating_sub(n_before);
-        let one =
-            Message { span: self.span_of(start..end), role: Role::User, content: None, blocks: n_before..n_before };
+        let one = Message {
+            span: self.span_of(start..end),
+            role: Role::User,
+            content: None,
+            blocks: n_before..n_before,
+            known: OnceCell::new(),
+        };
         let moved = behind.iter().map(|message| Message {
             blocks: message.blocks.start.saturating_sub(n_gone)..message.blocks.end.saturating_sub(n_gone),
             ..message.clone()
@@ -156,6 +172,19 @@ impl<'a> Conversation<'a> {
     /// How many `system` and `developer` messages the conversation begins with.
     pub fn n_leading_instructions(&self) -> usize {
         self.messages.iter().take_while(|message| matches!(message.role, Role::System | Role::Developer)).count()
+    }
+}
+
+impl Message {
+    /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
+    pub fn prints(&self, body: &[u8]) -> Prints {
+        *self.known.get_or_init(|| {
+            let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
+            let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
+            let content = of(start, end);
+            let message = of(self.span.start, start).then(content).then(of(end, self.span.end));
+            Prints { message, content }
+        })
     }
 }
 
@@ -184,6 +213,32 @@ impl Role {
             "assistant" => Self::Assistant,
             "tool" => Self::Tool,
             _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_known_by_all_of_its_bytes() {
+        let prints = |before: &str, content: &str, behind: &str| {
+            let body = [before, content, behind].concat();
+            let start = before.len();
+            let content = (!content.is_empty()).then_some(Span { start, end: start + content.len() });
+            let span = Span { start: 0, end: body.len() };
+            let message = Message { span, role: Role::User, content, blocks: 0..0, known: OnceCell::new() };
+            message.prints(body.as_bytes())
+        };
+        let one = prints("{a", "\"x\"", "b}");
+        assert_eq!(one, prints("{a", "\"x\"", "b}"));
+        for other in [prints("{b", "\"x\"", "b}"), prints("{a", "\"x\"", "c}")] {
+            assert_eq!(other.content, one.content);
+            assert_ne!(other.message, one.message);
+        }
+        for other in [prints("{a", "\"y\"", "b}"), prints("{a", "", "\"x\"b}"), prints("{a\"x\"", "", "b}")] {
+            assert!(other.content != one.content && other.message != one.message);
         }
     }
 }

@@ -4,21 +4,17 @@
 //! changes. Without the store's secret nobody can tell a handle from a content, and what one caller sends never meets
 //! what another one sends.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    str::FromStr,
-    sync::Arc,
-};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use bytes::Bytes;
 use memchr::memchr;
 use quick_cache::sync::Cache;
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 mod chain;
+mod fingerprint;
 
 pub use chain::{Chain, ChainKey};
+pub use fingerprint::Fingerprint;
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, and on purpose only for who has the secret.
 const KEPT: usize = 16;
@@ -41,12 +37,9 @@ pub struct Keys {
 
 /// Names by who sent what, as it is written in JSON: who sends a text again has it neither unescaped nor hashed again.
 ///
-/// The hash of what is written is a quick one, with a seed that is new in each process and shown to nobody. The caller is
-/// part of the key as it is: whatever hashes do, no caller is ever given a name out of a conversation of another one.
-struct Names {
-    known: Cache<(Caller, u128), Name>,
-    seed: u64,
-}
+/// The hash of what is written is a quick one. The caller is part of the key as it is: whatever hashes do, no caller is
+/// ever given a name out of a conversation of another one.
+type Names = Cache<(Caller, Fingerprint), Name>;
 
 /// The name of a text, and its length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,8 +81,7 @@ impl Keys {
     }
 
     fn remembering(secret: [u8; 32], most: usize) -> Self {
-        // The keys of std's hash maps are the randomness that needs nobody to be asked.
-        Self { secret, names: Arc::new(Names { known: Cache::new(most), seed: RandomState::new().hash_one(0) }) }
+        Self { secret, names: Arc::new(Names::new(most)) }
     }
 
     /// The caller who shows `credential`. The credential cannot be found out from it.
@@ -102,17 +94,21 @@ impl Keys {
         PayloadKey(self.hash(b"payload", &caller.0, payload))
     }
 
-    /// The name of the text of a JSON string, given as it is written: out of memory, or else made of what `text` says.
-    /// None if that says that there is no text.
-    pub fn name<'t>(&self, caller: Caller, raw: &[u8], text: impl FnOnce() -> Option<&'t str>) -> Option<Name> {
-        let Names { known, seed } = &*self.names;
-        let remembered = (caller, xxh3_128_with_seed(raw, *seed));
-        if let Some(name) = known.get(&remembered) {
+    /// The name of the text of a JSON string, which is known by what is written: out of memory, or else made of what `text`
+    /// says. None if that says that there is no text.
+    pub fn name<'t>(
+        &self,
+        caller: Caller,
+        written: Fingerprint,
+        text: impl FnOnce() -> Option<&'t str>,
+    ) -> Option<Name> {
+        let remembered = (caller, written);
+        if let Some(name) = self.names.get(&remembered) {
             return Some(name);
         }
         let text = text()?;
         let name = Name { key: self.payload(caller, text.as_bytes()), len: text.len() };
-        known.insert(remembered, name);
+        self.names.insert(remembered, name);
         Some(name)
     }
 
@@ -279,14 +275,16 @@ mod tests {
     fn a_name_is_made_once_and_for_one_caller() {
         let keys = keys();
         let (ann, bob) = (keys.caller(b"ann"), keys.caller(b"bob"));
-        let name = |caller, raw: &'static str, text| keys.name(caller, raw.as_bytes(), || text).map(|name| name.key);
+        let name = |caller, raw: &'static str, text| {
+            keys.name(caller, Fingerprint::of(raw.as_bytes()), || text).map(|name| name.key)
+        };
         assert_eq!(name(ann, r#""\u0061""#, None), None);
         assert_eq!(name(ann, r#""\u0061""#, Some("a")), Some(keys.payload(ann, b"a")));
         assert_eq!(name(ann, r#""\u0061""#, None), Some(keys.payload(ann, b"a")));
         assert_eq!(name(ann, r#""a""#, Some("a")), Some(keys.payload(ann, b"a")));
         assert_eq!(name(bob, r#""a""#, None), None);
         assert_eq!(name(bob, r#""a""#, Some("a")), Some(keys.payload(bob, b"a")));
-        assert_eq!(keys.clone().name(bob, br#""a""#, || None).map(|name| name.len), Some(1));
+        assert_eq!(keys.clone().name(bob, Fingerprint::of(br#""a""#), || None).map(|name| name.len), Some(1));
     }
 
     #[test]
@@ -294,9 +292,9 @@ mod tests {
         let keys = Keys::remembering([7; 32], 100);
         let caller = keys.caller(b"");
         for n in 0..10_000 {
-            keys.name(caller, n.to_string().as_bytes(), || Some("x"));
+            keys.name(caller, Fingerprint::of_numbers(n, 0), || Some("x"));
         }
-        assert!((1..=100).contains(&keys.names.known.len()));
+        assert!((1..=100).contains(&keys.names.len()));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use self::{
     models::Models,
     tiktoken::Encoding,
 };
-use crate::{raw, units::ByteSize};
+use crate::{payload::Fingerprint, raw, units::ByteSize};
 
 mod estimate;
 mod memo;
@@ -149,38 +149,46 @@ impl Gauge {
         if text.len() < LEAST_REMEMBERED || self.shared.counter == Counter::Estimate {
             return self.count(text);
         }
-        self.remembered(Subject::Text, text.as_bytes(), || self.count(text))
+        self.remembered(Subject::Text, Fingerprint::of(text.as_bytes()), || self.count(text))
     }
 
     /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
     pub fn words(&self, text: &str) -> usize {
         match self.shared.counter {
-            Counter::Exact => self.remembered(Subject::Text, text.as_bytes(), || self.count(text)),
+            Counter::Exact => self.remembered(Subject::Text, Fingerprint::of(text.as_bytes()), || self.count(text)),
             Counter::Estimate => self.count(text),
         }
     }
 
-    /// The tokens of the beginning of a text that has a `name`, which no other text has. It is asked for, and counted, once.
-    pub fn beginning<'t>(&self, name: &[u8; 16], beginning: impl FnOnce() -> &'t str) -> usize {
-        self.remembered(Subject::Beginning, name, || self.count(beginning()))
+    /// The tokens of the beginning of a text that is known by `print`. It is asked for, and counted, once.
+    pub fn beginning<'t>(&self, print: Fingerprint, beginning: impl FnOnce() -> &'t str) -> usize {
+        self.remembered(Subject::Beginning, print, || self.count(beginning()))
     }
 
     /// The tokens of one message of Chat Completions, given as its raw JSON: what belongs to the message itself, its
     /// texts, calls, images and all else. Never more than it has bytes.
     pub fn message(&self, raw: &[u8]) -> usize {
-        self.remembered(Subject::Message, raw, || message::count(self, raw).min(raw.len()))
+        self.message_known(Fingerprint::of(raw), || raw)
+    }
+
+    /// The same of a message that is known by `print`. It is asked for, and counted, once.
+    pub fn message_known<B: AsRef<[u8]>>(&self, print: Fingerprint, raw: impl FnOnce() -> B) -> usize {
+        self.remembered(Subject::Message, print, || {
+            let raw = raw();
+            message::count(self, raw.as_ref()).min(raw.as_ref().len())
+        })
     }
 
     /// The tokens of the raw JSON of a request's `tools`. Never more than it has bytes.
     pub fn tools(&self, raw: &[u8]) -> usize {
-        self.remembered(Subject::Tools, raw, || tools::count(self, raw).min(raw.len()))
+        self.remembered(Subject::Tools, Fingerprint::of(raw), || tools::count(self, raw).min(raw.len()))
     }
 
     /// The tokens of the raw JSON of a request's `response_format`, which nobody has published: those of its text. Never
     /// more than it has bytes.
     pub fn response_format(&self, raw: &[u8]) -> usize {
         let text = || self.text(&raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
-        self.remembered(Subject::ResponseFormat, raw, text)
+        self.remembered(Subject::ResponseFormat, Fingerprint::of(raw), text)
     }
 
     fn count(&self, text: &str) -> usize {
@@ -191,8 +199,8 @@ impl Gauge {
         }
     }
 
-    fn remembered(&self, subject: Subject, raw: &[u8], count: impl FnOnce() -> usize) -> usize {
-        self.shared.memo.get_or_count(subject, self.encoding, raw, count)
+    fn remembered(&self, subject: Subject, print: Fingerprint, count: impl FnOnce() -> usize) -> usize {
+        self.shared.memo.get_or_count(subject, self.encoding, print, count)
     }
 }
 

@@ -38,7 +38,8 @@ impl Beginnings {
         let start = conversation.n_leading_instructions();
         let mut chain = situation.keys.chain(situation.caller, scope);
         let messages = conversation.messages.iter().skip(start);
-        let names: Vec<_> = messages.map(|message| chain.push(message.span.of(body))).collect();
+        let names: Vec<_> =
+            messages.map(|message| chain.push(message.prints(body).message, message.span.of(body))).collect();
         let known = if situation.summaries.is_empty() {
             Vec::new()
         } else {

@@ -2,9 +2,11 @@
 //!
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 
-use super::{Draft, Placed, Row};
+use super::{Draft, Placed, Row, replace::Slot};
 use crate::{
-    conversation::Message,
+    conversation::{Message, Prints},
+    payload::Fingerprint,
+    span::Span,
     tokens::{Gauge, REQUEST_OVERHEAD},
 };
 
@@ -53,14 +55,45 @@ impl Draft<'_> {
         if let Some(tokens) = known {
             return tokens;
         }
-        match self.rewritten(message) {
-            Some(bytes) => {
-                let tokens = self.gauge().message(&bytes);
-                self.tokens_now.borrow_mut().insert(message, tokens);
-                tokens
-            }
-            None => self.counts().messages.get(message).copied().unwrap_or_default(),
+        if !self.is_written_on(message) && !self.batches.contains_key(&message) {
+            return self.counts().messages.get(message).copied().unwrap_or_default();
         }
+        let tokens = self.tokens_with(message, &[]);
+        self.tokens_now.borrow_mut().insert(message, tokens);
+        tokens
+    }
+
+    /// The tokens of a message with more values replaced than are yet. It is known by what it is made of, and put together
+    /// only if that was not counted before.
+    pub(super) fn tokens_with(&self, message: usize, more: &[Slot]) -> usize {
+        self.gauge().message_known(self.print_with(message, more), || self.written_with(message, more))
+    }
+
+    /// What a message is known by.
+    pub(super) fn prints(&self, message: usize) -> Prints {
+        let message = self.source.conversation.messages.get(message);
+        message.map(|message| message.prints(self.source.body)).unwrap_or_default()
+    }
+
+    /// What a message is known by with more values replaced than are yet.
+    fn print_with(&self, message: usize, more: &[Slot]) -> Fingerprint {
+        let Span { start, end } = self.span(message);
+        let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
+        let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
+        let mut slots = more.iter().chain(decided).peekable();
+        if let Some(summary) = slots.next_if(|slot| slot.span == Span { start, end }) {
+            return summary.print; // nothing of what it stands for is left
+        }
+        let known = slots.fold(self.prints(message).message, |known, Slot { span, print, .. }| {
+            known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*print)
+        });
+        if !self.batches.contains_key(&message) {
+            return known;
+        }
+        let calls = self.source.conversation.messages.get(message).map(|message| message.blocks.clone());
+        let (first, calls) = calls.map_or((0, 0..0), |calls| (calls.start, calls));
+        let gone = calls.filter(|call| self.dropped_calls.contains(call));
+        gone.fold(known, |known, call| known.then(Fingerprint::of_numbers(call - first, usize::MAX)))
     }
 
     /// The tokens of the request as it came.
@@ -72,7 +105,7 @@ impl Draft<'_> {
             let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
             let tokens = |(index, message): (usize, &Message)| match summarised {
                 Some((summary, tokens)) if summary == index => tokens,
-                _ => gauge.message(message.span.of(body)),
+                _ => gauge.message_known(message.prints(body).message, || message.span.of(body)),
             };
             let messages = conversation.messages.iter().enumerate().map(tokens).collect();
             Counts { base: REQUEST_OVERHEAD + tools + format, messages }

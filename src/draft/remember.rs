@@ -11,20 +11,20 @@ use std::{
 
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{
     Draft,
     replace::{Offer, Refused, Slot},
 };
 use crate::{
-    payload::{Caller, Payload, PayloadKey},
+    payload::{Caller, Fingerprint, Payload, PayloadKey},
     plan::Sizes,
     span::Span,
 };
 
-/// How many bytes the texts that are remembered may have.
-const MOST_BYTES: u64 = 8 << 20;
+/// How many bytes the texts that are remembered may have: those of a request of 8 MiB with nothing but long results, and
+/// some more, as the shares of the memory do not fill alike.
+const MOST_BYTES: u64 = 12 << 20;
 
 /// About so many there are then; it decides in how many parts the memory is locked.
 const SOME: usize = 1024;
@@ -36,12 +36,11 @@ const PLACE: u64 = 256;
 pub struct Offers {
     known: Cache<Key, Result<Arc<Known>, Refused>, Weight>,
     hasher: RandomState,
-    seed: u64,
 }
 
 /// Who sent it, what was sent, and what else it follows from. Whatever hashes do, no caller is ever given what came of a
 /// text of another one.
-type Key = (Caller, u128, u64);
+type Key = (Caller, Fingerprint, u64);
 
 /// An offer, wherever its content stands.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ struct KnownSlot {
     /// Counted from the beginning of the content.
     span: Span,
     with: Bytes,
-    text: Arc<str>,
+    print: Fingerprint,
     stored: Option<(PayloadKey, usize)>,
 }
 
@@ -64,8 +63,7 @@ struct Weight;
 
 impl Default for Offers {
     fn default() -> Self {
-        let hasher = RandomState::new();
-        Self { known: Cache::with_weighter(SOME, MOST_BYTES, Weight), seed: hasher.hash_one(0), hasher }
+        Self { known: Cache::with_weighter(SOME, MOST_BYTES, Weight), hasher: RandomState::new() }
     }
 }
 
@@ -78,7 +76,7 @@ impl fmt::Debug for Offers {
 impl Weighter<Key, Result<Arc<Known>, Refused>> for Weight {
     fn weight(&self, _: &Key, offer: &Result<Arc<Known>, Refused>) -> u64 {
         let slots = offer.as_ref().map_or(&[][..], |known| &known.slots);
-        PLACE + slots.iter().map(|slot| (slot.with.len() + slot.text.len()) as u64).sum::<u64>()
+        PLACE + slots.iter().map(|slot| slot.with.len() as u64).sum::<u64>()
     }
 }
 
@@ -95,8 +93,7 @@ impl Draft<'_> {
         // Where an earlier edit has written, it is not the content alone that decides.
         let Some(content) = content.filter(|_| !self.is_written_on(message)) else { return offer() };
         let rest = offers.hasher.hash_one((tool, self.source.conversation.model.as_deref(), self.way()));
-        let hash = xxh3_128_with_seed(content.of(self.source.body), offers.seed);
-        let key = (self.situation.caller, hash, rest);
+        let key = (self.situation.caller, self.prints(message).content, rest);
         if let Some(known) = offers.known.get(&key) {
             return known.map(|known| self.placed(&known, message, content));
         }
@@ -111,7 +108,7 @@ impl Draft<'_> {
             let stored = slot
                 .stored
                 .map(|(key, len)| (key, Payload::of_string(self.source.body.slice(span.start..span.end), len)));
-            Slot { span, with: slot.with.clone(), text: Arc::clone(&slot.text), stored, change: 0 }
+            Slot { span, with: slot.with.clone(), print: slot.print, stored, change: 0 }
         });
         let call = self.pairing().answered_block(message);
         Offer { message, call, slots: slots.collect(), bytes: known.bytes }
@@ -123,7 +120,7 @@ impl Known {
         let slots = offer.slots.iter().map(|slot| KnownSlot {
             span: Span { start: slot.span.start - content.start, end: slot.span.end - content.start },
             with: slot.with.clone(),
-            text: Arc::clone(&slot.text),
+            print: slot.print,
             stored: slot.stored.as_ref().map(|(key, payload)| (*key, payload.len())),
         });
         Self { slots: slots.collect(), bytes: offer.bytes }

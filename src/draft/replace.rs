@@ -2,14 +2,15 @@
 //!
 //! An edit makes an [`Offer`] first, which says what would come of it, and then [`Draft::make`]s it or not.
 
-use std::{borrow::Cow, cell::OnceCell, fmt, sync::Arc};
+use std::{borrow::Cow, cell::OnceCell, fmt};
 
 use bytes::Bytes;
 
 use super::{Draft, Offload, Source};
 use crate::{
     conversation::{BlockKind, Role},
-    payload::{Name, Payload, PayloadKey},
+    dialect::Dialect,
+    payload::{Fingerprint, Name, Payload, PayloadKey},
     plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
     span::Span,
@@ -21,8 +22,8 @@ pub(super) struct Slot {
     pub(super) span: Span,
     /// The JSON value that stands there now.
     pub(super) with: Bytes,
-    /// What that says.
-    pub(super) text: Arc<str>,
+    /// What that is known by.
+    pub(super) print: Fingerprint,
     /// What stood there, if it is stored.
     pub(super) stored: Option<(PayloadKey, Payload)>,
     /// The index of the change that says so.
@@ -114,9 +115,19 @@ const PIECE: usize = 2048;
 const MARGIN: usize = 16;
 
 impl Slot {
+    fn new(span: Span, with: Bytes, stored: Option<(PayloadKey, Payload)>) -> Self {
+        Self { span, print: Fingerprint::of(&with), with, stored, change: 0 }
+    }
+
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
-        Self { span, with, text: Arc::default(), stored: None, change }
+        Self { change, ..Self::new(span, with, None) }
+    }
+
+    /// What the value says that stands there now, if that is a string.
+    fn text(&self, dialect: &dyn Dialect) -> Cow<'_, str> {
+        let whole = Span { start: 0, end: self.with.len() };
+        dialect.text(&self.with, whole).unwrap_or_default()
     }
 }
 
@@ -157,7 +168,11 @@ impl<'a> Draft<'a> {
         let Source { dialect, body, conversation } = self.source;
         let content = conversation.messages.get(message).and_then(|message| message.content);
         let spans = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span)).collect();
+        let print = |span: Span| match content {
+            Some(content) if content == span => self.prints(message).content,
+            _ => Fingerprint::of(span.of(body)),
+        };
+        let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span, || print(span))).collect();
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(message);
         let mut offer = Offer { message, call, slots: Vec::new(), bytes: Sizes::default() };
@@ -184,13 +199,13 @@ impl<'a> Draft<'a> {
             let json = dialect.render_text(&with);
             let span = found.span;
             let stored = wants.stored.then(|| (key, Payload::of_string(body.slice(span.start..span.end), len)));
-            offer.slots.push(Slot { span, with: json, text: with.into(), stored, change: 0 });
+            offer.slots.push(Slot::new(span, json, stored));
         }
         if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
     }
 
-    /// A text of a result; none if the string stands for none.
-    fn find(&self, span: Span) -> Option<Found<'a>> {
+    /// A text of a result, known by `print`; none if the string stands for none.
+    fn find(&self, span: Span, print: impl FnOnce() -> Fingerprint) -> Option<Found<'a>> {
         let Source { dialect, body, .. } = self.source;
         let text = OnceCell::new();
         let read = || {
@@ -200,7 +215,7 @@ impl<'a> Draft<'a> {
         let named = self.slots.get(&span.start).and_then(|slot| slot.stored.as_ref());
         let name = match named {
             Some((key, payload)) => Name { key: *key, len: payload.len() },
-            None => self.situation.keys.name(self.situation.caller, span.of(body), read)?,
+            None => self.situation.keys.name(self.situation.caller, print(), read)?,
         };
         Some(Found { source: self.source, span, name, text })
     }
@@ -208,24 +223,33 @@ impl<'a> Draft<'a> {
     /// The text with its replacement, if that is what the edit wants.
     fn replaced(&self, found: &Found<'_>, cut: Cut, wants: Wants) -> Result<String, Refused> {
         // What stands there now is not what came, if an earlier edit has truncated it.
-        let earlier = self.slots.get(&found.span.start).map(|slot| &*slot.text);
+        let earlier = self.slots.get(&found.span.start);
+        let now = OnceCell::new();
+        let now = || match earlier {
+            Some(slot) => now.get_or_init(|| slot.text(self.source.dialect)).as_ref(),
+            None => found.text(),
+        };
         let whole = cut.from == 0 && cut.to == found.name.len;
-        if let Some(now) = earlier.filter(|_| whole) {
-            return Self::wanted(cut.words, now, wants, |with| self.is_fewer(now, with));
-        }
-        if whole && found.name.len > PIECE && wants.smaller {
+        if whole && wants.smaller {
             // It is not read, if its beginning was counted before.
-            let tokens = self.gauge().beginning(found.name.key.as_bytes(), || beginning(found.text()));
-            if tokens > self.gauge().words(&cut.words) + MARGIN {
+            let (print, len) = match earlier {
+                Some(slot) => (slot.print, slot.with.len()),
+                None => (Fingerprint::of(found.name.key.as_bytes()), found.name.len),
+            };
+            let tokens = (len > PIECE).then(|| self.gauge().beginning(print, || beginning(now())));
+            if tokens.is_some_and(|tokens| tokens > self.gauge().words(&cut.words) + MARGIN) {
                 return Ok(cut.words);
             }
+        }
+        if whole && earlier.is_some() {
+            return Self::wanted(cut.words, now(), wants, |with| self.is_fewer(now(), with));
         }
         let text = found.text();
         let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { return Err(Refused::Nothing) };
         let with = [head, &cut.words, tail].concat();
         let taken = text.get(cut.from..cut.to).unwrap_or_default();
-        Self::wanted(with, earlier.unwrap_or(text), wants, |with| match earlier {
-            Some(now) => self.is_fewer(now, with),
+        Self::wanted(with, now(), wants, |with| match earlier {
+            Some(_) => self.is_fewer(now(), with),
             None => self.is_smaller(text, taken, &cut.words, with),
         })
     }
@@ -262,21 +286,14 @@ impl<'a> Draft<'a> {
             (key, Bytes::copy_from_slice(text.as_bytes()).into())
         });
         let bytes = Sizes { before: text.len(), after: with.len() };
-        let slot = Slot {
-            span: input.span,
-            with: Bytes::from_static(input.emptied.as_bytes()),
-            text: with.into(),
-            stored,
-            change: 0,
-        };
+        let slot = Slot::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
         Ok(Offer { message: block.message, call: Some(call), slots: vec![slot], bytes })
     }
 
     /// How many tokens fewer the message has if the offer is made.
     pub fn gain(&self, offer: &Offer) -> usize {
         let Offer { message, slots, .. } = offer;
-        let after = self.gauge().message(&self.written_with(*message, slots));
-        self.message_tokens(*message).saturating_sub(after)
+        self.message_tokens(*message).saturating_sub(self.tokens_with(*message, slots))
     }
 
     /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the

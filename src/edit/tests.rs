@@ -9,6 +9,8 @@
 //! were cleared. Tokens are a quarter of bytes.
 #![expect(clippy::disallowed_types, reason = "messages are made here, and looked at by eyes of our own")]
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ use crate::{
     planner::{Parts, Policy},
     span::splice,
     summary::{Memory, NoMemory},
-    tokens::{self, Counter, Meter},
+    tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
 pub(super) const HTTP: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
@@ -134,10 +136,9 @@ impl Default for World<'_> {
 impl World<'_> {
     pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
         let parts: Parts = toml::from_str(policy).unwrap();
-        let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-        let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([0; 32]));
+        let keys = Keys::new([0; 32]);
         let situation = Situation {
-            meter: &meter,
+            meter: &METER,
             keys: &keys,
             caller: keys.caller(self.caller),
             offload: self.offload,
@@ -147,8 +148,27 @@ impl World<'_> {
         let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());
         assert_eq!(plan.report.bytes_after, output.len());
+        if let Some(tokens_after) = plan.report.tokens_after {
+            assert_eq!(tokens_after, tokens(&output), "{}", String::from_utf8_lossy(&output));
+        }
         (plan, output)
     }
+}
+
+/// What all tests count with, so that each meets what the others have left in its memory.
+static METER: LazyLock<Meter> = LazyLock::new(meter);
+
+fn meter() -> Meter {
+    Meter::new(&tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() }, &[])
+}
+
+/// The tokens of a body, as what has counted nothing before finds them.
+fn tokens(body: &[u8]) -> usize {
+    let (gauge, conversation) = (meter().for_model(None), dialect().parse(body).unwrap());
+    let messages = conversation.messages.iter().map(|message| gauge.message(message.span.of(body)));
+    let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
+    let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
+    REQUEST_OVERHEAD + tools + format + messages.sum::<usize>()
 }
 
 pub(super) fn plan_with(body: &Bytes, policy: &str, offload: Offload) -> (Plan, Bytes) {

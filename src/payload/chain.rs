@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Caller, Keys};
+use super::{Caller, Fingerprint, Keys};
 
 /// Names the beginnings of one conversation, message by message.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ impl Keys {
 }
 
 impl Chain {
-    /// The name of all that was said so far and of this message, as it is written.
-    pub fn push(&mut self, message: &[u8]) -> ChainKey {
-        let name = self.keys.name(self.caller, message, || str::from_utf8(message).ok());
+    /// The name of all that was said so far and of this message, as it is written, which is known by `written`.
+    pub fn push(&mut self, written: Fingerprint, message: &[u8]) -> ChainKey {
+        let name = self.keys.name(self.caller, written, || str::from_utf8(message).ok());
         let hash = name.map_or_else(|| self.keys.payload(self.caller, message), |name| name.key);
         self.at = ChainKey(self.keys.hash(b"link", &self.at.0, hash.as_bytes()));
         self.at
@@ -61,7 +61,8 @@ mod tests {
 
     fn names(keys: &Keys, caller: &[u8], scope: &[u8], messages: &[&str]) -> Vec<ChainKey> {
         let mut chain = keys.chain(keys.caller(caller), scope);
-        messages.iter().map(|message| chain.push(message.as_bytes())).collect()
+        let messages = messages.iter().map(|message| message.as_bytes());
+        messages.map(|message| chain.push(Fingerprint::of(message), message)).collect()
     }
 
     #[test]
@@ -91,6 +92,7 @@ mod tests {
     fn what_is_no_text_has_a_name_too() {
         let keys = Keys::new([7; 32]);
         let mut chain = keys.chain(keys.caller(b""), b"");
-        assert_ne!(chain.push(b"\xff"), chain.push(b"\xff"));
+        let mut push = || chain.push(Fingerprint::of(b"\xff"), b"\xff");
+        assert_ne!(push(), push());
     }
 }

@@ -1,16 +1,13 @@
 //! Messages whose strings have been checked: one that comes again is not checked again.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-};
+use std::fmt;
 
 use quick_cache::sync::Cache;
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::{
     conversation::Conversation,
     dialect::{Dialect, ParseError},
+    payload::Fingerprint,
     span::Span,
 };
 
@@ -20,15 +17,14 @@ const MOST: usize = 65_536;
 /// Shorter messages are checked again and not remembered: that is no dearer.
 const LEAST: usize = 256;
 
-/// The messages that were found to be valid, by a hash with a seed that is new in each process and shown to nobody.
+/// The messages that were found to be valid.
 pub(super) struct Verified {
-    known: Cache<u128, ()>,
-    seed: u64,
+    known: Cache<Fingerprint, ()>,
 }
 
 impl Default for Verified {
     fn default() -> Self {
-        Self { known: Cache::new(MOST), seed: RandomState::new().hash_one(0) }
+        Self { known: Cache::new(MOST) }
     }
 }
 
@@ -53,16 +49,17 @@ impl Verified {
             let checked = dialect.verify(Span { start, end }.of(body));
             checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
         };
-        for span in conversation.messages.iter().map(|message| message.span) {
+        for message in &conversation.messages {
+            let span = message.span;
             let known = if gone == Some(span) {
                 true
             } else if span.len() < LEAST {
                 false
             } else {
-                let hash = xxh3_128_with_seed(span.of(body), self.seed);
-                let known = self.known.get(&hash).is_some();
+                let print = message.prints(body).message;
+                let known = self.known.get(&print).is_some();
                 if !known {
-                    new.push(hash);
+                    new.push(print);
                 }
                 known
             };
@@ -72,8 +69,8 @@ impl Verified {
             }
         }
         stretch(from, body.len())?;
-        for hash in new {
-            self.known.insert(hash, ());
+        for print in new {
+            self.known.insert(print, ());
         }
         Ok(())
     }

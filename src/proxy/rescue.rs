@@ -231,7 +231,8 @@ impl Proxy {
         let body = text.clone();
         let mut name = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
-            conversation.messages.iter().map(|message| chain.push(message.span.of(&body))).collect()
+            let messages = conversation.messages.iter();
+            messages.map(|message| chain.push(message.prints(&body).message, message.span.of(&body))).collect()
         };
         if text.len() < HOP_FROM { name() } else { blocking(name).await.unwrap_or_default() }
     }

@@ -102,7 +102,11 @@ impl Sent {
         let messages = conversation.messages.iter().enumerate().map(|(n, message)| {
             let bytes = message.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
-            (message.span, known.map_or_else(|| gauge.message(bytes), |(_, tokens)| tokens))
+            (
+                message.span,
+                known
+                    .map_or_else(|| gauge.message_known(message.prints(&body).message, || bytes), |(_, tokens)| tokens),
+            )
         });
         let messages: Vec<_> = messages.collect();
         Ok(Self { body, tools, tools_tokens, format_tokens, messages })

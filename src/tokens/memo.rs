@@ -1,17 +1,14 @@
-//! Counts that are remembered by the hash of what was counted.
-//!
-//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. Nobody
-//! outside sees a hash or the seed, and what a collision does is a wrong count, so it need not be a cryptographic one.
+//! Counts that are remembered by the fingerprint of what was counted. What a collision does is a wrong count.
 
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use quick_cache::{
     UnitWeighter,
     sync::{Cache, DefaultLifecycle},
 };
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::tiktoken::Encoding;
+use crate::payload::Fingerprint;
 
 /// What a remembered count takes, in bytes, with its share of the tables around it, room to grow among them.
 const PLACE: usize = 128;
@@ -31,10 +28,9 @@ pub(super) enum Subject {
 #[derive(Debug)]
 pub(super) struct Memo {
     counts: Cache<Key, u32, UnitWeighter, BuildHasherDefault<AsItIs>>,
-    seed: u64,
 }
 
-/// Half a hash each; one number of 128 bits would have to lie aligned, and waste space.
+/// The halves of a fingerprint, and in the first one what was counted and how.
 type Key = [u64; 2];
 
 /// Takes the first half of a key for its hash.
@@ -56,19 +52,18 @@ impl Memo {
             BuildHasherDefault::default(),
             DefaultLifecycle::default(),
         );
-        // The keys of std's hash maps are the randomness that needs nobody to be asked.
-        Self { counts, seed: RandomState::new().hash_one(0) }
+        Self { counts }
     }
 
-    /// The count of these bytes, out of memory or else made now.
+    /// The count of what is known by `print`, out of memory or else made now.
     pub(super) fn get_or_count(
         &self,
         subject: Subject,
         encoding: Encoding,
-        bytes: &[u8],
+        print: Fingerprint,
         count: impl FnOnce() -> usize,
     ) -> usize {
-        let key = self.key(subject, encoding, bytes);
+        let key = key(subject, encoding, print);
         if let Some(known) = self.counts.get(&key) {
             return usize::try_from(known).unwrap_or(usize::MAX);
         }
@@ -78,14 +73,11 @@ impl Memo {
         }
         new
     }
+}
 
-    fn key(&self, subject: Subject, encoding: Encoding, bytes: &[u8]) -> Key {
-        let kind = (subject as u64) << 8 | encoding as u64;
-        let hash = xxh3_128_with_seed(bytes, self.seed ^ kind);
-        #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
-        let lower = hash as u64;
-        [lower, (hash >> 64) as u64]
-    }
+fn key(subject: Subject, encoding: Encoding, print: Fingerprint) -> Key {
+    let [first, second] = print.halves();
+    [first ^ ((subject as u64) << 8 | encoding as u64), second]
 }
 
 // === impl AsItIs ===
@@ -112,7 +104,7 @@ mod tests {
 
     fn fill(memo: &Memo, n: u32) {
         for n in 0..n {
-            memo.get_or_count(Subject::Text, Encoding::O200kBase, &n.to_le_bytes(), || 7);
+            memo.get_or_count(Subject::Text, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 7);
         }
     }
 
@@ -137,10 +129,11 @@ mod tests {
     #[test]
     fn counts_once() {
         let memo = Memo::new(1 << 20);
-        let count = |bytes: &[u8], count: usize| memo.get_or_count(Subject::Text, Encoding::O200kBase, bytes, || count);
+        let of = Fingerprint::of;
+        let count = |bytes, count| memo.get_or_count(Subject::Text, Encoding::O200kBase, of(bytes), || count);
         assert_eq!([count(b"a", 1), count(b"b", 2), count(b"a", 3), count(b"b", 4)], [1, 2, 1, 2]);
-        assert_eq!(memo.get_or_count(Subject::Text, Encoding::Cl100kBase, b"a", || 5), 5);
-        assert_eq!(memo.get_or_count(Subject::Tools, Encoding::O200kBase, b"a", || 6), 6);
+        assert_eq!(memo.get_or_count(Subject::Text, Encoding::Cl100kBase, of(b"a"), || 5), 5);
+        assert_eq!(memo.get_or_count(Subject::Tools, Encoding::O200kBase, of(b"a"), || 6), 6);
     }
 
     #[test]
@@ -149,7 +142,9 @@ mod tests {
         fill(&memo, 500);
         fill(&memo, 500);
         fill(&memo, 2000);
-        let again = |n: u32| memo.get_or_count(Subject::Text, Encoding::O200kBase, &n.to_le_bytes(), || 0) == 7;
+        let again = |n: u32| {
+            memo.get_or_count(Subject::Text, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 0) == 7
+        };
         assert!((0..500).filter(|&n| again(n)).count() > 400);
     }
 }

@@ -3,7 +3,7 @@
 //! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
 //! rest.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cell::OnceCell, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         }
         let blocks = first_block..self.conversation.blocks.len();
         let content = wire.content.map(|content| self.span(content));
-        self.conversation.messages.push(Message { span, role, content, blocks });
+        self.conversation.messages.push(Message { span, role, content, blocks, known: OnceCell::new() });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
 //! `serde_json`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::OnceCell};
 
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Message, Role},
@@ -93,7 +93,7 @@ impl<'a> Scanner<'a> {
         }
         let blocks = first_block..self.conversation.blocks.len();
         let content = content.filter(|&content| self.cursor.bytes(content) != b"null");
-        self.conversation.messages.push(Message { span, role, content, blocks });
+        self.conversation.messages.push(Message { span, role, content, blocks, known: OnceCell::new() });
         Ok(())
     }
 

@@ -1,0 +1,66 @@
+//! What bytes are known by in this process: they are hashed once, and all that is remembered of them is found by that.
+//!
+//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. Nobody
+//! outside sees a hash or the seed. It is no cryptographic one: where it matters whose bytes they were, the caller is part
+//! of a key beside it.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+};
+
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// The hash of some bytes, or of what is made of some. Halves, as one number of 128 bits would have to lie aligned.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Fingerprint([u64; 2]);
+
+/// The keys of std's hash maps are the randomness that needs nobody to be asked.
+static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+
+impl Fingerprint {
+    /// Of bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let hash = xxh3_128_with_seed(bytes, *SEED);
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
+        let lower = hash as u64;
+        Self([lower, (hash >> 64) as u64])
+    }
+
+    /// Of two numbers, which stand for themselves.
+    pub fn of_numbers(one: usize, other: usize) -> Self {
+        Self([one as u64, other as u64])
+    }
+
+    /// Of what this is of, and of what comes next.
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        let mut both = [0; 32];
+        let halves = self.0.into_iter().chain(next.0);
+        for (place, half) in both.chunks_exact_mut(8).zip(halves) {
+            place.copy_from_slice(&half.to_ne_bytes());
+        }
+        Self::of(&both)
+    }
+
+    /// Both halves of it.
+    pub fn halves(self) -> [u64; 2] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_bytes_and_another_order_have_other_fingerprints() {
+        let [a, b, ab] = [b"a".as_slice(), b"b", b"ab"].map(Fingerprint::of);
+        assert_eq!(a, Fingerprint::of(b"a"));
+        assert_eq!(a.then(b), a.then(b));
+        let all = [a, b, ab, a.then(b), b.then(a), a.then(b).then(b), a.then(b.then(b)), Fingerprint::of_numbers(0, 1)];
+        for (n, one) in all.iter().enumerate() {
+            assert!(all.iter().skip(n + 1).all(|other| other != one), "{n}");
+        }
+    }
+}
