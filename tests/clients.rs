@@ -1,7 +1,8 @@
 //! The OpenAI clients of `PyPI` and npm, as people use them, through the real binary to an upstream that is as strict as theirs.
 //!
 //! Runs when `ABRIDGE_CLIENTS` names a folder that `tests/clients/install.sh` has filled. The checks are in
-//! `tests/clients/client.py` and `tests/clients/client.mjs`; what the upstream answers to which model is here.
+//! `tests/clients/client.py` and `tests/clients/client.mjs`; what the upstream answers to which model is here. What is in
+//! `examples/clients` is run as it stands there, as far as its client is installed.
 #![expect(clippy::disallowed_methods, reason = "tests spawn the other sides of a connection")]
 #![expect(
     clippy::expect_used,
@@ -14,8 +15,8 @@
 #![expect(dead_code, unused_imports, reason = "other tests use what this one does not of what they share")]
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -38,6 +39,24 @@ struct Ask {
     user: Option<String>,
     #[serde(default)]
     stream: bool,
+    #[serde(default)]
+    tools: Vec<Tool>,
+    messages: Vec<Message>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tool {
+    function: Function,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    role: String,
 }
 
 /// What the clients can ask the upstream about.
@@ -50,6 +69,9 @@ struct Notices {
     /// Streams that may go on.
     released: watch::Sender<HashSet<String>>,
 }
+
+/// The arguments of the call that the agents in `examples/clients` are told to make.
+const FILE: &str = "{\\\"path\\\":\\\"notes.txt\\\"}";
 
 const TEXT: &str = "caf\u{e9} \u{1f980}";
 
@@ -75,16 +97,24 @@ fn main() -> ExitCode {
         let mut node = Command::new("node");
         node.arg(scripts.join("client.mjs"));
         let mut passed = true;
-        for (name, mut client) in [("openai for Python", python), ("openai for Node.js", node)] {
+        for (name, client) in [("openai for Python", python), ("openai for Node.js", node)] {
             println!("{name}");
-            client.env("ABRIDGE_CLIENTS", &folder).env("OPENAI_BASE_URL", &base).env("OPENAI_API_KEY", "sk-client");
-            client.env("NO_PROXY", "*").env("no_proxy", "*");
-            let status = tokio::task::spawn_blocking(move || client.status()).await.unwrap();
-            let ran = status.as_ref().is_ok_and(std::process::ExitStatus::success);
-            if !ran {
-                eprintln!("{name}: {status:?}");
+            passed &= run(name, client, &folder, &base).await.is_some();
+        }
+        let home = tempfile::tempdir().unwrap();
+        println!("examples/clients");
+        for (name, example) in examples(&folder, home.path(), &base) {
+            let Some(example) = example else {
+                println!("  NOT RUN {name}: its client is not installed");
+                continue;
+            };
+            let said = run(name, example, &folder, &base).await;
+            let answered = said.as_ref().is_some_and(|said| said.contains(TEXT));
+            println!("  {}  {name}", if answered { "ok    " } else { "FAILED" });
+            if !answered {
+                eprintln!("{name} said: {said:?}");
             }
-            passed &= ran;
+            passed &= answered;
         }
         if !passed {
             eprintln!("abridge wrote:\n{}", abridge.stderr().join("\n"));
@@ -93,6 +123,72 @@ fn main() -> ExitCode {
     });
     runtime.shutdown_background();
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What is in `examples/clients`, with the client that it is for.
+fn examples(folder: &Path, home: &Path, base: &str) -> Vec<(&'static str, Option<Command>)> {
+    let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/clients");
+    let python = |environment: &str, script: &str| {
+        let mut command = installed(&folder.join(environment).join("bin/python"))?;
+        command.arg(examples.join(script));
+        Some(command)
+    };
+    // A module finds its packages from where it lies.
+    let node = |package: &str, script: &str| {
+        installed(&folder.join("node_modules").join(package))?;
+        let copy = folder.join(script);
+        std::fs::copy(examples.join(script), &copy).unwrap();
+        let mut command = Command::new("node");
+        command.arg(copy);
+        Some(command)
+    };
+    let aider = installed(&folder.join("aider/bin/aider")).map(|_| {
+        let mut command = Command::new(examples.join("aider.sh"));
+        let paths = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{paths}", folder.join("aider/bin").display()));
+        command.args(["--message", "Say hello.", "--yes-always", "--no-git", "--no-check-update"]);
+        command.args(["--analytics-disable", "--no-show-model-warnings"]);
+        command
+    });
+    let opencode = installed(&folder.join("node_modules/.bin/opencode")).map(|mut command| {
+        let settings = std::fs::read_to_string(examples.join("opencode.json")).unwrap();
+        assert!(settings.contains("http://127.0.0.1:8787/v1"));
+        std::fs::write(home.join("opencode.json"), settings.replace("http://127.0.0.1:8787/v1", base)).unwrap();
+        command.args(["run", "Say hello."]).env("OPENCODE_CONFIG", home.join("opencode.json"));
+        command
+    });
+    let mut all = vec![
+        ("openai_sdk.py", python("venv", "openai_sdk.py")),
+        ("openai_sdk.mjs", node("openai", "openai_sdk.mjs")),
+        ("langchain_agent.py", python("langchain", "langchain_agent.py")),
+        ("litellm_sdk.py", python("litellm", "litellm_sdk.py")),
+        ("pydantic_ai_agent.py", python("pydantic-ai", "pydantic_ai_agent.py")),
+        ("vercel_ai_sdk.mjs", node("@ai-sdk/openai", "vercel_ai_sdk.mjs")),
+        ("aider.sh", aider),
+        ("opencode.json", opencode),
+    ];
+    for command in all.iter_mut().filter_map(|(_, command)| command.as_mut()) {
+        command.env("HOME", home).current_dir(home).stdout(Stdio::piped()).env("LITELLM_LOCAL_MODEL_COST_MAP", "true");
+    }
+    all
+}
+
+fn installed(program: &Path) -> Option<Command> {
+    program.exists().then(|| Command::new(program))
+}
+
+/// Runs a client, and gives back what it said if it was content.
+async fn run(name: &str, mut client: Command, folder: &Path, base: &str) -> Option<String> {
+    client.env("ABRIDGE_CLIENTS", folder).env("OPENAI_BASE_URL", base).env("OPENAI_API_KEY", "sk-client");
+    client.env("NO_PROXY", "*").env("no_proxy", "*").stdin(Stdio::null());
+    let ended = tokio::task::spawn_blocking(move || client.spawn().and_then(std::process::Child::wait_with_output));
+    match ended.await.unwrap() {
+        Ok(ended) if ended.status.success() => Some(String::from_utf8_lossy(&ended.stdout).into_owned()),
+        failed => {
+            eprintln!("{name}: {failed:?}");
+            None
+        }
+    }
 }
 
 /// Answers the requests of one connection.
@@ -122,12 +218,36 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
     }
 }
 
+impl Ask {
+    /// Whether the upstream has a file read before it answers.
+    fn reads_a_file(&self) -> bool {
+        let can = self.tools.iter().any(|tool| tool.function.name == "read_file");
+        can && self.messages.last().is_some_and(|message| message.role == "user")
+    }
+}
+
 /// One chat request that is well formed.
 async fn chat(wire: &mut Wire, ask: Ask, notices: &Notices) {
-    let name = ask.user.unwrap_or_default();
+    let name = ask.user.clone().unwrap_or_default();
     match &*ask.model {
-        "text" if ask.stream => stream(wire, &text_events()).await,
-        "text" => json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await,
+        "gpt-4o-mini" if ask.reads_a_file() && ask.stream => {
+            let call = call("a", FILE).replacen("\"f\"", "\"read_file\"", 1);
+            let call = call.replacen('{', "{\"index\":0,", 1);
+            stream(
+                wire,
+                &[
+                    event(&format!("{{\"role\":\"assistant\",\"tool_calls\":[{call}]}}"), "null"),
+                    event("{}", "\"tool_calls\""),
+                ],
+            )
+            .await;
+        }
+        "gpt-4o-mini" if ask.reads_a_file() => {
+            let call = call("a", FILE).replacen("\"f\"", "\"read_file\"", 1);
+            json(wire, &completion(&format!("\"content\":null,\"tool_calls\":[{call}]"))).await;
+        }
+        "text" | "gpt-4o-mini" if ask.stream => stream(wire, &text_events()).await,
+        "text" | "gpt-4o-mini" => json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await,
         "tools" if ask.stream => stream(wire, &tool_events()).await,
         "tools" => {
             let calls = [call("a", "{\\\"x\\\": 1}"), call("b", "{}")].join(",");

@@ -1,20 +1,47 @@
 #!/bin/sh
-# Installs the OpenAI clients that tests/clients.rs drives into a scratch folder:
+# Installs the clients that tests/clients.rs drives into a scratch folder:
 #   tests/clients/install.sh DIR && ABRIDGE_CLIENTS=DIR cargo test --test clients
+# The openai packages of PyPI and npm; with `all` behind DIR, every client that examples/clients/ shows, which takes 1.3 GB.
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 
-python_version=3.52.0
-npm_version=7.55.0
+openai="openai==3.52.0 openai@7.55.0"
+others="langchain-openai==1.7.3 litellm==1.109.1 pydantic-ai-slim==2.68.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 opencode-ai@1.18.33"
 
-dir=${1:?usage: install.sh DIR}
+dir=${1:?usage: install.sh DIR [all]}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
-if [ "$(cat "$dir/installed" 2>/dev/null)" = "$python_version $npm_version" ]; then
+# Installs packages of PyPI into an environment of their own, for some want versions that others cannot bear.
+python() {
+    name=$1
+    shift
+    python3 -m venv "$dir/$name"
+    "$dir/$name/bin/pip" install --quiet --disable-pip-version-check "$@"
+}
+
+node() {
+    npm install --silent --no-audit --no-fund --prefix "$dir" "$@"
+}
+
+if [ "$(cat "$dir/installed" 2>/dev/null)" != "$openai" ]; then
+    python venv openai==3.52.0
+    node --ignore-scripts openai@7.55.0
+    echo "$openai" >"$dir/installed"
+fi
+if [ "${2:-}" != all ] || [ "$(cat "$dir/installed-others" 2>/dev/null)" = "$others" ]; then
     exit 0
 fi
-python3 -m venv "$dir/venv"
-"$dir/venv/bin/pip" install --quiet --disable-pip-version-check "openai==$python_version"
-npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$dir" "openai@$npm_version"
-echo "$python_version $npm_version" >"$dir/installed"
+python langchain langchain-openai==1.7.3
+python pydantic-ai 'pydantic-ai-slim[openai]==2.68.0'
+python aider aider-chat==0.86.2
+# Malicious releases of litellm were published in 2026: take no other version unseen. It asks for a certifi that some mirrors
+# do not have yet, so its requirements are overruled in that.
+python uv uv==0.13.9
+echo 'certifi>=2026' >"$dir/certifi.txt"
+"$dir/uv/bin/uv" venv --quiet --allow-existing "$dir/litellm"
+"$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1
+node --ignore-scripts ai@7.0.173 @ai-sdk/openai@4.0.118
+# Its install script puts the binary for this machine in place.
+node opencode-ai@1.18.33
+echo "$others" >"$dir/installed-others"
