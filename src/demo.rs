@@ -68,22 +68,38 @@ pub enum Verdict {
     Failed,
 }
 
-/// Shows it all. `program` is abridge itself, and `place` a folder for temporary files.
-pub async fn run<W: Write>(program: &Path, place: &Path, screen: &mut Screen<W>) -> Result<Verdict, DemoError> {
+/// What the demo needs of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'p> {
+    /// abridge itself.
+    pub program: &'p Path,
+    /// Where temporary folders are made.
+    pub temporary: &'p Path,
+    /// The folder that requests are written into, if they are to be kept.
+    pub keep: Option<&'p Path>,
+}
+
+/// Shows it all.
+pub async fn run<W: Write>(place: Place<'_>, screen: &mut Screen<W>) -> Result<Verdict, DemoError> {
     let began = Instant::now();
     let tasks = Tasks::default();
     let upstream = Upstream::start(&tasks).await?;
     // Dropped in the opposite order: the child first.
-    let folder = Folder::new(place)?;
-    let abridge = Abridge::start(program, &folder, &settings(&upstream)).await?;
+    let folder = Folder::new(place.temporary)?;
+    let abridge = Abridge::start(place.program, &folder, &settings(&upstream)).await?;
     let client = Client::new(tasks);
     introduce(screen)?;
-    let mut stage = Stage::new(client, upstream, abridge, screen);
+    let mut stage = Stage::new(client, upstream, abridge, screen, place.keep);
     let mut agent = Agent::new();
-    let whole = stage.play(&mut agent).await?;
-    let equal = stage.recall(&agent).await?;
-    stage.settle(began).await?;
-    Ok(if whole && equal { Verdict::Shown } else { Verdict::Failed })
+    if !stage.play(&mut agent).await? {
+        return Ok(Verdict::Failed);
+    }
+    let recalled = stage.recall(&agent).await?;
+    if !recalled.is_whole() {
+        return Ok(Verdict::Failed);
+    }
+    stage.settle(recalled, began).await?;
+    Ok(Verdict::Shown)
 }
 
 fn settings(upstream: &Upstream) -> String {

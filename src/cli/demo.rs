@@ -1,6 +1,7 @@
 //! `abridge demo`: what abridge is good for, shown without a network, a key or a setting.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Exit;
 use crate::config::Sources;
-use crate::demo::{self, DemoError, Screen, Verdict};
+use crate::demo::{self, DemoError, Place, Screen, Verdict};
 use crate::telemetry::Colour;
 
 /// How to show it.
@@ -18,6 +19,9 @@ pub struct Args {
     /// Show it at once, also on a terminal
     #[arg(long)]
     fast: bool,
+    /// Write the request of each turn into DIR: as the agent sent it, and as the model was given it
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 /// The pause after each turn, for eyes.
@@ -33,16 +37,20 @@ pub fn run(args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no thread to show it with")?;
     let shown = runtime.block_on(async {
         let program = std::env::current_exe().context("where this program is cannot be found out")?;
-        let place = std::env::temp_dir();
+        let temporary = std::env::temp_dir();
+        let place = Place { program: &program, temporary: &temporary, keep: args.keep.as_deref() };
         tokio::select! {
-            shown = demo::run(&program, &place, &mut screen) => Ok(Some(shown)),
+            biased; // before anything is there that a signal would leave behind
             stopped = stopped() => stopped.map(|()| None),
+            shown = demo::run(place, &mut screen) => Ok(Some(shown)),
         }
     });
     match shown? {
         Some(Ok(Verdict::Shown)) => Ok(Exit::Ok),
         Some(Ok(Verdict::Failed)) => {
-            crate::cli::complain(&anyhow::anyhow!("abridge has not done what this demo is to show; please report that"));
+            crate::cli::complain(&anyhow::anyhow!(
+                "abridge has not done what this demo is to show; please report that"
+            ));
             Ok(Exit::No)
         }
         // A reader that has gone away has read enough.

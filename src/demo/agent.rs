@@ -187,7 +187,7 @@ impl Agent {
         let Some(url) = command.strip_prefix("curl -s '").and_then(|rest| rest.strip_suffix('\'')) else {
             let log = texts::log();
             let found = log.split_inclusive('\n').filter(|line| line.contains(texts::CAUSE)).collect();
-            self.result(call.id, command, found);
+            self.result(call.id, format!("$ {command}"), found);
             return Ok(Wish::Done);
         };
         Ok(Wish::Fetch { call_id: call.id, url: url.to_owned() })
@@ -217,7 +217,8 @@ impl Outcome {
         }
         let completion: Completion = serde_json::from_slice(&answer.body)?;
         let prompt_tokens = completion.usage.prompt_tokens;
-        let message = completion.choices.into_iter().next().map_or_else(String::new, |choice| choice.message.get().to_owned());
+        let message =
+            completion.choices.into_iter().next().map_or_else(String::new, |choice| choice.message.get().to_owned());
         let call = serde_json::from_str::<Calls>(&message)?.tool_calls.into_iter().next();
         let edits = answer.headers.get("x-abridge-edits").and_then(|edits| edits.to_str().ok()).unwrap_or_default();
         Ok(Self::Ok(Said { prompt_tokens, edits: edits.to_owned(), message, call }))
@@ -242,7 +243,9 @@ impl fmt::Display for Refused {
         let status = self.status.as_u16();
         match &self.code {
             Some(code) => write!(f, "{status} {code}"),
-            None if self.message.contains("did not have response messages") => write!(f, "{status} tool call unanswered"),
+            None if self.message.contains("did not have response messages") => {
+                write!(f, "{status} tool call unanswered")
+            }
             None => write!(f, "{status}"),
         }
     }

@@ -66,30 +66,36 @@ pub(super) const SESSION: &[Step] = &[
         say: "It does. I run the whole suite.",
         act: Stopped("tests", "Stop, the whole suite takes twenty minutes here. Read the code that calls clock.py."),
     },
-    Step { say: "All right, the callers then.", act: Read("tidewater/stations.py", 40) },
-    Step {
-        say: "What has changed lately?",
-        act: Shell("git log --oneline -8", texts::GIT_LOG),
-    },
+    Step { say: "All right, the callers then.", act: Read("tidewater/stations.py", 70) },
+    Step { say: "What has changed lately?", act: Shell("git log --oneline -8", texts::GIT_LOG) },
     Step { say: "Nothing that touches time. I fetch the log of the failed build.", act: Log },
-    Step { say: "The end of it names the test alone. I go on with the callers.", act: Read("tidewater/harmonics.py", 40) },
+    Step {
+        say: "The end of it names the test alone. I go on with the callers.",
+        act: Read("tidewater/harmonics.py", 70),
+    },
     Step { say: "Who makes time zones?", act: Shell("grep -rn ZoneInfo tidewater tests", texts::GREP_ZONES) },
     Step { say: "The stations do.", act: Tests("tests/test_stations.py") },
-    Step { say: "They pass. The forecast uses them.", act: Read("tidewater/forecast.py", 45) },
-    Step { say: "Is there a cache between them?", act: Read("tidewater/cache.py", 45) },
+    Step { say: "They pass. The forecast uses them.", act: Read("tidewater/forecast.py", 70) },
+    Step { say: "Is there a cache between them?", act: Read("tidewater/cache.py", 70) },
     Step { say: "There is one.", act: Tests("tests/test_cache.py") },
-    Step { say: "It is sound. The readings carry the times.", act: Read("tidewater/readings.py", 40) },
+    Step { say: "It is sound. The readings carry the times.", act: Read("tidewater/readings.py", 70) },
     Step {
         say: "Perhaps the zone of the machine matters.",
-        act: Shell("TZ=UTC pytest -q tests/test_rollover.py", "....                                    [100%]\n4 passed in 0.21s\n"),
+        act: Shell(
+            "TZ=UTC pytest -q tests/test_rollover.py",
+            "....                                    [100%]\n4 passed in 0.21s\n",
+        ),
     },
-    Step { say: "It does not. How are times written out?", act: Read("tidewater/export.py", 40) },
+    Step { say: "It does not. How are times written out?", act: Read("tidewater/export.py", 70) },
     Step { say: "With their offset. Which tests look at offsets?", act: List("tests") },
-    Step { say: "The forecast's.", act: Read("tests/test_forecast.py", 40) },
+    Step { say: "The forecast's.", act: Read("tests/test_forecast.py", 70) },
     Step { say: "I run those.", act: Tests("tests/test_forecast.py") },
-    Step { say: "They pass. The API is the last caller.", act: Read("tidewater/api.py", 40) },
-    Step { say: "It only passes times on. What is the image of the build?", act: Shell("cat Dockerfile.ci", texts::DOCKERFILE) },
-    Step { say: "A slim one. What do the tests set up?", act: Read("tests/conftest.py", 40) },
+    Step { say: "They pass. The API is the last caller.", act: Read("tidewater/api.py", 70) },
+    Step {
+        say: "It only passes times on. What is the image of the build?",
+        act: Shell("cat Dockerfile.ci", texts::DOCKERFILE),
+    },
+    Step { say: "A slim one. What do the tests set up?", act: Read("tests/conftest.py", 70) },
     Step { say: "No zone. And the export?", act: Tests("tests/test_export.py") },
     Step { say: "Fine too. Where do zones come from on this machine?", act: Shell("pip show tzdata", texts::PIP_SHOW) },
     Step {
@@ -111,13 +117,31 @@ pub(super) const SESSION: &[Step] = &[
     Step { say: "Passes. The documents speak of the extra.", act: Read("docs/time.md", 30) },
     Step {
         say: "I take that sentence out.",
-        act: Shell("sed -i '/extra tz/d' docs/time.md && git diff --stat", " docs/time.md   | 1 -\n pyproject.toml | 3 ++-\n 2 files changed, 2 insertions(+), 2 deletions(-)\n"),
+        act: Shell(
+            "sed -i '/extra tz/d' docs/time.md && git diff --stat",
+            " docs/time.md   | 1 -\n pyproject.toml | 3 ++-\n 2 files changed, 2 insertions(+), 2 deletions(-)\n",
+        ),
     },
     Step { say: "Readings depend on zones as well.", act: Tests("tests/test_readings.py") },
-    Step { say: "All pass. Lints.", act: Shell("ruff check . && mypy tidewater", "All checks passed!\nSuccess: no issues found in 11 source files\n") },
+    Step {
+        say: "All pass. Lints.",
+        act: Shell(
+            "ruff check . && mypy tidewater",
+            "All checks passed!\nSuccess: no issues found in 11 source files\n",
+        ),
+    },
     Step { say: "And the harmonics once more.", act: Tests("tests/test_harmonics.py") },
-    Step { say: "I commit.", act: Shell("git commit -am 'Depend on tzdata'", "[main 5c1e0d7] Depend on tzdata\n 2 files changed, 2 insertions(+), 2 deletions(-)\n") },
-    Step { say: "And push.", act: Shell("git push", "To github.com:tidewater/tidewater.git\n   9a41f02..5c1e0d7  main -> main\n") },
+    Step {
+        say: "I commit.",
+        act: Shell(
+            "git commit -am 'Depend on tzdata'",
+            "[main 5c1e0d7] Depend on tzdata\n 2 files changed, 2 insertions(+), 2 deletions(-)\n",
+        ),
+    },
+    Step {
+        say: "And push.",
+        act: Shell("git push", "To github.com:tidewater/tidewater.git\n   9a41f02..5c1e0d7  main -> main\n"),
+    },
     Step { say: "Now the build.", act: Shell("gh run watch 4128", texts::WATCH) },
     Step {
         say: "The build passes. Its image has time zones of 2021, in which the rule that the test asks for is missing; your \
@@ -175,9 +199,9 @@ impl Act {
                 format!("test {}", name.trim_start_matches("test_").trim_end_matches(".py"))
             }
             Stopped(..) => "user interrupts".to_owned(),
-            Shell(command, _) => command.to_owned(),
-            Log => LOG_COMMAND.to_owned(),
-            LookBack => "curl …/recall/…".to_owned(),
+            Shell(command, _) => format!("$ {command}"),
+            Log => "the build's log".to_owned(),
+            LookBack => "$ curl …/recall/…".to_owned(),
             Done => String::new(),
         }
     }

@@ -1,15 +1,18 @@
 //! The demo's turns, the way back, and the sum.
 
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::Uri;
 
 use super::DemoError;
 use super::agent::{Agent, Original, Outcome, Refused, Said, Wish};
 use super::client::Client;
 use super::proxy::Abridge;
-use super::session::SESSION;
+use super::session::{Act, SESSION};
 use super::table::Screen;
 use super::upstream::{self, Upstream};
 use crate::units::grouped;
@@ -21,6 +24,7 @@ pub(super) struct Stage<'s, W> {
     upstream: Upstream,
     abridge: Abridge,
     screen: &'s mut Screen<W>,
+    keep: Option<&'s Path>,
     direct: Sum,
     abridged: Sum,
     explained: Explained,
@@ -37,6 +41,15 @@ pub(super) struct Sum {
     pub(super) tokens: usize,
     /// Those of the largest.
     pub(super) largest: usize,
+}
+
+/// What came of reading back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recalled {
+    /// How many originals the last request names.
+    n_named: usize,
+    /// How many of them came back as they were, to the byte.
+    n_equal: usize,
 }
 
 /// What has been explained already.
@@ -57,9 +70,15 @@ enum Topic {
 
 impl<'s, W: Write> Stage<'s, W> {
     /// Before the first turn.
-    pub(super) fn new(client: Client, upstream: Upstream, abridge: Abridge, screen: &'s mut Screen<W>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        upstream: Upstream,
+        abridge: Abridge,
+        screen: &'s mut Screen<W>,
+        keep: Option<&'s Path>,
+    ) -> Self {
         let (direct, abridged) = (Sum::default(), Sum::default());
-        Self { client, upstream, abridge, screen, direct, abridged, explained: Explained::default() }
+        Self { client, upstream, abridge, screen, keep, direct, abridged, explained: Explained::default() }
     }
 
     /// Each turn: the same bytes to both. True if abridge brought an answer to each.
@@ -72,7 +91,8 @@ impl<'s, W: Write> Stage<'s, W> {
             let direct = Outcome::of(&self.client.post(upstream.clone(), request.clone()).await?)?;
             self.direct.add(&direct, tokens);
             self.screen.direct(&direct)?;
-            let abridged = Outcome::of(&self.client.post(abridge.clone(), request).await?)?;
+            let abridged = Outcome::of(&self.client.post(abridge.clone(), request.clone()).await?)?;
+            self.keep(turn, &request)?;
             self.abridged.add(&abridged, tokens);
             self.screen.abridged(&abridged, tokens).await?;
             self.explain(&direct, &abridged).await?;
@@ -86,6 +106,14 @@ impl<'s, W: Write> Stage<'s, W> {
         Ok(false)
     }
 
+    /// Writes the request of a turn, as the agent sent it and as the model was given it.
+    fn keep(&self, turn: usize, request: &[u8]) -> io::Result<()> {
+        let Some(folder) = self.keep else { return Ok(()) };
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join(format!("{turn:02}-agent.json")), request)?;
+        fs::write(folder.join(format!("{turn:02}-upstream.json")), &*self.upstream.last())
+    }
+
     /// The model wants to read again what was taken out. The tools of the demo reach nobody but the demo's abridge.
     async fn fetch(&mut self, agent: &mut Agent, call_id: String, url: &str) -> Result<(), DemoError> {
         let text = if url.starts_with(&format!("{}/", self.abridge.url())) {
@@ -96,7 +124,7 @@ impl<'s, W: Write> Stage<'s, W> {
         };
         let n_lines = text.lines().count();
         self.screen.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata.")).await?;
-        agent.result(call_id, "curl …/recall/…".to_owned(), text);
+        agent.result(call_id, Act::LookBack.title(), text);
         Ok(())
     }
 
@@ -122,63 +150,66 @@ impl<'s, W: Write> Stage<'s, W> {
         let n = said.changes("clear");
         if n > 0 && explained.first(Topic::Clear) {
             let what = if n == 1 { "an old result".to_owned() } else { format!("{n} old results") };
-            screen.note(&format!("abridge has stored {what}; a line in the place of each says how to read it again.")).await?;
+            screen
+                .note(&format!("abridge has stored {what}; a line in the place of each says how to read it again."))
+                .await?;
         }
         Ok(())
     }
 
-    /// Reads back every original that the last request names, and compares. True if all are the same to the byte.
-    pub(super) async fn recall(&mut self, agent: &Agent) -> Result<bool, DemoError> {
+    /// Reads back every original that the last request names, and compares.
+    pub(super) async fn recall(&mut self, agent: &Agent) -> Result<Recalled, DemoError> {
         let last = self.upstream.last();
-        let mut n_equal = 0;
-        let mut named: Vec<(&Original, String)> = Vec::new();
-        let messages = upstream::messages(&last);
-        for message in &messages {
+        let mut recalled = Recalled::default();
+        let mut longest: Option<(&Original, String, Bytes)> = None;
+        for message in upstream::messages(&last) {
             let original = message.answers().and_then(|call_id| agent.original(call_id));
             // A result that is as the agent has it may speak of such URLs, too.
             let Some(original) = original.filter(|original| original.text != message.text()) else { continue };
-            if let Some(url) = message.way_back() {
-                named.push((original, url.to_owned()));
+            let Some(url) = message.way_back() else { continue };
+            let body = self.client.get(url.parse()?).await?.body;
+            recalled.n_named += 1;
+            recalled.n_equal += usize::from(body == original.text);
+            if longest.as_ref().is_none_or(|(other, ..)| other.text.len() < original.text.len()) {
+                longest = Some((original, url.to_owned(), body));
             }
         }
-        let mut largest: Option<(&Original, &str, bytes::Bytes)> = None;
-        for (original, url) in &named {
-            let answer = self.client.get(url.parse()?).await?;
-            if answer.body == original.text {
-                n_equal += 1;
-            }
-            if largest.as_ref().is_none_or(|(other, ..)| other.text.len() < original.text.len()) {
-                largest = Some((original, url, answer.body));
-            }
+        if let Some((original, url, body)) = longest {
+            self.screen.line("")?;
+            self.screen.title("one original, read back")?;
+            self.screen.line(&format!("  GET {url}"))?;
+            self.screen.line(&format!("  the agent has  {}", measured(original.text.as_bytes())))?;
+            let verdict = if body == original.text { "equal, byte by byte" } else { "NOT EQUAL" };
+            self.screen.line(&format!("  abridge gives  {}   {verdict}", measured(&body)))?;
         }
-        let Some((original, url, body)) = largest else { return Ok(false) };
-        let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().chars().take(16).collect::<String>();
-        let equal = if body == original.text { "equal, byte by byte" } else { "NOT EQUAL" };
-        self.screen.line("")?;
-        self.screen.title("one original, read back")?;
-        self.screen.line(&format!("  GET {url}"))?;
-        let mine = original.text.as_bytes();
-        self.screen.line(&format!("  the agent has   {:>7} bytes, blake3 {}…", grouped(mine.len()), hash(mine)))?;
-        self.screen.line(&format!("  abridge gives   {:>7} bytes, blake3 {}…   {equal}", grouped(body.len()), hash(&body)))?;
-        self.screen.line(&format!("  of all {} originals that the last request names, {n_equal} are equal", named.len()))?;
-        Ok(n_equal == named.len())
+        Ok(recalled)
     }
 
     /// Ends abridge, and says what it all comes to.
-    pub(super) async fn settle(self, began: Instant) -> Result<(), DemoError> {
+    pub(super) async fn settle(self, recalled: Recalled, began: Instant) -> Result<(), DemoError> {
         let Self { abridge, screen, direct, abridged, .. } = self;
         let stats = abridge.stop().await?;
         screen.line("")?;
         screen.sum(&direct, &abridged)?;
-        screen.figure("originals in the store", "-", &grouped(stats.payloads))?;
-        screen.figure("their bytes", "-", &grouped(stats.bytes))?;
+        screen.figure("taken out and stored, bytes", "", &grouped(stats.bytes))?;
+        screen.figure("placeholders in the last request", "", &grouped(recalled.n_named))?;
+        screen.figure("their originals read back, equal", "", &grouped(recalled.n_equal))?;
         screen.line("")?;
-        screen.line(&format!("That took {:.1} s. No process and no file of it is left. Now for real:", began.elapsed().as_secs_f64()))?;
+        let seconds = began.elapsed().as_secs_f64();
+        screen.line(&format!(
+            "That took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
+        ))?;
         screen.line("")?;
         screen.line("  abridge --upstream https://api.openai.com/v1")?;
         screen.line("  export OPENAI_BASE_URL=http://127.0.0.1:8787/v1     # in the agent's shell")?;
         Ok(())
     }
+}
+
+/// The length of a text, and the beginning of its hash.
+fn measured(text: &[u8]) -> String {
+    let hash = blake3::hash(text).to_hex();
+    format!("{:>7} bytes, blake3 {}…", grouped(text.len()), hash.get(..16).unwrap_or_default())
 }
 
 fn chat(base: &str) -> Result<Uri, DemoError> {
@@ -189,6 +220,15 @@ fn chat(base: &str) -> Result<Uri, DemoError> {
 fn quoted(refused: &Refused) -> String {
     let (_, last) = refused.message.split_once(". ").unwrap_or(("", &refused.message));
     format!("direct: \"… {last}\"")
+}
+
+// === impl Recalled ===
+
+impl Recalled {
+    /// Whether there was something, and all of it came back.
+    pub(super) fn is_whole(self) -> bool {
+        self.n_named > 0 && self.n_equal == self.n_named
+    }
 }
 
 // === impl Sum ===

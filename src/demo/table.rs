@@ -58,7 +58,10 @@ impl<W: Write> Screen<W> {
 
     /// The heads of the columns.
     pub(super) fn head(&mut self) -> io::Result<()> {
-        let head = format!("{:>4}  {:<TITLE$} {:>6}  {:<DIRECT$}  {}", "turn", "what is new", "bytes", "direct", "abridge: tokens");
+        let head = format!(
+            "{:>4}  {:<TITLE$} {:>6}  {:<DIRECT$}  {}",
+            "turn", "what is new", "bytes", "direct (tokens)", "abridge (tokens)"
+        );
         self.title(&head)
     }
 
@@ -83,7 +86,9 @@ impl<W: Write> Screen<W> {
     /// What became of the one that went through abridge, and the end of the row.
     pub(super) async fn abridged(&mut self, outcome: &Outcome, tokens: usize) -> io::Result<()> {
         let (tone, text) = match outcome {
-            Outcome::Ok(said) if said.edits.is_empty() => (Tone::Good, format!("ok {:>6}", grouped(said.prompt_tokens))),
+            Outcome::Ok(said) if said.edits.is_empty() => {
+                (Tone::Good, format!("ok {:>6}", grouped(said.prompt_tokens)))
+            }
             Outcome::Ok(said) => {
                 (Tone::Good, format!("ok {:>6} → {:>5}", grouped(tokens), grouped(said.prompt_tokens)))
             }
@@ -105,7 +110,7 @@ impl<W: Write> Screen<W> {
 
     /// Two figures beside each other.
     pub(super) fn figure(&mut self, name: &str, direct: &str, abridge: &str) -> io::Result<()> {
-        writeln!(self.out, "  {name:<32}{direct:>18}{abridge:>18}")
+        writeln!(self.out, "  {name:<34}{direct:>16}{abridge:>18}")
     }
 
     /// What came of it, for both.
@@ -114,7 +119,7 @@ impl<W: Write> Screen<W> {
         let of = |sum: &Sum| format!("{} of {}", sum.n_ok, sum.n_turns);
         self.figure("turns answered", &of(direct), &of(abridge))?;
         self.figure("largest request, tokens", &grouped(direct.largest), &grouped(abridge.largest))?;
-        self.figure("all requests, tokens", &grouped(direct.tokens), &grouped(abridge.tokens))
+        self.figure("sent upstream in all, tokens", &grouped(direct.tokens), &grouped(abridge.tokens))
     }
 
     /// What is asked for, and what it is worth.

@@ -251,7 +251,18 @@ Machines without zones install the extra tz.
 
 /// What there is in a module.
 const NOUNS: [&str; 12] = [
-    "constituents", "heights", "ports", "readings", "offsets", "extremes", "gauges", "phases", "datums", "windows", "tables", "amplitudes",
+    "constituents",
+    "heights",
+    "ports",
+    "readings",
+    "offsets",
+    "extremes",
+    "gauges",
+    "phases",
+    "datums",
+    "windows",
+    "tables",
+    "amplitudes",
 ];
 const VERBS: [&str; 8] = ["select", "merge", "order", "check", "shift", "group", "trim", "index"];
 const FIELDS: [&str; 6] = ["height", "phase", "speed", "offset", "depth", "lag"];
@@ -393,11 +404,18 @@ fn module(path: &str, lines: usize) -> String {
 pub(super) fn tests(target: &str) -> String {
     let mut dice = Dice::of(target);
     let n = 14 + dice.below(8);
-    let mut text = format!("============================= test session starts ==============================\ncollected {n} items\n\n");
+    let mut text = format!(
+        "============================= test session starts ==============================\ncollected {n} items\n\n"
+    );
     for i in 1..=n {
         let _ = writeln!(text, "{} PASSED [{:>3}%]", test_name(target, &mut dice), i * 100 / n);
     }
-    let _ = writeln!(text, "\n============================== {n} passed in {}.{:02}s ==============================", dice.below(9), dice.below(100));
+    let _ = writeln!(
+        text,
+        "\n============================== {n} passed in {}.{:02}s ==============================",
+        dice.below(9),
+        dice.below(100)
+    );
     text
 }
 
@@ -413,7 +431,13 @@ pub(super) fn log() -> String {
     let mut line = |text: &mut String, words: &str| {
         n_lines += 1;
         seconds += n_lines % 3;
-        let _ = writeln!(text, "test\t2026-03-30T06:{:02}:{:02}.{:03}Z {words}", seconds / 60 % 60, seconds % 60, n_lines * 37 % 1000);
+        let _ = writeln!(
+            text,
+            "test\t2026-03-30T06:{:02}:{:02}.{:03}Z {words}",
+            seconds / 60 % 60,
+            seconds % 60,
+            n_lines * 37 % 1000
+        );
     };
     while text.len() < LOG_BYTES / 3 {
         let words = dice.pick(&BUILD).replace("NUMBER", &(100 + dice.below(900)).to_string());

@@ -42,7 +42,7 @@ pub(super) struct Upstream {
 struct Model {
     gauge: Gauge,
     limits: Limits,
-    /// The last conversation that was answered.
+    /// The last request.
     last: ArcSwap<Bytes>,
 }
 
@@ -153,7 +153,7 @@ impl Upstream {
         serde_json::from_slice::<Conversation<'_>>(body).map_or(0, |conversation| self.model.count(&conversation))
     }
 
-    /// What the model was given last.
+    /// The last request that came.
     pub(super) fn last(&self) -> Arc<Bytes> {
         self.model.last.load_full()
     }
@@ -182,11 +182,9 @@ impl Model {
         let Ok(body) = read_up_to(request.into_body(), &self.limits).await else {
             return json(StatusCode::BAD_REQUEST, &Refusal::new("The body broke off.".to_owned(), None).wrapped());
         };
+        self.last.store(Arc::new(body.bytes.clone()));
         match self.complete(&body.bytes) {
-            Ok(completion) => {
-                self.last.store(Arc::new(body.bytes));
-                json(StatusCode::OK, &completion)
-            }
+            Ok(completion) => json(StatusCode::OK, &completion),
             Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal.wrapped()),
         }
     }
@@ -202,7 +200,8 @@ impl Model {
         let messages = conversation.messages.iter().map(|raw| serde_json::from_str(raw.get()));
         let messages: Vec<Message<'_>> = messages.collect::<Result<_, _>>().map_err(not_understood)?;
         sequence(&messages)?;
-        let called = messages.iter().rev().flat_map(|message| &message.tool_calls).find_map(|call| session::step_of(&call.id));
+        let called =
+            messages.iter().rev().flat_map(|message| &message.tool_calls).find_map(|call| session::step_of(&call.id));
         let n = called.map_or(0, |step| step + 1);
         let Some(step) = SESSION.get(n) else { return Err(Refusal::new("The script is over.".to_owned(), None)) };
         let completion = Completion::new(n, step, &look_back(&messages), prompt_tokens, &self.gauge);
@@ -252,7 +251,9 @@ fn json(status: StatusCode, body: &(impl AsRef<[u8]> + ?Sized)) -> Response<Full
 }
 
 fn models() -> String {
-    format!(r#"{{"object":"list","data":[{{"id":"{MODEL}","object":"model","created":0,"owned_by":"demo","max_model_len":{WINDOW}}}]}}"#)
+    format!(
+        r#"{{"object":"list","data":[{{"id":"{MODEL}","object":"model","created":0,"owned_by":"demo","max_model_len":{WINDOW}}}]}}"#
+    )
 }
 
 /// The messages of a request.
@@ -331,7 +332,11 @@ impl<'a> Completion<'a> {
             object: "chat.completion",
             created: 0,
             model: MODEL,
-            choices: [Choice { index: 0, message: Said { role: "assistant", content: step.say, tool_calls }, finish_reason }],
+            choices: [Choice {
+                index: 0,
+                message: Said { role: "assistant", content: step.say, tool_calls },
+                finish_reason,
+            }],
             usage: Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
         }
     }
