@@ -443,13 +443,17 @@ pub(super) fn log() -> String {
         let words = dice.pick(&BUILD).replace("NUMBER", &(100 + dice.below(900)).to_string());
         line(&mut text, &words);
     }
-    CAUSE_LINES.iter().for_each(|words| line(&mut text, words));
+    for words in CAUSE_LINES {
+        line(&mut text, words);
+    }
     while text.len() < LOG_BYTES {
         let file = dice.pick(&["tests/test_harmonics.py", "tests/test_stations.py", "tests/test_forecast.py"]);
         let words = format!("{} PASSED", test_name(file, &mut dice));
         line(&mut text, &words);
     }
-    LOG_END.iter().for_each(|words| line(&mut text, words));
+    for words in LOG_END {
+        line(&mut text, words);
+    }
     text
 }
 

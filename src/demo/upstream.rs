@@ -120,9 +120,12 @@ struct Function {
 
 #[derive(Serialize)]
 struct Usage {
-    prompt_tokens: usize,
-    completion_tokens: usize,
-    total_tokens: usize,
+    #[serde(rename = "prompt_tokens")]
+    prompt: usize,
+    #[serde(rename = "completion_tokens")]
+    completion: usize,
+    #[serde(rename = "total_tokens")]
+    total: usize,
 }
 
 // === impl Upstream ===
@@ -319,10 +322,10 @@ impl Refusal {
 // === impl Completion ===
 
 impl<'a> Completion<'a> {
-    fn new(n: usize, step: &'a Step, look_back: &str, prompt_tokens: usize, gauge: &Gauge) -> Self {
+    fn new(n: usize, step: &'a Step, look_back: &str, prompt: usize, gauge: &Gauge) -> Self {
         let call = step.act.call(look_back);
         let arguments = call.as_ref().map_or("", |(_, arguments)| arguments.as_str());
-        let completion_tokens = gauge.text(step.say) + gauge.text(arguments);
+        let completion = gauge.text(step.say) + gauge.text(arguments);
         let finish_reason = if call.is_some() { "tool_calls" } else { "stop" };
         let tool_calls = call.map(|(name, arguments)| {
             [Made { id: session::call_id(n), r#type: "function", function: Function { name, arguments } }]
@@ -337,7 +340,7 @@ impl<'a> Completion<'a> {
                 message: Said { role: "assistant", content: step.say, tool_calls },
                 finish_reason,
             }],
-            usage: Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
+            usage: Usage { prompt, completion, total: prompt + completion },
         }
     }
 }

@@ -129,9 +129,8 @@ fn direct_fails_where_it_must_and_through_abridge_every_turn_is_answered() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     machine.has_nothing_left();
     assert!(!text.contains('\x1b'), "{text}");
-    for line in text.lines().filter(|line| line.chars().count() > 80) {
-        panic!("longer than a terminal is wide: {line}");
-    }
+    let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "longer than a terminal is wide: {wide:#?}");
 
     let rows = Row::all(&text);
     assert_eq!(rows.iter().map(|row| row.turn).collect::<Vec<_>>(), (1..=TURNS).collect::<Vec<_>>(), "{text}");
@@ -187,7 +186,8 @@ fn the_readme_shows_it_as_it_is() {
     let text = String::from_utf8(Machine::new().demo(&["--fast"]).stdout).unwrap();
     // Ports, handles and what they count are others each time.
     let shape = |line: &str| {
-        let word = |word: &str| if word.contains(|c: char| c.is_ascii_digit()) { "#".to_owned() } else { word.to_owned() };
+        let word =
+            |word: &str| if word.contains(|c: char| c.is_ascii_digit()) { "#".to_owned() } else { word.to_owned() };
         line.split_whitespace().map(word).collect::<Vec<_>>()
     };
     let there: BTreeSet<_> = text.lines().map(shape).collect();
@@ -203,7 +203,8 @@ fn it_needs_no_network() {
     let demo = format!("ip link set lo up && exec {} demo", env!("CARGO_BIN_EXE_abridge"));
     alone.args(["-rn", "sh", "-c"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let mut permitted = machine.command("unshare");
-    let permitted = permitted.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["-rn", "ip", "link", "set", "lo", "up"]);
+    let permitted =
+        permitted.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["-rn", "ip", "link", "set", "lo", "up"]);
     if permitted.output().is_ok_and(|output| output.status.success()) {
         let output = alone.arg(&demo).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
