@@ -16,6 +16,7 @@ use crate::store::{OpenError, StoreError};
 use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
+pub mod demo;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
@@ -41,6 +42,9 @@ pub enum Command {
     /// Run the proxy (also without a command).
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Show on this machine alone, without a key, what becomes of an agent's session: with abridge and without.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(demo::Args),
     /// Print a request body as it would be sent on; no upstream is needed.
     #[command(after_help = REWRITE_EXAMPLES)]
     Rewrite(rewrite::Args),
@@ -95,6 +99,7 @@ pub struct ServeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
+  abridge demo                                     what is it good for? no key, no network
   abridge --upstream https://api.openai.com/v1     then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1
   abridge check-config                             is the file right, and what is in effect?
   abridge rewrite request.json --report            what would be edited in this request?
@@ -107,6 +112,14 @@ Examples:
   abridge serve --upstream http://127.0.0.1:8000/v1 --listen 0.0.0.0:8787
   abridge serve --listen unix:/run/abridge.sock --log-format json
   abridge serve --dry-run --record ./exchanges";
+
+const DEMO_EXAMPLES: &str = "\
+It starts an upstream and an abridge of its own on free ports of 127.0.0.1, reads no settings, and leaves nothing behind.
+Exit code 1 if abridge has not done what is shown.
+
+Examples:
+  abridge demo
+  abridge demo --fast | less";
 
 const REWRITE_EXAMPLES: &str = "\
 Examples:
@@ -210,6 +223,9 @@ impl Cli {
     fn checked(self) -> Result<Self, clap::Error> {
         match self.command {
             Some(Command::Serve(_)) | None => Ok(self),
+            Some(Command::Demo(_)) if self.settings.has_some() => {
+                Err(Self::command_for_errors("the demo has settings of its own, and takes no others"))
+            }
             Some(_) if self.serve.record.is_none() => Ok(self),
             Some(_) => Err(Self::command_for_errors("--record is for serve alone")),
         }
@@ -217,6 +233,16 @@ impl Cli {
 
     fn command_for_errors(message: &str) -> clap::Error {
         <Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, message)
+    }
+}
+
+// === impl SettingsArgs ===
+
+impl SettingsArgs {
+    /// Whether any is given.
+    fn has_some(&self) -> bool {
+        let Self { config, listen, upstream, log_format, dry_run } = self;
+        config.is_some() || !listen.is_empty() || upstream.is_some() || log_format.is_some() || *dry_run
     }
 }
 

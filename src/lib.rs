@@ -8,6 +8,7 @@ pub mod body;
 pub mod cli;
 pub mod config;
 pub mod conversation;
+pub mod demo;
 pub mod dialect;
 pub mod draft;
 pub mod edit;

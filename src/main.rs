@@ -29,10 +29,13 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let sources = cli.sources();
-    let config = Config::load(&sources)?;
     let replayed = cli.replayed();
-    match cli.command() {
+    let command = cli.command();
+    // The demo shows abridge as it is, whatever the user's settings are.
+    let config = if matches!(command, Command::Demo(_)) { Config::default() } else { Config::load(&sources)? };
+    match command {
         Command::Serve(args) => serve(args, sources, config),
+        Command::Demo(args) => cli::demo::run(&args, &sources),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Summarize(args) => cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body)),
         Command::Replay(args) => cli::replay::run(&args, &config, replayed),

@@ -21,7 +21,7 @@ const FLOORS: [&[&str]; 14] = [
     &["body", "events", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine", "webhook"],
-    &["proxy", "replay", "simulate"],
+    &["demo", "proxy", "replay", "simulate"],
     &["server"],
     &["config"],
     &["app", "cli"],

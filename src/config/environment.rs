@@ -45,6 +45,12 @@ impl Variables {
         Self(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
     }
 
+    /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
+    pub fn plain_terminal(&self) -> Result<bool, Problem> {
+        let no_colour = self.first_of(&["NO_COLOR"])?.is_some();
+        Ok(no_colour || self.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -93,10 +99,8 @@ impl Environment {
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, Problem>>()?;
-        let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
-        let dumb = variables.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb");
-        let state = state(variables);
-        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal: no_colour || dumb })
+        let (state, plain_terminal) = (state(variables), variables.plain_terminal()?);
+        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The table for people.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use super::{Figures, Simulation, Unreadable};
+use crate::units::grouped;
 
 /// The longest name of a policy that is printed whole.
 const MOST_NAME: usize = 16;
@@ -94,14 +95,4 @@ fn cells(figures: &Figures) -> [String; 11] {
         grouped(figures.bytes_offloaded),
         grouped(figures.summaries),
     ]
-}
-
-/// A number with a comma between thousands.
-fn grouped(number: impl fmt::Display) -> String {
-    let digits = number.to_string();
-    digits.chars().enumerate().fold(String::new(), |mut text, (n, digit)| {
-        let comma = if n > 0 && (digits.len() - n).is_multiple_of(3) { "," } else { "" };
-        let _ = write!(text, "{comma}{digit}");
-        text
-    })
 }

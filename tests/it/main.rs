@@ -14,6 +14,7 @@
 
 mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
+mod demo; // what a newcomer sees first
 mod edits; // what an edited exchange looks like on both sides
 mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden

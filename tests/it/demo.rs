@@ -1,0 +1,310 @@
+//! `abridge demo`: what its table claims.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use super::support::validator;
+
+/// The window of the demo's model, as its introduction says.
+const WINDOW: usize = 8192;
+
+/// The turns of the session.
+const TURNS: usize = 44;
+
+/// A machine for one run: nothing at home, nothing temporary, and every way to other machines a dead end.
+struct Machine {
+    folder: TempDir,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+struct Row {
+    turn: usize,
+    bytes: usize,
+    direct: String,
+    abridge: String,
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["home", "tmp", "here"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        // Settings of the user, which the demo has no business with.
+        fs::write(folder.path().join("here/proxy.toml"), "this is no setting").unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env(name, "http://127.0.0.1:1");
+        }
+        command.env("ABRIDGE__UPSTREAM__URL", "not a URL").current_dir(self.path("here")).stdin(Stdio::null());
+        command
+    }
+
+    fn demo(&self, args: &[&str]) -> Output {
+        self.command(env!("CARGO_BIN_EXE_abridge")).arg("demo").args(args).output().unwrap()
+    }
+
+    /// Everything below the folder, and the processes that were started in it.
+    #[track_caller]
+    fn has_nothing_left(&self) {
+        let files: Vec<_> = ["home", "tmp"].into_iter().flat_map(|name| entries(&self.path(name))).collect();
+        assert!(files.is_empty(), "{files:?}");
+        assert_eq!(entries(&self.path("here")), [self.path("here/proxy.toml")]);
+        let tmp = self.path("tmp");
+        let is_of_demo = |process: &PathBuf| {
+            let line = fs::read(process.join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(tmp.to_str().unwrap())
+        };
+        let left: Vec<_> = entries(Path::new("/proc")).into_iter().filter(is_of_demo).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+// === impl Row ===
+
+impl Row {
+    /// The rows of the table: turn, what is new, its bytes, and the two answers, each in its columns.
+    fn all(text: &str) -> Vec<Self> {
+        let cells = |line: &str| {
+            let chars: Vec<char> = line.chars().collect();
+            let cell = |from: usize, to: usize| -> String {
+                chars.get(from..to.min(chars.len())).unwrap_or_default().iter().collect::<String>().trim().to_owned()
+            };
+            [cell(0, 4), cell(26, 32), cell(34, 61), cell(63, 81)]
+        };
+        let row = |line: &str| {
+            let [turn, bytes, direct, abridge] = cells(line);
+            Some(Self { turn: turn.parse().ok()?, bytes: number(&bytes), direct, abridge })
+        };
+        text.lines().filter_map(row).collect()
+    }
+
+    /// The tokens that the agent sent, and those that the upstream got.
+    fn tokens(&self) -> (usize, usize) {
+        let tokens = self.abridge.strip_prefix("ok ").unwrap_or_else(|| panic!("no answer: {self:?}"));
+        let (before, after) = tokens.split_once('→').unwrap_or((tokens, tokens));
+        (number(before), number(after))
+    }
+}
+
+fn number(text: &str) -> usize {
+    text.trim().replace(',', "").parse().unwrap_or_else(|_| panic!("no number: {text:?}"))
+}
+
+/// The line that begins so, without its beginning.
+#[track_caller]
+fn line<'a>(text: &'a str, beginning: &str) -> &'a str {
+    let mut lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(beginning));
+    lines.next().unwrap_or_else(|| panic!("no line begins with {beginning:?}:\n{text}")).trim()
+}
+
+#[test]
+fn direct_fails_where_it_must_and_through_abridge_every_turn_is_answered() {
+    let machine = Machine::new();
+    let kept = machine.path("kept");
+    let output = machine.demo(&["--keep", kept.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    machine.has_nothing_left();
+    assert!(!text.contains('\x1b'), "{text}");
+    let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "longer than a terminal is wide: {wide:#?}");
+
+    let rows = Row::all(&text);
+    assert_eq!(rows.iter().map(|row| row.turn).collect::<Vec<_>>(), (1..=TURNS).collect::<Vec<_>>(), "{text}");
+    assert!(rows.iter().any(|row| row.bytes > 60_000), "no long log: {text}");
+    let judged: BTreeSet<_> = rows.iter().map(|row| judge(row, &kept)).collect();
+    let all = ["400 context_length_exceeded", "400 tool call unanswered", "ok"];
+    assert_eq!(judged, BTreeSet::from(all.map(str::to_owned)));
+    // Once it fails it fails for good.
+    let n_ok = rows.iter().take_while(|row| row.direct.starts_with("ok")).count();
+    assert!(rows[n_ok..].iter().all(|row| !row.direct.starts_with("ok")), "{text}");
+    let edited = rows.iter().filter(|row| row.abridge.contains('→')).count();
+    assert_eq!(edited, TURNS - n_ok, "{text}");
+
+    let turns: Vec<_> =
+        line(&text, "turns answered").split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect();
+    assert_eq!(turns, [format!("{n_ok} of {TURNS}"), format!("{TURNS} of {TURNS}")]);
+    let largest = rows.iter().map(|row| row.tokens().1).max().unwrap();
+    assert_eq!(line(&text, "largest request, tokens").split_whitespace().nth(1).map(number), Some(largest));
+    let sent: usize = rows.iter().map(|row| row.tokens().1).sum();
+    assert_eq!(line(&text, "sent upstream in all, tokens").split_whitespace().nth(1).map(number), Some(sent));
+}
+
+/// Checks one row against the requests of its turn, and says what the direct answer was.
+#[track_caller]
+fn judge(row: &Row, kept: &Path) -> String {
+    let read = |side: &str| fs::read(kept.join(format!("{:02}-{side}.json", row.turn))).unwrap();
+    let (agent, upstream) = (read("agent"), read("upstream"));
+    let (before, after) = row.tokens();
+    validator::check(&upstream).unwrap();
+    assert!(after <= WINDOW, "{row:?}");
+    assert_eq!(row.abridge.contains('→'), agent != upstream, "{row:?}");
+    match row.direct.as_str() {
+        "400 context_length_exceeded" => assert!(before > WINDOW, "{row:?}"),
+        "400 tool call unanswered" => {
+            let wrong = validator::check(&agent).unwrap_err();
+            assert!(wrong.contains("1 calls, 0 results"), "{wrong}");
+        }
+        _ => {
+            validator::check(&agent).unwrap();
+            assert!(before <= WINDOW, "{row:?}");
+            assert_eq!(number(row.direct.strip_prefix("ok").unwrap()), before, "{row:?}");
+            return "ok".to_owned();
+        }
+    }
+    row.direct.clone()
+}
+
+#[test]
+fn the_readme_shows_it_as_it_is() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("-- demo\n").unwrap();
+    let (shown, _) = shown.split_once("\n```").unwrap();
+    let text = String::from_utf8(Machine::new().demo(&["--fast"]).stdout).unwrap();
+    // Ports, handles and what they count are others each time.
+    let shape = |line: &str| {
+        let word =
+            |word: &str| if word.contains(|c: char| c.is_ascii_digit()) { "#".to_owned() } else { word.to_owned() };
+        line.split_whitespace().map(word).collect::<Vec<_>>()
+    };
+    let there: BTreeSet<_> = text.lines().map(shape).collect();
+    for line in shown.lines().filter(|line| line.trim() != "⋮") {
+        assert!(there.contains(&shape(line)), "the demo has no such line: {line}");
+    }
+}
+
+#[test]
+fn it_needs_no_network() {
+    let machine = Machine::new();
+    let mut alone = machine.command("unshare");
+    let demo = format!("ip link set lo up && exec {} demo", env!("CARGO_BIN_EXE_abridge"));
+    alone.args(["-rn", "sh", "-c"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut permitted = machine.command("unshare");
+    let permitted =
+        permitted.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["-rn", "ip", "link", "set", "lo", "up"]);
+    if permitted.output().is_ok_and(|output| output.status.success()) {
+        let output = alone.arg(&demo).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    } else {
+        // What is left of other machines are the proxies of the variables, and those are dead ends.
+        assert!(machine.demo(&[]).status.success());
+    }
+    machine.has_nothing_left();
+}
+
+#[test]
+fn what_is_read_back_is_the_agents_own_to_the_byte() {
+    let machine = Machine::new();
+    let kept = machine.path("kept");
+    let text = String::from_utf8(machine.demo(&["--fast", "--keep", kept.to_str().unwrap()]).stdout).unwrap();
+    let agent: Vec<_> = line(&text, "the agent has").split_whitespace().take(4).map(str::to_owned).collect();
+    let abridge: Vec<_> = line(&text, "abridge gives").split_whitespace().take(4).map(str::to_owned).collect();
+    assert_eq!(agent, abridge);
+    assert!(number(&agent[0]) > 60_000, "{agent:?}");
+    assert!(line(&text, "abridge gives").ends_with("equal, byte by byte"));
+    let named = number(line(&text, "placeholders in the last request"));
+    assert_eq!(number(line(&text, "their originals read back, equal")), named);
+    // The last request names that many, and the model has read some of the log again.
+    let read = |name: String| fs::read_to_string(kept.join(name)).unwrap();
+    let last = read(format!("{TURNS:02}-upstream.json"));
+    assert_eq!(last.matches("[Cleared: ").count(), named);
+    let url = line(&text, "GET ");
+    assert!(last.contains(url), "{url}");
+    let asked = (1..=TURNS).find(|n| read(format!("{n:02}-agent.json")).contains("?grep=tzdata")).unwrap();
+    let found = read(format!("{asked:02}-agent.json"));
+    assert!(!read(format!("{:02}-upstream.json", asked - 1)).contains("no package tzdata"), "it was not cleared");
+    assert_eq!(found.matches("no package tzdata in site-packages").count(), 2, "in the log, and read back");
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let machine = Machine::new();
+        let demo = machine
+            .command(env!("CARGO_BIN_EXE_abridge"))
+            .arg("demo")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut demo: Child = demo.unwrap();
+        let mut out = BufReader::new(demo.stdout.take().unwrap());
+        // The child listens when the first line comes.
+        out.read_line(&mut String::new()).unwrap();
+        assert_eq!(entries(&machine.path("tmp")).len(), 1);
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(demo.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        let status = demo.wait().unwrap();
+        let mut said = String::new();
+        demo.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(
+            (status.code(), said.trim()),
+            (Some(1), "abridge: stopped; nothing of the demo is left"),
+            "{signal}"
+        );
+        machine.has_nothing_left();
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_and_nothing_is_left() {
+    let machine = Machine::new();
+    let mut demo = machine.command(env!("CARGO_BIN_EXE_abridge")).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
+    drop(demo.stdout.take());
+    assert!(demo.wait().unwrap().success());
+    machine.has_nothing_left();
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    let machine = Machine::new();
+    let shown = |no_colour: bool| {
+        // `script`, of util-linux, has a terminal for it.
+        let mut script = machine.command("script");
+        let demo = format!("{} demo --fast", env!("CARGO_BIN_EXE_abridge"));
+        script.args(["-qec", &demo, "/dev/null"]).env("TERM", "xterm");
+        if no_colour {
+            script.env("NO_COLOR", "1");
+        }
+        let output = script.output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (coloured, plain) = (shown(false), shown(true));
+    assert!(coloured.contains("\x1b[31m400 context_length_exceeded"), "{coloured}");
+    assert!(plain.contains("400 context_length_exceeded") && !plain.contains('\x1b'), "{plain}");
+    machine.has_nothing_left();
+}
+
+#[test]
+fn it_takes_no_settings() {
+    let machine = Machine::new();
+    for args in [&["--upstream", "http://127.0.0.1:1"][..], &["--config", "proxy.toml"], &["--dry-run"]] {
+        let output = machine.demo(args);
+        assert_eq!(output.status.code(), Some(64), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("settings of its own"), "{args:?}");
+    }
+    machine.has_nothing_left();
+}
