@@ -37,6 +37,7 @@ mod fail_open;
 mod headers;
 pub mod rescue;
 mod respond;
+pub mod scrape;
 mod telling;
 mod tunnel;
 mod windows;
@@ -155,7 +156,8 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let state = admin::State { draining, store: self.engine.store(), recalls: &self.recalls };
+                let state =
+                    admin::State { numbers: self, draining, store: self.engine.store(), recalls: &self.recalls };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
