@@ -130,7 +130,7 @@ impl Exchange {
             rescued: None,
             id,
             watch,
-            sent: Instant::now(),
+            sent: watch.began(),
             added: Duration::ZERO,
             books: Some(books),
             conversation: None,

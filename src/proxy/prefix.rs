@@ -2,8 +2,8 @@
 //!
 //! It is found out beside the requests, a millisecond after they went, many at a time, by a thread that stands back. What is
 //! sent is hashed in pieces: first the tools, then message by message, as models read them. Each hash has those before it in
-//! it, so a piece is known only if all before it were the same, for the same upstream, model and caller. When too many wait,
-//! a request goes without; how long upstreams keep what they cache is not known here.
+//! it, so a piece is known only if all before it were the same, for the same upstream, model and caller. When too many wait
+//! or memory is short, a request goes without; how long upstreams keep what they cache is not known here.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -79,6 +79,7 @@ const GENERATION: usize = 128 << 10;
 
 impl Foresight {
     /// Nothing is known yet.
+    #[expect(clippy::disallowed_types, reason = "see `Shared`")]
     pub(super) fn new(budget: Budget, tasks: Tasks, metrics: Metrics) -> Self {
         let shared = Shared {
             queue: std::sync::Mutex::default(),
@@ -100,6 +101,10 @@ impl Foresight {
         caller: Caller,
     ) -> Option<oneshot::Receiver<f64>> {
         let Outgoing::Held { parts, lease } = body else { return None };
+        if self.0.budget.is_scarce() {
+            self.0.metrics.unpredicted();
+            return None;
+        }
         let (answer, answered) = oneshot::channel();
         let begins = {
             let mut queue = self.0.queue.lock().ok()?;

@@ -48,6 +48,11 @@ impl Stopwatch {
         Self { began: Instant::now(), others: Duration::ZERO }
     }
 
+    /// When that was.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Does what the client has its share in: that does not count.
     pub(in crate::proxy) async fn stopped<F: Future>(&mut self, wait: F) -> F::Output {
         let began = Instant::now();
