@@ -18,7 +18,7 @@ async fn scrape(abridge: &Abridge) -> Scrape {
     let reply = client.reply().await;
     assert_eq!(reply.head.status(), 200, "{:?}", reply.head);
     let kind = reply.head.get("content-type");
-    assert_eq!(kind, Some("application/openmetrics-text; version=1.0; charset=utf-8"));
+    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
     assert_eq!(reply.head.get("cache-control"), Some("no-store"));
     Scrape::read(std::str::from_utf8(&reply.body).unwrap())
 }
