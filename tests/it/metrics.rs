@@ -101,7 +101,7 @@ async fn each_request_is_counted_as_what_became_of_it() {
         assert_eq!(scrape.get(sample), n, "{sample}: {scrape:?}");
     }
     assert_eq!(scrape.sum("abridge_changes_total"), 2, "a dry run changes nothing");
-    assert!(scrape.samples["abridge_added_seconds_sum{way=\"edit\"}"] < 3, "half a second each is not ours");
+    assert!(scrape.samples["abridge_added_seconds_sum{way=\"edit\"}"] < 3.0, "half a second each is not ours");
     assert!(scrape.samples.contains_key("process_resident_memory_bytes"));
     assert!(scrape.get("process_resident_memory_bytes") > 1_000_000);
     let before = scrape.get("abridge_edit_bytes_total{edit=\"patch\",side=\"before\"}");
