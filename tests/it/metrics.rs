@@ -212,6 +212,7 @@ async fn what_finds_no_room_is_counted() {
     let during = scrape(&scene.abridge).await;
     assert_eq!((during.get("abridge_in_flight"), during.get("abridge_streams")), (1, 0));
     assert_eq!(during.get("abridge_unanswered_total{reason=\"shed\"}"), 1);
+    assert_eq!(during.get("abridge_shed_total{reason=\"in_flight\"}"), 1);
     assert_eq!(during.get("abridge_errors_total{code=\"overloaded\"}"), 1);
     call.json("{}").await;
     scene.client.reply().await;
