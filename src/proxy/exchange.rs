@@ -3,28 +3,38 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, timeout};
 use tracing::Level;
 
 use super::headers;
 use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
-use crate::engine::Edited;
+use crate::engine::{Edited, Trouble};
 use crate::events::Ended as HowEnded;
+use crate::history;
+use crate::metrics::Streaming;
 use crate::plan::Report;
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
 use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, blocking};
+
+mod entry;
+mod line;
+
+use entry::Conversation;
+pub(super) use entry::{Books, Stopwatch};
+use line::Line;
 
 /// The id of an edited request, so that a client's log and ours can be laid side by side.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -37,6 +47,12 @@ pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue"
 /// The edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
+/// Of so many chunks one is timed, beginning with the first.
+const TIMED: u32 = 16;
+
+/// How long what is written at the end waits for what is found out beside the request.
+const FORESIGHT: Duration = Duration::from_millis(500);
+
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
@@ -45,7 +61,19 @@ pub struct Exchange {
     /// How it was sent a second time, if that is what is answered.
     pub(super) rescued: Option<Rescued>,
     id: RequestId,
+    watch: Stopwatch,
     sent: Instant,
+    added: Duration,
+    // Taken when the end is written down, so that it is once.
+    books: Option<Arc<Books>>,
+    conversation: Option<Conversation>,
+    // While the answer is on its way.
+    streaming: Option<Streaming>,
+    n_chunks: u32,
+    ended: Option<Instant>,
+    /// Where it will be told how much of it an earlier request began with.
+    pub(super) prefix: Option<oneshot::Receiver<f64>>,
+    prefix_kept: Option<f64>,
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
@@ -53,7 +81,7 @@ pub struct Exchange {
     pub(super) telling: Option<Telling>,
     tasks: Tasks,
     // Given back when the answer has ended.
-    _in_flight: OwnedSemaphorePermit,
+    in_flight: Option<OwnedSemaphorePermit>,
 }
 
 /// What became of a conversation.
@@ -63,6 +91,9 @@ struct Edit {
     report: Option<Box<Report>>,
     dry_run: bool,
     report_headers: bool,
+    understood: bool,
+    summary_time: Option<Duration>,
+    offloaded_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +118,33 @@ pub(super) struct RequestIds {
 
 impl Exchange {
     /// A request that is about to be sent.
-    pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
+    pub(super) fn new(
+        id: RequestId,
+        in_flight: OwnedSemaphorePermit,
+        tasks: Tasks,
+        books: Arc<Books>,
+        watch: Stopwatch,
+    ) -> Self {
         Self {
             tunnel: None,
             rescued: None,
             id,
-            sent: Instant::now(),
+            watch,
+            sent: watch.began(),
+            added: Duration::ZERO,
+            books: Some(books),
+            conversation: None,
+            streaming: None,
+            n_chunks: 0,
+            ended: None,
+            prefix: None,
+            prefix_kept: None,
             answer: None,
             edit: None,
             recording: None,
             telling: None,
             tasks,
-            _in_flight: in_flight,
+            in_flight: Some(in_flight),
         }
     }
 
@@ -109,8 +155,21 @@ impl Exchange {
 
     /// Notes what the edits did, for the answer's headers and the log.
     pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
-        let report = edited.report.map(Box::new);
-        self.edit = Some(Edit { tap: Tap::default(), report, dry_run, report_headers });
+        let understood = edited.skipped.is_none() && !matches!(edited.trouble, Some(Trouble::Panic));
+        let Edited { report, summary_time, offloaded_bytes, .. } = edited;
+        let (tap, report) = (Tap::default(), report.map(Box::new));
+        self.edit = Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes });
+    }
+
+    /// It is a conversation, of so many bytes as it came; `readable` if its coding could be undone.
+    pub(super) fn converses(&mut self, uri: &Uri, bytes: usize, readable: bool) {
+        self.conversation = Some(Conversation { uri: uri.clone(), bytes, readable });
+    }
+
+    /// It is handed to the upstream's pool now.
+    pub(super) fn goes(&mut self) {
+        let waited = self.edit.as_ref().and_then(|edit| edit.summary_time).unwrap_or_default();
+        (self.sent, self.added) = self.watch.read(waited);
     }
 
     /// Begins to record, if that is asked for and there is room. What was begun before is forgotten.
@@ -136,6 +195,7 @@ impl Exchange {
     /// The head of the answer is here.
     pub(super) fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
+        self.streaming = self.books.as_ref().map(|books| books.metrics.streaming());
         self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
         if let Some(recording) = &mut self.recording {
             recording.head(status, response.headers());
@@ -148,6 +208,7 @@ impl Exchange {
 
     /// The upstream gave no answer.
     pub(super) fn failed(&mut self) {
+        self.write_down(&Seen::default(), history::End::Unanswered);
         self.tell_end(HowEnded::Unanswered, Seen::default());
         self.finish_recording(End::Cut);
     }
@@ -182,9 +243,10 @@ impl Exchange {
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
-            ($level:ident, $message:literal, $edits:expr) => {
+            ($level:ident, $outcome:literal, $edits:expr, $message:expr) => {
                 tracing::$level!(
                     request_id = %self.id,
+                    outcome = $outcome,
                     edits = $edits,
                     rescue = self.rescued.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
@@ -202,24 +264,41 @@ impl Exchange {
                     cached_tokens = usage.map(|usage| usage.cached),
                     completion_tokens = usage.map(|usage| usage.completion),
                     tap_overflowed = overflowed.then_some(true),
-                    $message
+                    added_ms = millis(self.added),
+                    summary_ms = edit.summary_time.map(millis),
+                    offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
+                    prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
+                    "{}", $message
                 )
             };
         }
+        let sentence = || report.map(|report| self.sentence(edit, report)).unwrap_or_default();
         match edit.counts() {
-            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>),
-            None => line!(debug, "unedited", None::<&str>),
-            Some(edits) if edit.dry_run => line!(info, "would be edited", Some(edits.as_str())),
-            Some(edits) => line!(info, "edited", Some(edits.as_str())),
+            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
+            None => line!(debug, "unedited", None::<&str>, "unedited"),
+            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
+            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
         }
     }
 
+    /// What was done, for people.
+    fn sentence(&self, edit: &Edit, report: &Report) -> String {
+        let Edit { dry_run, summary_time, offloaded_bytes, .. } = *edit;
+        let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
+        Line { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.text()
+    }
+
     /// All that is done when nothing more comes.
-    fn finish(mut self, end: End) {
+    async fn finish(mut self, end: End) {
+        self.in_flight = None;
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
-        self.log(&seen, end);
-        self.tell_end(end.into(), seen);
+        self.tell_end(end.into(), seen.clone());
         self.finish_recording(end);
+        if let Some(prefix) = self.prefix.take() {
+            self.prefix_kept = timeout(FORESIGHT, prefix).await.ok().and_then(Result::ok);
+        }
+        self.log(&seen, end);
+        self.write_down(&seen, end.into());
     }
 
     fn tell_end(&mut self, end: HowEnded, seen: Seen) {
@@ -249,6 +328,8 @@ impl Exchange {
 
 impl Observe for Exchange {
     fn on_data(&mut self, chunk: &Bytes) {
+        let began = self.n_chunks.is_multiple_of(TIMED).then(Instant::now);
+        self.n_chunks = self.n_chunks.wrapping_add(1);
         if let Some(answer) = &mut self.answer {
             answer.bytes += chunk.len() as u64;
         }
@@ -258,15 +339,21 @@ impl Observe for Exchange {
         if let Some(recording) = &mut self.recording {
             recording.chunk(self.sent.elapsed(), chunk);
         }
+        if let (Some(began), Some(books)) = (began, &self.books) {
+            books.metrics.chunk(began.elapsed());
+        }
     }
 
-    fn on_end(self, end: End) {
-        if self.edit.is_none() && self.recording.is_none() && !tracing::enabled!(Level::DEBUG) {
-            return;
+    fn on_end(mut self, end: End) {
+        self.streaming = None;
+        self.ended = Some(Instant::now());
+        let is_told = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
+        if !is_told && !tracing::enabled!(Level::DEBUG) {
+            return self.write_down(&Seen::default(), end.into());
         }
         // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
         let tasks = self.tasks.clone();
-        tasks.spawn(async move { self.finish(end) });
+        tasks.spawn(self.finish(end));
     }
 }
 
@@ -274,6 +361,7 @@ impl Drop for Exchange {
     /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
+            self.write_down(&Seen::default(), history::End::ClientGone);
             self.tell_end(HowEnded::ClientGone, Seen::default());
             self.finish_recording(End::ClientGone);
         }

@@ -39,6 +39,18 @@ impl FailOpen {
         }
     }
 
+    /// Each reason, and how often it held.
+    pub(super) fn counted(&self) -> [(&'static str, u64); 5] {
+        [
+            ("not_understood", Reason::NotUnderstood),
+            ("unknown_encoding", Reason::UnknownEncoding),
+            ("broken_encoding", Reason::BrokenEncoding),
+            ("not_stored", Reason::NotStored),
+            ("bug", Reason::Bug),
+        ]
+        .map(|(label, reason)| (label, self.counter(reason).load(Ordering::Relaxed)))
+    }
+
     fn counter(&self, reason: Reason) -> &AtomicU64 {
         match reason {
             Reason::NotUnderstood => &self.not_understood,

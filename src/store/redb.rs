@@ -18,9 +18,11 @@ use std::time::Duration;
 use ::redb::{Database, Error};
 use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::known::Known;
-use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time, Work};
+use crate::metrics::histogram::{Histogram, SHORT};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
 
@@ -77,13 +79,22 @@ struct Way {
     rest: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     commits: AtomicU64,
     written: AtomicU64,
+    written_bytes: AtomicU64,
     known: AtomicU64,
     recalled: AtomicU64,
     failures: AtomicU64,
+    waits: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
+        Self { commits, written, written_bytes, known, recalled, failures, waits: Histogram::of_times(SHORT) }
+    }
 }
 
 /// The store was closed, or its thread has died.
@@ -167,8 +178,11 @@ impl Store for Redb {
             if missing.is_empty() {
                 return Ok(());
             }
+            let began = Instant::now();
             let payloads = pack(missing).await?;
-            self.ask(Op::Put, |answer| Job::Put { payloads, answer }).await
+            let kept = self.ask(Op::Put, |answer| Job::Put { payloads, answer }).await;
+            self.shared.counts.waits.time(began.elapsed());
+            kept
         })
     }
 
@@ -274,6 +288,13 @@ impl Store for Redb {
             stats.failures = counts.failures.load(Ordering::Relaxed);
             Ok(stats)
         })
+    }
+
+    fn work(&self) -> Work {
+        let Counts { commits, written, written_bytes, known, failures, waits, .. } = &self.shared.counts;
+        let [commits, written, written_bytes, known, failures] =
+            [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
+        Work { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
     }
 
     fn close(&self) -> Doing<'_, ()> {

@@ -170,6 +170,7 @@ impl Writer {
                 known.learn(key, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
+            self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
             self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
         });
