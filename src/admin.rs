@@ -8,6 +8,7 @@ use http_body_util::Full;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
+pub mod access;
 pub mod events;
 mod recall;
 

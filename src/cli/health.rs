@@ -98,7 +98,7 @@ fn ask_socket(path: &Path) -> Result<(), Ill> {
 /// One request, and the first line of its answer. The answer's length is bounded, whoever it comes from.
 fn exchange(mut stream: impl Read + Write, name: &str) -> Result<(), Ill> {
     let ill = |error| Ill::NoAnswer(name.to_owned(), error);
-    write!(stream, "GET {PATH} HTTP/1.1\r\nhost: abridge\r\nconnection: close\r\n\r\n").map_err(ill)?;
+    write!(stream, "GET {PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").map_err(ill)?;
     let mut answer = [0; "HTTP/1.1 200 ".len()];
     stream.read_exact(&mut answer).map_err(ill)?;
     if &answer == b"HTTP/1.1 200 " {
