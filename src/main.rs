@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use abridge_proxy::app::{self, Launch};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
+use abridge_proxy::planner::Policy;
+use abridge_proxy::replay::Chosen;
 use abridge_proxy::server::Drained;
 use abridge_proxy::telemetry::{self, Colour};
 
@@ -29,9 +31,21 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let sources = cli.sources();
-    let config = Config::load(&sources)?;
+    let config = Config::load(&sources);
     let replayed = cli.replayed();
     match cli.command() {
+        Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
+        command => run_with(command, sources, config?, replayed),
+    }
+}
+
+fn run_with(
+    command: Command,
+    sources: Sources,
+    config: Config,
+    replayed: fn(Policy) -> Chosen,
+) -> anyhow::Result<Exit> {
+    match command {
         Command::Serve(args) => serve(args, sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config),
         Command::Summarize(args) => cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body)),
@@ -43,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::CheckConfig => cli::check_config::run(&sources, &config),
         Command::Store(command) => cli::store::run(&command, &sources, &config),
         Command::Health(args) => Ok(cli::health::run(&args, &config)),
+        Command::Doctor(args) => cli::doctor::run(&args, &sources, Ok(config)),
     }
 }
 
@@ -50,6 +65,6 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     let environment = Environment::read(&sources.variables, &config)?;
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
     let level = telemetry::init(&config.log, colour)?;
-    let drained = app::serve(Launch { sources, config, environment, record: args.record, level })?;
+    let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
     Ok(if drained == Drained::Whole { Exit::Ok } else { Exit::No })
 }

@@ -47,6 +47,14 @@ pub fn run(args: &Args, config: &Config) -> Exit {
     }
 }
 
+/// Whether an abridge answers at this address; whether anything does, if it speaks TLS.
+pub(super) fn answers(address: &Address, tls: bool) -> bool {
+    match address {
+        Address::Unix(path) => ask_socket(path).is_ok(),
+        Address::Tcp(address) => reachable(*address).is_ok_and(|address| ask_port(address, tls).is_ok()),
+    }
+}
+
 fn ask(url: Option<&str>, config: &Config) -> Result<(), Ill> {
     if let Some(url) = url {
         if let Some(path) = url.strip_prefix("unix:") {

@@ -160,7 +160,7 @@ async fn operators_are_served_over_ipv6_and_sockets() {
 async fn a_start_that_would_show_operators_to_everybody_is_refused_with_the_fix() {
     let open = Setup::to("http://h/v1").with("admin.listen = \"0.0.0.0:0\"").fail().await;
     assert_eq!(open.status.code(), Some(78), "{open:?}");
-    assert!(open.stderr.contains("proxy.toml:3") && open.stderr.contains("admin.token_env = "), "{open:?}");
+    assert!(open.stderr.contains("proxy.toml:4") && open.stderr.contains("admin.token_env = "), "{open:?}");
     let short = Setup::to("http://h/v1").with("admin.token_env = \"T\"").environment("T", "short").fail().await;
     assert_eq!(short.status.code(), Some(78), "{short:?}");
     assert!(short.stderr.contains("T: shorter than 16") && !short.stderr.contains("\"short\""), "{short:?}");
