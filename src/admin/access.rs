@@ -211,8 +211,8 @@ impl Access {
 
     /// Whether each name by which the request says that it has reached us is one of this machine's.
     fn is_ours<B>(&self, request: &Request<B>) -> bool {
-        let mut hosts = hosts(request).peekable();
-        hosts.peek().is_some() && hosts.all(|host| host.is_some_and(|host| is_loopback(host) || self.has(host)))
+        // A browser always says one; who says none is a program, such as a health check in HTTP/1.0.
+        hosts(request).all(|host| host.is_some_and(|host| is_loopback(host) || self.has(host)))
     }
 
     fn has(&self, host: &str) -> bool {

@@ -138,22 +138,16 @@ impl Found {
         }
     }
 
-    /// Whether requests would fare no better.
-    pub fn is_fault(&self) -> bool {
-        !matches!(self, Self::Reachable(_) | Self::KeyWanted(_))
-    }
-
     /// What was found, in a few words.
     pub fn sentence(&self, url: &Uri, upstream: &Upstream) -> String {
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
         let place = upstream.through.as_ref().map_or_else(|| host.clone(), |proxy| format!("the proxy {proxy}"));
         match self {
-            Self::Reachable(status) => format!("GET {url} answers {}", status.as_u16()),
+            Self::Reachable(status) | Self::Unwell(status) => format!("GET {url} answers {}", status.as_u16()),
             Self::KeyWanted(status) => format!("GET {url} answers {}: clients bring their key", status.as_u16()),
             Self::KeyRefused(status) => format!("GET {url} answers {} to abridge's own key", status.as_u16()),
             Self::NoPath => format!("GET {url} answers 404"),
             Self::Moved(to) => format!("GET {url} is answered with a redirect to {to}"),
-            Self::Unwell(status) => format!("GET {url} answers {}", status.as_u16()),
             Self::NoName => {
                 format!("the name {} is not known", upstream.through.as_deref().or(url.host()).unwrap_or_default())
             }

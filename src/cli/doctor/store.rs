@@ -28,16 +28,16 @@ pub(super) async fn look(findings: &mut Findings, config: &Config, environment: 
         return findings.fault("store", NoStorePath.to_string(), "export HOME, or set store.path");
     };
     if path.exists() {
-        open(findings, config, &path).await
+        open(findings, config, &path).await;
     } else {
-        will_be_made(findings, &path)
+        will_be_made(findings, &path);
     }
     room(findings, &path, config.store.max_bytes);
 }
 
 /// The file is not made here: it would be this user's, who may be another one than the proxy's.
 fn will_be_made(findings: &mut Findings, path: &Path) {
-    let Some(folder) = path.ancestors().skip(1).find(|folder| folder.is_dir()) else { return };
+    let Some(folder) = nearest(path) else { return };
     match tempfile_in(folder) {
         Ok(()) => findings.ok("store", format!("{} will be made; its folder can be written to", path.display())),
         Err(error) => {
@@ -45,6 +45,13 @@ fn will_be_made(findings: &mut Findings, path: &Path) {
             findings.fault("store", said, "let this user write there, or set store.path to where it may");
         }
     }
+}
+
+/// The folder of the file, or the nearest one above it that is there.
+fn nearest(path: &Path) -> Option<&Path> {
+    let folders = path.ancestors().skip(1);
+    let mut folders = folders.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folders.find(|folder| folder.exists())
 }
 
 async fn open(findings: &mut Findings, config: &Config, path: &Path) {
@@ -96,7 +103,7 @@ async fn write(store: &Redb) -> Result<(), String> {
 }
 
 fn room(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {
-    let Some(folder) = path.ancestors().skip(1).find(|folder| folder.is_dir()) else { return };
+    let Some(folder) = nearest(path) else { return };
     let Ok(disk) = rustix::fs::statvfs(folder) else { return };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let said = format!("{} MiB free for the store, which takes at most {max_bytes}", free >> 20);
