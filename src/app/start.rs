@@ -107,7 +107,10 @@ fn edits(config: &Config) -> String {
                 let calls = match &config.summarize.model {
                     _ if config.dry_run => String::new(),
                     None => ", which makes calls to the upstream, with the client's key".to_owned(),
-                    Some(model) => format!(", which makes calls to {} at {}", model.model, model.base_url),
+                    Some(model) => format!(
+                        ", which makes calls to {} at {}, with the key of summarize.model",
+                        model.model, model.base_url
+                    ),
                 };
                 format!("summarise from {} on{calls}", trigger(&config.summarize.trigger))
             }

@@ -154,7 +154,7 @@ async fn each_answer_that_speaks_of_a_fault_comes_with_its_fix() {
 
 #[tokio::test]
 async fn each_connection_that_is_not_made_comes_with_its_fix() {
-    let (closed, plain) = (ClosedPort::new(), Upstream::start().await);
+    let closed = ClosedPort::new();
     let secure = Upstream::start_tls(Certificate::new().acceptor(&["http/1.1"])).await;
     let port = secure.address().port();
     // Longer than a name can be, so nobody need be asked.
@@ -166,11 +166,6 @@ async fn each_connection_that_is_not_made_comes_with_its_fix() {
             "is not trusted: who signed it is not known".to_owned(),
             "upstream.ca_file",
         ),
-        (
-            format!("https://{}/v1", plain.address()),
-            "does not speak TLS".to_owned(),
-            "fix: write http:// in upstream.url",
-        ),
         (format!("http://127.0.0.1:{port}/v1"), "closed the connection".to_owned(), "fix: check the port"),
         (format!("http://{no_name}/v1"), format!("the name {no_name} is not known"), "fix: correct the host"),
     ] {
@@ -178,4 +173,16 @@ async fn each_connection_that_is_not_made_comes_with_its_fix() {
         let line = abridge.says("not well", 0).await;
         assert!(line.contains(&seen) && line.contains(fix), "{url}: {line}");
     }
+}
+
+#[tokio::test]
+async fn an_upstream_without_tls_comes_with_its_fix() {
+    let mut plain = Upstream::start().await;
+    let abridge = Setup::to(format!("https://{}/v1", plain.address())).probes().start().await;
+    plain.connection().await.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let line = abridge.says("not well", 0).await;
+    assert!(
+        line.contains("does not speak TLS; fix: write http:// in upstream.url: --upstream http://127.0.0.1:"),
+        "{line}"
+    );
 }
