@@ -3,8 +3,8 @@
 
 Each stage is a folder in FOLDER, with a Debian from debootstrap in place of the image it is FROM, and this machine's Rust in
 place of the rust image's. COPY, RUN, ENV, WORKDIR and USER are done as Docker does them, as far as this Dockerfile uses them,
-and the build sees no more than .dockerignore lets it. At the end, what the image would run is run, as its user, with an empty
-proxy between: its own health check must hold.
+and the build sees no more than .dockerignore lets it. At the end, what the image would run is run, as its user, with nothing for an upstream:
+its own health check must hold.
 """
 
 import fnmatch

@@ -1,6 +1,5 @@
 //! Wiring: the settings become a running proxy; signals reload and stop it.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admin::access::Access;
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
@@ -29,12 +29,15 @@ use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
 use crate::store::{self, Clock, Redb, Store, Swept};
 use crate::tasks::{Tasks, blocking};
-use crate::telemetry::LevelHandle;
+use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::Upstream;
 use crate::webhook::Webhook;
 
 pub mod by_hand;
+mod start;
+
+use start::Voice;
 
 /// What a proxy is started with.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub struct Launch {
     pub record: Option<PathBuf>,
     /// Sets the log level anew at SIGHUP.
     pub level: LevelHandle,
+    /// Whether the lines at start may be coloured.
+    pub colour: Colour,
 }
 
 /// How long tunnels and unwritten recordings may take behind the last answer of a drain.
@@ -74,7 +79,7 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
 const BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<Drained> {
-    let Launch { sources, config, environment, record, level } = launch;
+    let Launch { sources, config, environment, record, level, colour } = launch;
     let tasks = Tasks::default();
     let recorder = record
         .map(|dir| Recorder::new(&dir).with_context(|| format!("{} cannot be recorded into", dir.display())))
@@ -87,6 +92,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     };
     let (store, keys) = open_store(&config, &environment)?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
+    let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
     let listeners = listeners(&config.server.listen.0)?;
     let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
     let address = reached_at(&bound, acceptor.is_some());
@@ -96,7 +102,6 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         // It is loaded when it is needed, if it could not be now.
         let _loaded = blocking(move || meter.load()).await;
     }
-    let edits = live.rules.policy.names().collect::<Vec<_>>().join(" ");
     let events = Events::new(&config.events);
     let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
     let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone());
@@ -111,12 +116,17 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
 
     let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
     for listener in listeners {
-        announce(&listener.address()?, acceptor.is_some());
+        start::announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
+    for listener in operators {
+        start::announce_operators(&listener.address()?, acceptor.is_some());
+        server.listen_for_operators(listener);
+    }
     let house = store.clone().map(|store| keep_house(store, Arc::clone(&proxy), config.store.clone(), &tasks));
-    tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
-    tell_of_calls(&config, &edits);
+    let voice = Voice::of(&config, colour);
+    start::tell(&config, &environment, address.as_deref(), voice);
+    let probing = start::probe(&config, proxy.live().upstream.clone(), &tasks, voice);
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, config, level, proxy, acceptor, address };
@@ -127,7 +137,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let draining = async {
         let drained = server.drain(grace).await;
-        drop(house);
+        drop((house, probing));
         // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
         let _ended = timeout(LAST_TASKS, tasks.drained()).await;
         if let Some(webhook) = webhook {
@@ -185,6 +195,9 @@ fn live(
             endpoints: endpoints.clone(),
         })
     };
+    let names = config.admin.hosts.iter().map(String::as_str);
+    let public = parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
+    let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
     let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
         rules: rules(&parts),
@@ -192,6 +205,7 @@ fn live(
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),
+        access,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
@@ -204,38 +218,11 @@ fn bearer(key: &Secret) -> anyhow::Result<http::HeaderValue> {
     Ok(value)
 }
 
-/// Says that summaries cost calls, and whose key pays for them.
-fn tell_of_calls(config: &Config, edits: &str) {
-    let are_made = edits.split(' ').any(|edit| edit == "summarize") && !config.dry_run;
-    match &config.summarize.model {
-        _ if !are_made => {}
-        None => tracing::info!(
-            "long conversations are summarised: that makes calls to the upstream, with the client's key and the client's model"
-        ),
-        Some(model) => tracing::info!(
-            base_url = model.base_url,
-            model = model.model,
-            "long conversations are summarised: that makes calls to this model, with the key of summarize.model"
-        ),
-    }
-}
-
 // === addresses ===
 
 fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
     let bind = |address| Listener::bind(address).with_context(|| cannot_listen(address));
     addresses.iter().map(bind).collect()
-}
-
-/// The line that tells a person, or a script that waits for it, where to go. It is no log line, so no level hides it.
-fn announce(address: &Address, tls: bool) {
-    let line = match address {
-        Address::Tcp(address) if tls => format!("abridge: listening on https://{address}\n"),
-        Address::Tcp(address) => format!("abridge: listening on http://{address}\n"),
-        Address::Unix(_) => format!("abridge: listening on {address}\n"),
-    };
-    // If nobody reads standard error, there is nobody to tell.
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 fn cannot_listen(address: &Address) -> String {
@@ -368,6 +355,9 @@ impl Running {
         }
         if config.server != self.config.server || config.tls.is_some() != self.config.tls.is_some() {
             tracing::warn!("changes of [server], or TLS on or off, come into force only with a restart");
+        }
+        if config.admin.listen != self.config.admin.listen {
+            tracing::warn!("a change of admin.listen comes into force only with a restart");
         }
         if config.store != self.config.store {
             tracing::warn!("changes of [store] come into force only with a restart");

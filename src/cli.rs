@@ -17,6 +17,7 @@ use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
 pub mod demo;
+pub mod doctor;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
@@ -59,6 +60,9 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Check the settings, and print them as they are in effect, secrets masked.
     CheckConfig,
+    /// Look at all that abridge depends on, and say what to do about each fault: exit code 0 if there is none, else 1.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(doctor::Args),
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Args),
@@ -153,6 +157,14 @@ Examples:
   abridge simulate ./transcripts
   abridge simulate ./exchanges --policy a.toml --policy b.toml --policy none --limit 10
   abridge simulate session.json --model gpt-4o --cache-read 0.5 --json";
+
+const DOCTOR_EXAMPLES: &str = "\
+Give it the same --config, --listen, --upstream and variables as the proxy has. It may run beside that. The upstream is asked
+for its models once, with no key but that of upstream.api_key_env; into a store that nobody has open one line is written.
+
+Examples:
+  abridge doctor
+  abridge doctor --upstream http://127.0.0.1:8000/v1 --json";
 
 const HEALTH_EXAMPLES: &str = "\
 Without --url, the first address of server.listen is asked, so give the same --config, --listen and variables as the

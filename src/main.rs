@@ -29,23 +29,29 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let sources = cli.sources();
+    // The doctor says what is wrong with them, and the demo does not look at them.
+    let config = Config::load(&sources);
     let replayed = cli.replayed();
-    let command = cli.command();
-    // The demo shows abridge as it is, whatever the user's settings are.
-    let config = if matches!(command, Command::Demo(_)) { Config::default() } else { Config::load(&sources)? };
-    match command {
-        Command::Serve(args) => serve(args, sources, config),
+    match cli.command() {
+        Command::Serve(args) => serve(args, sources, config?),
         Command::Demo(args) => cli::demo::run(&args, &sources),
-        Command::Rewrite(args) => cli::rewrite::run(&args, &config),
-        Command::Summarize(args) => cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body)),
-        Command::Replay(args) => cli::replay::run(&args, &config, replayed),
-        Command::Simulate(args) => cli::simulate::run(args, &sources, &config, || {
-            let desk = app::by_hand::Desk::new(&sources, &config)?;
-            Ok(move |effect| desk.summarize(effect))
-        }),
-        Command::CheckConfig => cli::check_config::run(&sources, &config),
-        Command::Store(command) => cli::store::run(&command, &sources, &config),
-        Command::Health(args) => Ok(cli::health::run(&args, &config)),
+        Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
+        Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
+        Command::Summarize(args) => {
+            let config = config?;
+            cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body))
+        }
+        Command::Replay(args) => cli::replay::run(&args, &config?, replayed),
+        Command::Simulate(args) => {
+            let config = config?;
+            cli::simulate::run(args, &sources, &config, || {
+                let desk = app::by_hand::Desk::new(&sources, &config)?;
+                Ok(move |effect| desk.summarize(effect))
+            })
+        }
+        Command::CheckConfig => cli::check_config::run(&sources, &config?),
+        Command::Store(command) => cli::store::run(&command, &sources, &config?),
+        Command::Health(args) => Ok(cli::health::run(&args, &config?)),
     }
 }
 
@@ -53,6 +59,6 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     let environment = Environment::read(&sources.variables, &config)?;
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
     let level = telemetry::init(&config.log, colour)?;
-    let drained = app::serve(Launch { sources, config, environment, record: args.record, level })?;
+    let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
     Ok(if drained == Drained::Whole { Exit::Ok } else { Exit::No })
 }

@@ -16,6 +16,7 @@ use crate::body::Outgoing;
 use crate::units::Period;
 
 pub mod connect;
+pub mod probe;
 pub mod progress;
 pub mod refusal;
 pub mod target;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
     /// The environment variable that holds the key to send as `authorization: Bearer …`, in place of the client's.
     pub api_key_env: Option<String>,
+    /// Whether the upstream is asked at start if it is there.
+    pub probe: bool,
     /// Headers that are set on every request, in place of the client's of that name.
     pub headers: BTreeMap<HeaderName, HeaderValue>,
 }
@@ -73,6 +76,7 @@ impl Default for Settings {
             pool_idle_timeout: Period::secs(20),
             ca_file: None,
             api_key_env: None,
+            probe: true,
             headers: BTreeMap::new(),
         }
     }
@@ -84,6 +88,8 @@ pub struct Upstream {
     base: BaseUrl,
     client: Client<Connector, Watched<Outgoing>>,
     headers: http::HeaderMap,
+    // The proxy before it, without its password.
+    through: Option<String>,
     first_byte: Duration,
     idle: Duration,
 }
@@ -159,6 +165,7 @@ impl Upstream {
             base: settings.url.clone(),
             client,
             headers,
+            through: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_of),
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
         })
@@ -212,18 +219,21 @@ impl From<legacy::Error> for UpstreamError {
     }
 }
 
-/// The first error of a type in a chain. An `io::Error` hides its content from `source()`, so it is looked into.
+/// The first error of a type in a chain.
 fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
+    chain(error).find_map(|error| error.downcast_ref())
+}
+
+/// An error and what it comes from. An `io::Error` hides its content from `source()`, so it is looked into.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| {
         let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        next = match inside {
-            Some(inside) => Some(inside as &(dyn StdError + 'static)),
-            None => error.source(),
-        };
-    }
-    None
+        inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| error.source())
+    })
+}
+
+/// Host and port, without a user.
+fn host_of(authority: &http::uri::Authority) -> String {
+    let host = authority.host();
+    authority.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }

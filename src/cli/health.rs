@@ -47,6 +47,14 @@ pub fn run(args: &Args, config: &Config) -> Exit {
     }
 }
 
+/// Whether an abridge answers at this address; whether anything does, if it speaks TLS.
+pub(super) fn answers(address: &Address, tls: bool) -> bool {
+    match address {
+        Address::Unix(path) => ask_socket(path).is_ok(),
+        Address::Tcp(address) => reachable(*address).is_ok_and(|address| ask_port(address, tls).is_ok()),
+    }
+}
+
 fn ask(url: Option<&str>, config: &Config) -> Result<(), Ill> {
     if let Some(url) = url {
         if let Some(path) = url.strip_prefix("unix:") {
@@ -98,7 +106,7 @@ fn ask_socket(path: &Path) -> Result<(), Ill> {
 /// One request, and the first line of its answer. The answer's length is bounded, whoever it comes from.
 fn exchange(mut stream: impl Read + Write, name: &str) -> Result<(), Ill> {
     let ill = |error| Ill::NoAnswer(name.to_owned(), error);
-    write!(stream, "GET {PATH} HTTP/1.1\r\nhost: abridge\r\nconnection: close\r\n\r\n").map_err(ill)?;
+    write!(stream, "GET {PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").map_err(ill)?;
     let mut answer = [0; "HTTP/1.1 200 ".len()];
     stream.read_exact(&mut answer).map_err(ill)?;
     if &answer == b"HTTP/1.1 200 " {

@@ -3,7 +3,7 @@
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
 //! says, the table in here. Encodings come from the settings and the table; OpenAI's newest stands for the rest.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use globset::{Glob, GlobMatcher};
@@ -105,6 +105,12 @@ impl<'de> Deserialize<'de> for Pattern {
         glob.map(Self).map_err(|error| {
             D::Error::custom(format_args!("{text:?} is not a pattern such as \"gpt-4o*\": {}", error.kind()))
         })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.glob())
     }
 }
 

@@ -294,6 +294,13 @@ fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, Connec
     Ok(config)
 }
 
+/// How many roots the system has.
+pub fn n_system_roots() -> usize {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots.len()
+}
+
 /// The roots of the system; those of Mozilla where the system has none, as in a bare container.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();

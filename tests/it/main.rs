@@ -12,9 +12,11 @@
 )]
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
+mod admin; // who may ask what below /abridge/
 mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
 mod demo; // what a newcomer sees first
+mod doctor; // what is well, and each fault with its fix
 mod edits; // what an edited exchange looks like on both sides
 mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
@@ -35,6 +37,7 @@ mod rescue; // a second try of what the upstream has refused
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it
+mod start; // what is said at start
 mod store_crash; // killed, and started again
 mod streaming; // chunk by chunk, with backpressure
 mod summaries; // summaries that are made, and that cannot be

@@ -94,7 +94,7 @@ async fn readiness_ends_before_the_connections_do() {
     // Half a request, so that this connection is not an idle one when the signal comes. A page that is answered on a
     // connection made later says that this one has been taken in.
     let mut asking = scene.abridge.connect().await;
-    asking.send("GET /abridge/readyz HTTP/1.1\r\nhost: a\r\n").await;
+    asking.send("GET /abridge/readyz HTTP/1.1\r\nhost: localhost\r\n").await;
     for _ in 0..2 {
         let mut other = scene.abridge.connect().await;
         other.send(request("GET", "/abridge/readyz", &[])).await;

@@ -213,9 +213,9 @@ async fn the_transcript_can_be_read() {
 #[tokio::test]
 async fn the_start_says_that_summaries_cost_calls() {
     let upstream = Summarizer::playing([]).await;
-    setup(&upstream).start().await.says("that makes calls to the upstream, with the client's key", 0).await;
+    setup(&upstream).start().await.says("which makes calls to the upstream, with the client's key", 0).await;
     let abridge = setup(&upstream).with("policy.edits = [\"patch_tool_calls\"]").start().await;
-    abridge.says("serving", 0).await;
+    abridge.says("abridge: clients", 0).await;
     ask(&abridge, talk("a", 3)).await;
     assert!(!abridge.stderr().concat().contains("makes calls"));
     assert_eq!(upstream.summaries().len(), 0);

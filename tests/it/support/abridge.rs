@@ -24,6 +24,7 @@ pub(crate) struct Setup {
     environment: Vec<(String, String)>,
     arguments: Vec<OsString>,
     survives_full_disks: bool,
+    probes: bool,
 }
 
 /// A running process. It is killed when dropped; if the test failed, what it wrote is shown.
@@ -65,6 +66,7 @@ impl Setup {
             environment: Vec::new(),
             arguments: Vec::new(),
             survives_full_disks: false,
+            probes: false,
         }
     }
 
@@ -98,6 +100,12 @@ impl Setup {
         self
     }
 
+    /// The upstream is asked at start if it is there, and not only by the test's own requests.
+    pub(crate) fn probes(mut self) -> Self {
+        self.probes = true;
+        self
+    }
+
     /// Starts the process, and waits until it listens everywhere.
     pub(crate) async fn start(self) -> Abridge {
         let n_listeners = self.listen.len();
@@ -119,7 +127,8 @@ impl Setup {
     fn spawn(self) -> Abridge {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("proxy.toml");
-        let written = format!("upstream.url = {:?}\nserver.listen = {:?}\n{}", self.url, self.listen, self.lines);
+        let Self { url, listen, lines, probes, .. } = &self;
+        let written = format!("upstream.url = {url:?}\nupstream.probe = {probes}\nserver.listen = {listen:?}\n{lines}");
         std::fs::write(&config, &written).unwrap();
 
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));

@@ -1,0 +1,188 @@
+//! What is said at start, and the question that the upstream is asked then.
+
+use crate::support::bodies::PLAIN;
+use crate::support::tls::Certificate;
+use crate::support::{Abridge, ClosedPort, Setup, Upstream, chat};
+
+/// What it says of itself, without the log.
+fn said(abridge: &Abridge) -> Vec<String> {
+    abridge.stderr().into_iter().filter(|line| line.starts_with("abridge: ")).collect()
+}
+
+#[tokio::test]
+async fn the_start_is_told_in_eight_lines_at_most() {
+    let mut upstream = Upstream::start().await;
+    let setup =
+        Setup::before(&upstream).probes().with("store.keep_for = \"3d\"").with("admin.listen = \"127.0.0.1:0\"");
+    let setup = setup.with("models = [{ match = \"house-*\", context_window = 16000 }]");
+    let abridge = setup.start().await;
+    upstream.request().await.json("{\"data\":[]}").await;
+    abridge.says("reachable", 0).await;
+    let said = said(&abridge);
+    assert_eq!(said.len(), 8, "{said:#?}");
+    assert_eq!(abridge.stderr().len(), 8, "nothing is said twice: {:#?}", abridge.stderr());
+    assert!(!said.concat().contains('\u{1b}'), "no colour where there is no terminal");
+    let url = format!("http://{}", abridge.address());
+    for (n, line) in [
+        (0, format!("abridge: listening on {url}")),
+        (2, format!("abridge: upstream: {}/v1/chat/completions", upstream.origin())),
+        (6, format!("abridge: clients: export OPENAI_BASE_URL={url}/v1")),
+        (7, format!("abridge: reachable: GET {}/v1/models answers 200", upstream.origin())),
+    ] {
+        assert_eq!(said[n], line);
+    }
+    for (n, part) in [
+        (1, "abridge: operators at http://127.0.0.1:"),
+        (3, "clear old results from 100,000 tokens or 50 % of the window on; summarise from 160,000 tokens"),
+        (4, "store.redb for 3d after their last use, 4GiB at most"),
+        (5, "house-* = 16,000, well-known models by name, others as the upstream's /models says"),
+    ] {
+        assert!(said[n].contains(part), "{}", said[n]);
+    }
+}
+
+#[tokio::test]
+async fn a_collector_gets_events_and_who_wants_quiet_gets_quiet() {
+    let upstream = Upstream::start().await;
+    let json = Setup::before(&upstream).argument("--log-format=json").start().await;
+    json.says("\"serving\"", 0).await;
+    for line in &json.stderr()[1..] {
+        assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
+    }
+    let closed = ClosedPort::new();
+    let quiet = Setup::to(closed.url()).probes().with("log.level = \"warn\"").start().await;
+    let line = quiet.says("the upstream is not well", 0).await;
+    assert!(line.contains("WARN") && line.contains("nothing listens at"), "{line}");
+    assert_eq!(quiet.stderr().len(), 2, "{:?}", quiet.stderr());
+}
+
+#[tokio::test]
+async fn dry_runs_and_stores_that_are_off_are_told() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).argument("--dry-run").with("store.enabled = false");
+    let abridge = setup.with("policy.edits = [\"patch_tool_calls\"]").start().await;
+    abridge.says("edits: none, this is a dry run; it would patch dangling tool calls", 0).await;
+    abridge.says("originals: not kept", 0).await;
+    let none = Setup::before(&upstream).with("policy.edits = []").start().await;
+    none.says("edits: none: every request goes on as it came", 0).await;
+}
+
+// === the upstream ===
+
+#[tokio::test]
+async fn requests_pass_while_the_upstream_says_nothing_to_the_first_question() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).probes().start().await;
+    let probe = upstream.request().await;
+    assert_eq!(probe.head.start, "GET /v1/models HTTP/1.1");
+    let mut client = abridge.connect().await;
+    client.send(chat(PLAIN)).await;
+    let mut call = upstream.request().await;
+    assert_eq!(call.bytes().await, PLAIN);
+    call.json("{}").await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    let line = abridge.says("no answer from", 0).await;
+    assert!(line.contains("within 2 s; fix: "), "{line}");
+    drop(probe);
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_nothing_does_not_hold_up_the_end() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).probes().start().await;
+    let mut probe = upstream.request().await;
+    abridge.signal("TERM");
+    probe.gone().await;
+    assert!(abridge.exit().await.success());
+    assert!(!said(&abridge).concat().contains("no answer"));
+}
+
+#[tokio::test]
+async fn the_question_shows_abridges_own_key_and_no_other() {
+    let mut upstream = Upstream::start().await;
+    let asking = Setup::before(&upstream).probes().start().await;
+    let mut probe = upstream.request().await;
+    assert!(probe.head.get("authorization").is_none() && probe.head.get("api-key").is_none(), "{:?}", probe.head);
+    probe.answer("401 Unauthorized", &[], "").await;
+    let line = asking.says("reachable", 0).await;
+    assert!(line.ends_with("answers 401: clients bring their key"), "{line}");
+
+    let setup = Setup::before(&upstream).probes().with("upstream.api_key_env = \"HOUSE_KEY\"");
+    let abridge = setup.environment("HOUSE_KEY", "sk-house").start().await;
+    let mut probe = upstream.request().await;
+    assert_eq!(probe.head.get("authorization"), Some("Bearer sk-house"));
+    probe.answer("401 Unauthorized", &[], "").await;
+    let line = abridge.says("not well", 0).await;
+    assert!(line.contains("fix: put a key that it takes into HOUSE_KEY"), "{line}");
+    assert!(!abridge.stderr().concat().contains("sk-house"));
+}
+
+#[tokio::test]
+async fn who_does_not_want_the_question_has_none() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(PLAIN)).await;
+    let mut call = upstream.request().await;
+    call.bytes().await;
+    call.json("{}").await;
+    client.reply().await;
+    upstream.no_more();
+    assert!(!said(&abridge).concat().contains("reachable"));
+}
+
+#[tokio::test]
+async fn each_answer_that_speaks_of_a_fault_comes_with_its_fix() {
+    for (status, fields, path, fix) in [
+        ("404 Not Found", &[][..], "/api", "fix: the URL probably needs /v1: --upstream http://127.0.0.1:"),
+        ("404 Not Found", &[], "/x/v1", "fix: look up the path of the server's API"),
+        ("503 Service Unavailable", &[], "/v1", "fix: look at the server's own log"),
+        (
+            "301 Moved Permanently",
+            &["location: https://elsewhere.test/v1/models"],
+            "/v1",
+            "https://elsewhere.test/v1/models",
+        ),
+    ] {
+        let mut upstream = Upstream::start().await;
+        let abridge = Setup::to(format!("{}{path}", upstream.origin())).probes().start().await;
+        upstream.request().await.answer(status, fields, "").await;
+        let line = abridge.says("not well", 0).await;
+        assert!(line.contains(fix), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn each_connection_that_is_not_made_comes_with_its_fix() {
+    let closed = ClosedPort::new();
+    let secure = Upstream::start_tls(Certificate::new().acceptor(&["http/1.1"])).await;
+    let port = secure.address().port();
+    // Longer than a name can be, so nobody need be asked.
+    let no_name = "x".repeat(70);
+    for (url, seen, fix) in [
+        (closed.url(), format!("nothing listens at {}", closed.address()), "fix: start the server there"),
+        (
+            format!("https://localhost:{port}/v1"),
+            "is not trusted: who signed it is not known".to_owned(),
+            "upstream.ca_file",
+        ),
+        (format!("http://127.0.0.1:{port}/v1"), "closed the connection".to_owned(), "fix: check the port"),
+        (format!("http://{no_name}/v1"), format!("the name {no_name} is not known"), "fix: correct the host"),
+    ] {
+        let abridge = Setup::to(&url).probes().start().await;
+        let line = abridge.says("not well", 0).await;
+        assert!(line.contains(&seen) && line.contains(fix), "{url}: {line}");
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_without_tls_comes_with_its_fix() {
+    let mut plain = Upstream::start().await;
+    let abridge = Setup::to(format!("https://{}/v1", plain.address())).probes().start().await;
+    plain.connection().await.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let line = abridge.says("not well", 0).await;
+    assert!(
+        line.contains("does not speak TLS; fix: write http:// in upstream.url: --upstream http://127.0.0.1:"),
+        "{line}"
+    );
+}
