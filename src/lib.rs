@@ -13,6 +13,7 @@ pub mod draft;
 pub mod edit;
 pub mod engine;
 pub mod events;
+pub mod inspect;
 pub mod language;
 pub mod payload;
 pub mod plan;
