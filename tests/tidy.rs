@@ -18,7 +18,7 @@ const FLOORS: [&[&str]; 14] = [
     &["edit"],
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.
-    &["body", "events", "recording", "tasks", "telemetry"],
+    &["body", "events", "history", "metrics", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine", "webhook"],
     &["proxy", "replay", "simulate"],
