@@ -23,6 +23,7 @@ use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
 use crate::events::Events;
 use crate::history::History;
+use crate::inspect;
 use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::planner::When;
@@ -35,8 +36,10 @@ mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
+mod inspecting;
 pub mod rescue;
 mod respond;
+mod status;
 mod telling;
 mod tunnel;
 mod windows;
@@ -46,8 +49,10 @@ pub use exchange::Exchange;
 use exchange::{Books, RequestId, RequestIds, Stopwatch};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
+use inspecting::Inspector;
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
+use status::Stats;
 use telling::Telling;
 use tunnel::Tunnel;
 pub use windows::Windows;
@@ -70,6 +75,8 @@ pub struct Proxy {
     ids: RequestIds,
     fail_open: FailOpen,
     rescues: Rescues,
+    inspector: Inspector,
+    stats: Stats,
     events: Events,
     books: Arc<Books>,
     stopping: CancellationToken,
@@ -101,6 +108,8 @@ pub struct Live {
     pub windows: Windows,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
+    /// Of how many edited requests the messages are kept.
+    pub inspect: inspect::Settings,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -132,6 +141,7 @@ impl Proxy {
         let Beside { recorder, tasks, events, history, metrics } = beside;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
+        let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -144,6 +154,8 @@ impl Proxy {
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
             rescues: Rescues::default(),
+            inspector,
+            stats: Stats::default(),
             events,
             books: Arc::new(Books { history, metrics }),
             stopping: CancellationToken::new(),
@@ -155,7 +167,16 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let state = admin::State { draining, store: self.engine.store(), recalls: &self.recalls };
+                let status = if request.uri().path() == admin::STATUS { Some(self.status().await) } else { None };
+                let (history, inspect) = (&self.books.history, self.live.load().inspect);
+                let state = admin::State {
+                    draining,
+                    store: self.engine.store(),
+                    recalls: &self.recalls,
+                    history,
+                    inspect,
+                    status,
+                };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
@@ -214,6 +235,7 @@ impl Proxy {
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.converses(&parts.uri, text.len(), readable);
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
+        exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
             let caller = self.caller(&parts.headers);
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);

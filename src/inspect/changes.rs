@@ -10,11 +10,11 @@ use crate::{
 /// The changes of one request, and what was left out.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Changes {
-    /// The first [`MOST_CHANGES`] of them.
+    /// The first of them, 500 at most.
     pub changes: Vec<Changed>,
     /// How many there are.
     pub n_changes: usize,
-    /// The first [`MOST_CHANGES`] that were not made.
+    /// The first that were not made.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -61,7 +61,7 @@ pub struct LeftOut {
 }
 
 /// More of one request are not kept.
-pub const MOST_CHANGES: usize = 500;
+const MOST_CHANGES: usize = 500;
 
 /// A name that a client has chosen is kept up to this length, in characters.
 const MOST_CHARS: usize = 100;

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Answered, Edit, Exchange};
 use crate::history::{self, Entry, History, Outcome};
+use crate::inspect::Changes;
 use crate::metrics::Metrics;
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -83,9 +84,33 @@ impl Exchange {
     pub(super) fn write_down(&mut self, seen: &Seen, end: history::End) {
         let Some(books) = self.books.take() else { return };
         match self.entry(seen, end) {
-            Some(entry) => books.history.push(entry),
+            Some(mut entry) => {
+                entry.inspectable = self.inspecting.is_some();
+                self.note_changes(&books.history);
+                entry.seq = books.history.push(entry.clone());
+                self.keep_messages(entry);
+            }
             None => books.history.count_passed(),
         }
+    }
+
+    fn note_changes(&self, history: &History) {
+        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref());
+        if let Some(report) = report.filter(|report| !(report.changes.is_empty() && report.left_out.is_empty())) {
+            history.note_changes(self.id.to_string(), Changes::of(report));
+        }
+    }
+
+    /// Has its messages written, if they are kept. Nobody waits for that.
+    fn keep_messages(&mut self, entry: Entry) {
+        let Some(inspecting) = self.inspecting.take() else { return };
+        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref()).cloned().unwrap_or_default();
+        let id = self.id;
+        self.tasks.spawn(async move {
+            if let Err(error) = inspecting.keep(entry, report).await {
+                tracing::debug!(request_id = %id, %error, "its messages are not kept");
+            }
+        });
     }
 
     /// The line in the history; none if it is no conversation.
