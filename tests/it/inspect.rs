@@ -94,11 +94,7 @@ fn run(abridge: &Abridge, args: &[&str]) -> Ran {
 fn ask(url: &str, args: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
     let output = command.args(args).args(["--at", url]).current_dir("/").output().unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        out: output.stdout,
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    Ran { code: output.status.code().unwrap(), out: output.stdout, err: String::from_utf8(output.stderr).unwrap() }
 }
 
 /// What a path of abridge itself answers.
@@ -191,8 +187,15 @@ async fn a_status_counts_what_was_sent() {
 
     let json = run(abridge, &["status", "--json"]);
     let reply = look(abridge, "/abridge/status").await;
-    assert_eq!((reply.head.get("content-type"), reply.head.get("cache-control")), (Some("application/json"), Some("no-store")));
-    for part in ["\"requests\":{\"total\":5,\"edited\":1,", "\"billed\":{\"prompt\":400,\"cached\":240,", "\"not_understood\":1"] {
+    assert_eq!(
+        (reply.head.get("content-type"), reply.head.get("cache-control")),
+        (Some("application/json"), Some("no-store"))
+    );
+    for part in [
+        "\"requests\":{\"total\":5,\"edited\":1,",
+        "\"billed\":{\"prompt\":400,\"cached\":240,",
+        "\"not_understood\":1",
+    ] {
         assert!(json.text().contains(part), "{part}: {}", json.text());
     }
     upstream.no_more();
@@ -213,7 +216,10 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
 
     let of_state = |state: &str| messages.iter().filter(|message| message.state == state).collect::<Vec<_>>();
     let cleared = of_state("cleared");
-    assert_eq!(cleared.iter().map(|message| message.before.as_ref().unwrap()).collect::<Vec<_>>(), [&texts[0], &texts[1], &texts[2]]);
+    assert_eq!(
+        cleared.iter().map(|message| message.before.as_ref().unwrap()).collect::<Vec<_>>(),
+        [&texts[0], &texts[1], &texts[2]]
+    );
     assert!(cleared.iter().all(|message| message.name.as_deref() == Some("bash") && message.role == "tool"));
     assert!(cleared.iter().all(|message| message.after.as_ref().unwrap().contains("/abridge/recall/")));
     let [cut] = of_state("cut")[..] else { panic!("{messages:?}") };
@@ -231,7 +237,10 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
     assert!(diff.starts_with(&format!("{id}, edited, gpt-4o, ")), "{diff}");
     assert!(diff.contains(&format!("\n+ {missing}\n")), "{diff}");
     assert!(diff.contains("\n@@ message 2, tool bash: cleared, 4000 -> "), "{diff}");
-    assert!(diff.contains("\n- 0 0 0 ") && diff.contains("\n@@ message 10, tool bash: cut, ") && !diff.contains('\u{1b}'), "{diff}");
+    assert!(
+        diff.contains("\n- 0 0 0 ") && diff.contains("\n@@ message 10, tool bash: cut, ") && !diff.contains('\u{1b}'),
+        "{diff}"
+    );
     assert!(diff.len() < body.len() / 5, "long texts are shortened: {}", diff.len());
     let full = run(&abridge, &["diff", &id, "--full"]);
     let cut_out = texts[4].lines().nth(3000).unwrap();
@@ -312,7 +321,10 @@ async fn the_last_are_kept_till_they_are_not_wanted() {
     for id in &ids[1..] {
         assert_eq!(content(&abridge, id).await, (200, true), "after a restart");
     }
-    assert!(run(&abridge, &["diff", &ids[2]]).text().contains("message 4 -> 5") || run(&abridge, &["diff", &ids[2]]).text().contains("messages went on"));
+    assert!(
+        run(&abridge, &["diff", &ids[2]]).text().contains("message 4 -> 5")
+            || run(&abridge, &["diff", &ids[2]]).text().contains("messages went on")
+    );
 
     // Who does not want them any more has them no more.
     let from = abridge.stderr().len();
@@ -334,7 +346,9 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     let texts: Vec<_> = (1..=3).map(long_text).collect();
-    let list = async |abridge: &Abridge, query: &str| -> Payloads { read(&look(abridge, &format!("/abridge/payloads{query}")).await) };
+    let list = async |abridge: &Abridge, query: &str| -> Payloads {
+        read(&look(abridge, &format!("/abridge/payloads{query}")).await)
+    };
     for keep in [0, 5] {
         let lines = format!("store.path = {path:?}\ninspect.keep = {keep}");
         let abridge = Setup::before(&upstream).with(lines).start().await;
