@@ -73,7 +73,9 @@ pub enum Unanswered {
 pub struct At {
     /// The proxy's address.
     #[arg(long, value_name = "URL")]
-    #[arg(help = "The proxy's address: http://host:port or unix:/path [default: the first of admin.listen or server.listen]")]
+    #[arg(
+        help = "The proxy's address: http://host:port or unix:/path [default: the first of admin.listen or server.listen]"
+    )]
     at: Option<String>,
 }
 

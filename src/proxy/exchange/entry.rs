@@ -122,10 +122,11 @@ impl Exchange {
     /// Has its messages written, if they are kept. Nobody waits for that.
     fn keep_messages(&mut self, entry: Entry) {
         let Some(inspecting) = self.inspecting.take() else { return };
-        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref()).cloned().unwrap_or_default();
+        // It is the last who asks for the report.
+        let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
         let id = self.id;
         self.tasks.spawn(async move {
-            if let Err(error) = inspecting.keep(entry, report).await {
+            if let Err(error) = inspecting.keep(entry, *report).await {
                 tracing::debug!(request_id = %id, %error, "its messages are not kept");
             }
         });
