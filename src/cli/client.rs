@@ -147,9 +147,9 @@ impl Proxy {
         stream.write_all(head.as_bytes()).map_err(broken)?;
         let mut bytes = Vec::new();
         let read = stream.take(LONGEST).read_to_end(&mut bytes);
-        Answer::read(bytes).or_else(|what| match read {
-            Err(error) => Err(broken(error)),
-            Ok(_) => Err(Unanswered::NotOurs(self.name.clone(), what)),
+        Answer::read(bytes).map_err(|what| match read {
+            Err(error) => broken(error),
+            Ok(_) => Unanswered::NotOurs(self.name.clone(), what),
         })
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::support::bodies::{DANGLING, PLAIN};
-use crate::support::offloads::{long_text, with_results};
+use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::wire::Reply;
 use crate::support::{Abridge, ClosedPort, Scene, Setup, Upstream, chat, post, within};
 
@@ -374,6 +374,21 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
         abridge.signal("TERM");
         abridge.exit().await;
     }
+}
+
+#[tokio::test]
+async fn a_long_original_is_shown_whole() {
+    let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
+    // The part that one answer has ends in the middle of a character.
+    let text = format!("x{}", "\u{e9}".repeat(5 << 20));
+    let mut client = scene.abridge.connect().await;
+    client.send(chat(with_results(std::slice::from_ref(&text)))).await;
+    let mut call = scene.upstream.request().await;
+    let handle = recalls(&call.bytes().await)[0].rsplit_once('/').unwrap().1.to_owned();
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    client.reply().await;
+    let shown = run(&scene.abridge, &["show", &handle]);
+    assert!(shown.code == 0 && shown.out == text.as_bytes(), "{} bytes: {}", shown.out.len(), shown.err);
 }
 
 #[tokio::test]
