@@ -8,12 +8,15 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 
+use crate::history::History;
+use crate::inspect;
 use crate::metrics::CONTENT_TYPE as OPENMETRICS;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
 pub mod access;
 pub mod events;
+mod look;
 mod recall;
 
 pub use recall::Recalls;
@@ -35,6 +38,15 @@ pub struct State<'a> {
 pub trait Numbers: fmt::Debug + Sync {
     /// All of them, as OpenMetrics text.
     fn metrics(&self) -> Writing<'_>;
+
+    /// How abridge does, as JSON.
+    fn status(&self) -> Writing<'_>;
+
+    /// What the last requests were.
+    fn history(&self) -> &History;
+
+    /// Of which requests the messages are kept.
+    fn inspect(&self) -> inspect::Settings;
 }
 
 /// A text that is being written.
@@ -44,7 +56,7 @@ pub type Writing<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
 /// What there is.
-const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
+const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -55,7 +67,9 @@ pub fn owns(path: &str) -> bool {
 pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
-    let known = handle.is_some() || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
+    let known = handle.is_some()
+        || look::has(path)
+        || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -68,6 +82,9 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     }
     if let Some(handle) = handle {
         return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
+    }
+    if look::has(path) {
+        return look::answer(path, uri.query().unwrap_or_default(), state).await;
     }
     match path {
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
@@ -101,11 +118,23 @@ mod tests {
     use crate::body::Budget;
 
     #[derive(Debug)]
-    struct Nothing;
+    struct Nothing(History);
 
     impl Numbers for Nothing {
         fn metrics(&self) -> Writing<'_> {
             Box::pin(async { "# EOF\n".to_owned() })
+        }
+
+        fn status(&self) -> Writing<'_> {
+            Box::pin(async { "{}".to_owned() })
+        }
+
+        fn history(&self) -> &History {
+            &self.0
+        }
+
+        fn inspect(&self) -> inspect::Settings {
+            inspect::Settings::default()
         }
     }
 
@@ -113,7 +142,7 @@ mod tests {
     async fn tells_life_from_readiness() {
         let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0));
         let status = async |method: Method, path: &'static str, draining| {
-            let state = State { numbers: &Nothing, draining, store: None, recalls: &recalls };
+            let state = State { numbers: &Nothing(History::new()), draining, store: None, recalls: &recalls };
             answer(&method, &Uri::from_static(path), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);

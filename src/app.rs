@@ -111,6 +111,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let (history, metrics) = (History::new(), Metrics::new());
     let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
     let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, beside));
+    proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
 
@@ -206,6 +207,7 @@ fn live(
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),
         access,
+        inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
@@ -367,6 +369,9 @@ impl Running {
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);
+        if config.inspect != self.config.inspect {
+            self.proxy.trim_inspected();
+        }
         self.config = config;
         Ok(())
     }

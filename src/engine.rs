@@ -227,6 +227,11 @@ impl Engine {
         self.store.as_deref()
     }
 
+    /// The same, for what outlives a request.
+    pub fn shared_store(&self) -> Option<Arc<dyn Store>> {
+        self.store.clone()
+    }
+
     /// The namespace of who shows this credential. All who show none share one.
     pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
         self.keys.caller(credential.unwrap_or_default())

@@ -8,6 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Serialize, Serializer};
 
+use crate::inspect::Changes;
+
+mod log;
+
+use log::Log;
+
 /// The last requests. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Shared>);
@@ -26,6 +32,7 @@ struct Shared {
 struct Kept {
     // Oldest first.
     entries: VecDeque<Entry>,
+    changes: Log,
     latest: u64,
     totals: Totals,
 }
@@ -185,8 +192,8 @@ impl History {
         Self::default()
     }
 
-    /// A request has ended. Gives it its number.
-    pub fn push(&self, mut entry: Entry) {
+    /// A request has ended. Gives it its number, and says which.
+    pub fn push(&self, mut entry: Entry) -> u64 {
         self.with(|kept| {
             kept.latest += 1;
             entry.seq = kept.latest;
@@ -195,7 +202,18 @@ impl History {
                 kept.entries.pop_front();
             }
             kept.entries.push_back(entry);
-        });
+            kept.latest
+        })
+    }
+
+    /// A request was changed like this. Of the last such requests it is kept.
+    pub fn note_changes(&self, id: String, changes: Changes) {
+        self.with(|kept| kept.changes.push(id, changes));
+    }
+
+    /// The changes of a request, if they are still kept.
+    pub fn changes(&self, id: &str) -> Option<Changes> {
+        self.with(|kept| kept.changes.get(id).cloned())
     }
 
     /// A request that is no conversation went through.

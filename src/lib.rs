@@ -15,6 +15,7 @@ pub mod edit;
 pub mod engine;
 pub mod events;
 pub mod history;
+pub mod inspect;
 pub mod language;
 pub mod metrics;
 pub mod payload;

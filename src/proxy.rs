@@ -24,6 +24,7 @@ use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
 use crate::events::{Audience, Events};
 use crate::history::History;
+use crate::inspect;
 use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::planner::When;
@@ -36,10 +37,12 @@ mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
+mod inspecting;
 mod prefix;
 pub mod rescue;
 mod respond;
 pub mod scrape;
+mod status;
 mod telling;
 mod tunnel;
 mod windows;
@@ -49,9 +52,11 @@ pub use exchange::Exchange;
 use exchange::{Books, RequestId, RequestIds, Stopwatch};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
+use inspecting::Inspector;
 use prefix::Foresight;
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
+use status::Stats;
 use telling::Telling;
 use tunnel::Tunnel;
 pub use windows::Windows;
@@ -74,6 +79,8 @@ pub struct Proxy {
     ids: RequestIds,
     fail_open: FailOpen,
     rescues: Rescues,
+    inspector: Inspector,
+    stats: Stats,
     events: Events,
     books: Arc<Books>,
     foresight: Foresight,
@@ -108,6 +115,8 @@ pub struct Live {
     pub access: Access,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
+    /// Of how many edited requests the messages are kept.
+    pub inspect: inspect::Settings,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -140,6 +149,7 @@ impl Proxy {
         let foresight = Foresight::new(limits.budget.clone(), tasks.clone(), metrics.clone());
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
+        let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -152,6 +162,8 @@ impl Proxy {
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
             rescues: Rescues::default(),
+            inspector,
+            stats: Stats::default(),
             events,
             books: Arc::new(Books { history, metrics }),
             foresight,
@@ -237,6 +249,7 @@ impl Proxy {
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.converses(&parts.uri, text.len(), readable);
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
+        exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }

@@ -14,7 +14,7 @@ const FLOORS: [&[&str]; 14] = [
     &["language", "payload", "raw", "span", "units"],
     &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
-    &["draft"],
+    &["draft", "inspect"],
     &["edit"],
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.

@@ -367,7 +367,7 @@ fn numbers(text: &str) -> Option<(usize, usize)> {
 }
 
 /// Undoes `%20` and `+`. What is not an escape stays as it is.
-fn decoded(text: &str) -> Vec<u8> {
+pub(super) fn decoded(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((byte, behind)) = rest.split_first() {

@@ -31,7 +31,7 @@ const PACE: Duration = Duration::from_millis(50);
 pub fn run(args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
     let out = io::stdout();
     let is_terminal = out.is_terminal();
-    let colour = if is_terminal && !sources.variables.plain_terminal()? { Colour::On } else { Colour::Off };
+    let colour = if is_terminal && !sources.variables.ask_for_plain_text()? { Colour::On } else { Colour::Off };
     let after_each = if is_terminal && !args.fast { PACE } else { Duration::ZERO };
     let mut screen = Screen::new(out.lock(), colour, after_each);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no thread to show it with")?;

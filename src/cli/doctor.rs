@@ -107,7 +107,7 @@ fn addresses(findings: &mut Findings, config: &Config) {
             Address::Tcp(_) => Listener::bind(address).map(drop),
         };
         match bound {
-            _ if health::answers(address, config.tls.is_some()) => {
+            _ if health::answers(address, config) => {
                 findings.ok("address", format!("{address}: an abridge is running there"));
             }
             Ok(()) => findings.ok("address", format!("{address} is free")),

@@ -50,12 +50,6 @@ impl Variables {
         Self(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
     }
 
-    /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
-    pub fn plain_terminal(&self) -> Result<bool, Problem> {
-        let no_colour = self.first_of(&["NO_COLOR"])?.is_some();
-        Ok(no_colour || self.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
-    }
-
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -65,6 +59,18 @@ impl Variables {
             .get(name)
             .map(|value| value.to_str().ok_or_else(|| of_variable(name, "its value is not UTF-8")))
             .transpose()
+    }
+
+    /// The secret in a variable, if it is set.
+    pub fn secret(&self, name: &str) -> Result<Option<Secret>, Problem> {
+        let is_set = self.first_of(&[name])?.is_some();
+        is_set.then(|| Secret::read(self, name, "it is sent as a bearer token")).transpose()
+    }
+
+    /// Whether the terminal is to get no colours.
+    pub fn ask_for_plain_text(&self) -> Result<bool, Problem> {
+        let no_colour = self.first_of(&["NO_COLOR"])?.is_some();
+        Ok(no_colour || self.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
     }
 
     /// The first of the variables that is set and not empty.
@@ -105,7 +111,7 @@ impl Environment {
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, Problem>>()?;
-        let (state, plain_terminal) = (state(variables), variables.plain_terminal()?);
+        let (state, plain_terminal) = (state(variables), variables.ask_for_plain_text()?);
         Ok(Self { proxies: proxies(variables)?, api_key, admin_token, summarizer_keys, state, plain_terminal })
     }
 }

@@ -37,11 +37,11 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, rescue, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, rescue, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -141,6 +141,11 @@ fn what_contradicts_itself_is_placed_too() {
         (
             "[server]\nmax_in_flight = 0",
             "proxy.toml:2:17: server.max_in_flight: 0 is out of range; allowed: 1 to 10000000",
+        ),
+        ("[inspect]\nkeep = 10001", "proxy.toml:2:8: inspect.keep: 10001 is out of range; allowed: 0 to 10000"),
+        (
+            "[store]\nenabled = false\n[inspect]\nkeep = 1",
+            "proxy.toml:4:8: inspect.keep: messages are kept in the store, and there is none; allowed: 0, or store.enabled = true",
         ),
         ("[server]\nmax_body = \"0B\"", "proxy.toml:2:12: server.max_body: 0B is out of range; allowed: 1B to 2GiB"),
         (
@@ -303,7 +308,7 @@ fn mistakes_in_variables_and_flags_name_them() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, rescue, tokens, models",
+            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Level;
 
 use super::headers;
+use super::inspecting::Inspecting;
 use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
@@ -60,6 +61,8 @@ pub struct Exchange {
     pub(super) tunnel: Option<Tunnel>,
     /// How it was sent a second time, if that is what is answered.
     pub(super) rescued: Option<Rescued>,
+    /// Its messages, if they are kept.
+    pub(super) inspecting: Option<Inspecting>,
     id: RequestId,
     watch: Stopwatch,
     sent: Instant,
@@ -128,6 +131,7 @@ impl Exchange {
         Self {
             tunnel: None,
             rescued: None,
+            inspecting: None,
             id,
             watch,
             sent: watch.began(),

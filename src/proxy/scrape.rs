@@ -6,6 +6,8 @@ use rustix::param::page_size;
 
 use super::Proxy;
 use crate::admin::{Numbers, Writing};
+use crate::history::History;
+use crate::inspect;
 use crate::metrics::{Labels, Sheet};
 
 impl Numbers for Proxy {
@@ -20,6 +22,18 @@ impl Numbers for Proxy {
             self.write_load(&mut sheet);
             sheet.text()
         })
+    }
+
+    fn status(&self) -> Writing<'_> {
+        Box::pin(self.status_json())
+    }
+
+    fn history(&self) -> &History {
+        &self.books.history
+    }
+
+    fn inspect(&self) -> inspect::Settings {
+        self.live.load().inspect
     }
 }
 

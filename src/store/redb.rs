@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,7 +21,9 @@ use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::known::Known;
-use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time, Work};
+use super::{
+    Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time, Work,
+};
 use crate::metrics::histogram::{Histogram, SHORT};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
@@ -87,13 +89,17 @@ struct Counts {
     known: AtomicU64,
     recalled: AtomicU64,
     failures: AtomicU64,
+    // It has failed, and was not well since.
+    alarmed: AtomicBool,
     waits: Histogram,
 }
 
 impl Default for Counts {
     fn default() -> Self {
         let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
-        Self { commits, written, written_bytes, known, recalled, failures, waits: Histogram::of_times(SHORT) }
+        let alarmed = AtomicBool::new(false);
+        let waits = Histogram::of_times(SHORT);
+        Self { commits, written, written_bytes, known, recalled, failures, alarmed, waits }
     }
 }
 
@@ -216,11 +222,7 @@ impl Store for Redb {
 
     fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
         Box::pin(async move {
-            let packed = if summary.len() < HOP_FROM {
-                Packed::new(summary)
-            } else {
-                blocking(move || Packed::new(summary)).await.map_err(|_| closed(Op::Put))?
-            };
+            let packed = pack_one(summary).await?;
             self.ask(Op::Put, |answer| Job::Summary { beginning, packed, answer }).await
         })
     }
@@ -255,6 +257,21 @@ impl Store for Redb {
         })
     }
 
+    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let packed = pack_one(seen).await?;
+            self.ask(Op::Put, |answer| Job::Inspected { id, packed, most, answer }).await
+        })
+    }
+
+    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+        Box::pin(self.read(move |db| tables::inspected(db, &id)))
+    }
+
+    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
+        Box::pin(self.ask(Op::Sweep, move |answer| Job::TrimInspected { most, answer }))
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         Box::pin(self.ask(Op::Sweep, |answer| Job::Sweep { answer }))
     }
@@ -274,6 +291,22 @@ impl Store for Redb {
             entries.truncate(most);
             Ok(entries)
         })
+    }
+
+    fn page(&self, page: Page) -> Doing<'_, Paged> {
+        Box::pin(self.read(move |db| {
+            let mut looking = page.begin();
+            tables::each(db, |entry| looking.see(entry))?;
+            looking.end(|key| tables::get(db, key))
+        }))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.shared.path)
+    }
+
+    fn is_in_trouble(&self) -> bool {
+        self.shared.counts.alarmed.load(Ordering::Relaxed)
     }
 
     fn stats(&self) -> Doing<'_, Stats> {
@@ -343,6 +376,13 @@ async fn pack(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, P
     if bytes < HOP_FROM { Ok(pack()) } else { blocking(pack).await.map_err(|_| closed(Op::Put)) }
 }
 
+async fn pack_one(bytes: Bytes) -> Result<Packed, StoreError> {
+    if bytes.len() < HOP_FROM {
+        return Ok(Packed::new(bytes));
+    }
+    blocking(move || Packed::new(bytes)).await.map_err(|_| closed(Op::Put))
+}
+
 fn entries(db: &Database) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
     tables::each(db, |entry| entries.push(entry))?;
@@ -360,6 +400,7 @@ fn totals(db: &Database) -> Result<Stats, Error> {
         stats.summaries += 1;
         stats.summary_bytes += stored_bytes;
     })?;
+    (stats.inspected, stats.inspected_bytes) = tables::n_inspected(db)?;
     Ok(stats)
 }
 

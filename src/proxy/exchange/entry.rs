@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Answered, Edit, Exchange};
 use crate::history::{self, Entry, History, Outcome};
+use crate::inspect::Changes;
 use crate::metrics::{Answer, Metrics, Way};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -95,7 +96,7 @@ impl Exchange {
         let Some(books) = self.books.take() else { return };
         let way = if self.edit.is_some() { Way::Edit } else { Way::Pass };
         books.metrics.added(way, self.added);
-        let Some(entry) = self.entry(seen, end) else { return books.history.count_passed() };
+        let Some(mut entry) = self.entry(seen, end) else { return books.history.count_passed() };
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {
                 books.metrics.edited(report);
@@ -110,7 +111,30 @@ impl Exchange {
                 });
             }
         }
-        books.history.push(entry);
+        entry.inspectable = self.inspecting.is_some();
+        self.note_changes(&books.history);
+        entry.seq = books.history.push(entry.clone());
+        self.keep_messages(entry);
+    }
+
+    fn note_changes(&self, history: &History) {
+        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref());
+        if let Some(report) = report.filter(|report| !(report.changes.is_empty() && report.left_out.is_empty())) {
+            history.note_changes(self.id.to_string(), Changes::of(report));
+        }
+    }
+
+    /// Has its messages written, if they are kept. Nobody waits for that.
+    fn keep_messages(&mut self, entry: Entry) {
+        let Some(inspecting) = self.inspecting.take() else { return };
+        // It is the last who asks for the report.
+        let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
+        let id = self.id;
+        self.tasks.spawn(async move {
+            if let Err(error) = inspecting.keep(entry, *report).await {
+                tracing::debug!(request_id = %id, %error, "its messages are not kept");
+            }
+        });
     }
 
     /// The line in the history; none if it is no conversation.
