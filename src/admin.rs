@@ -1,4 +1,4 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, payloads to recall, and events.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, payloads to recall, events, and a page that shows it all.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -9,6 +9,7 @@ use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
 pub mod events;
+pub mod page;
 mod recall;
 
 pub use recall::Recalls;
@@ -28,7 +29,7 @@ pub struct State<'a> {
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
 /// What there is.
-const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -39,7 +40,7 @@ pub fn owns(path: &str) -> bool {
 pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
-    let known = handle.is_some() || matches!(path, "/abridge/healthz" | "/abridge/readyz");
+    let known = handle.is_some() || matches!(path, page::PATH | "/abridge" | "/abridge/healthz" | "/abridge/readyz");
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -54,6 +55,8 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
     }
     match path {
+        page::PATH => page::answer(),
+        "/abridge" => page::redirect(),
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
         "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
@@ -89,6 +92,8 @@ mod tests {
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", false).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", true).await, 503);
+        assert_eq!(status(Method::GET, "/abridge/", false).await, 200);
+        assert_eq!(status(Method::GET, "/abridge", false).await, 308);
         assert_eq!(status(Method::GET, "/abridge/else", false).await, 404);
         assert_eq!(status(Method::POST, "/abridge/healthz", false).await, 405);
     }
