@@ -47,26 +47,26 @@ function short(value) {
 
 function bytes(value) {
   if (!known(value)) return "–";
-  if (value < 1000) return `${whole(value)} B`;
+  if (value < 1000) return `${whole(value)}\u00a0B`;
   const unit = value < 1e6 ? ["kB", 1e3] : value < 1e9 ? ["MB", 1e6] : ["GB", 1e9];
   const scaled = value / unit[1];
-  return `${scaled < 100 ? scaled.toFixed(1) : whole(scaled)} ${unit[0]}`;
+  return `${scaled < 100 ? scaled.toFixed(1) : whole(scaled)}\u00a0${unit[0]}`;
 }
 
 function millis(value) {
   if (!known(value)) return "–";
-  if (value < 10) return `${value.toFixed(2)} ms`;
-  if (value < 1000) return `${value.toFixed(0)} ms`;
-  return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
+  if (value < 10) return `${value.toFixed(2)}\u00a0ms`;
+  if (value < 1000) return `${value.toFixed(0)}\u00a0ms`;
+  return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)}\u00a0s`;
 }
 
-const percent = (part, all) => (known(part) && known(all) && all > 0 ? `${Math.round((100 * part) / all)} %` : "–");
+const percent = (part, all) => (known(part) && known(all) && all > 0 ? `${Math.round((100 * part) / all)}\u00a0%` : "–");
 
 /** What became of a size, in percent: `−62 %`. */
 function change(before, after) {
   if (!known(before) || !known(after) || before <= 0) return "";
   const by = Math.round((100 * (after - before)) / before);
-  return by === 0 ? "±0 %" : `${by < 0 ? "−" : "+"}${Math.abs(by)} %`;
+  return by === 0 ? "±0\u00a0%" : `${by < 0 ? "−" : "+"}${Math.abs(by)}\u00a0%`;
 }
 
 /** A time as Unix seconds, or as a text that a date can be read from. */
@@ -81,7 +81,7 @@ const moment = (value) => (when(value) ? `${day(value)} ${clock(value)}` : "–"
 
 function span(seconds) {
   if (!known(seconds)) return "–";
-  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 120) return `${Math.round(seconds)}\u00a0s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
   return `${Math.round(seconds / 86_400)} days`;

@@ -33,7 +33,7 @@ const OUTCOMES = {
 const MOST_CHARS = 1500;
 const MOST_TAKEN = 600;
 const MORE_CHARS = 50_000;
-const MOST_SAME = 240;
+const MOST_SAME = 400;
 const MOST_MESSAGES = 100;
 const MOST_CHANGES = 30;
 
@@ -102,13 +102,13 @@ function drawRequest(pane, answer, id) {
     say(parts[0].querySelector("h2 .isolate"), request.model ?? "no model");
     parts.push(el("div", { class: "facts" }, el("div", { class: "chips" }, chips(request))), facts(request));
   }
-  if (changes.length > 0) parts.push(section("What was changed", changeList(changes)));
+  if (changes.length > 0) parts.push(section("What was changed", changeList(changes), restOf(changes, answer.n_changes)));
   if (leftOut.length > 0) parts.push(section("What was left as it is", leftOutList(leftOut)));
   parts.push(el("section", { class: "content" }, ...(content ? messagesOf(content.messages ?? [], content) : noContent(answer, id))));
   pane.replaceChildren(...parts);
 }
 
-const section = (title, ...inside) => el("section", {}, el("h3", {}, title), inside);
+const section = (title, ...inside) => el("section", {}, el("h3", {}, title), ...inside);
 
 function facts(entry) {
   const pairs = [
@@ -145,15 +145,24 @@ function changeList(changes) {
   return list;
 }
 
+const restOf = (changes, all) => (all > changes.length ? el("p", { class: "soft small" }, `${whole(all - changes.length)} more are only counted.`) : null);
+
 /** Which message a change is about, and what it does there where the edit's name does not say it. */
-function messageName(one) {
-  const action = typeof one.action === "string" ? one.action.replaceAll("_", " ") : "";
-  const more = ["insert", "move", "drop", "drop call", "clear input"].includes(action) ? ` (${action})` : "";
-  return known(one.message) ? `message ${whole(one.message)}${more}` : action;
+function messageName({ action, message, to }) {
+  const at = whole(message);
+  switch (action) {
+    case "insert": return `put in behind message ${at}`;
+    case "move": return `message ${at} moved behind ${whole(to)}`;
+    case "drop": return `message ${at} left out`;
+    case "drop_call": return `message ${at}, a call left out`;
+    case "clear_input": return `message ${at}, arguments of a call`;
+    case "summarize": return `messages ${at} to ${whole(to)}`;
+    default: return `message ${at}`;
+  }
 }
 
 const handles = (one) =>
-  [one.handle, ...(one.handles ?? [])].filter(Boolean)
+  [one.handle, ...(one.more_handles ?? [])].filter(Boolean)
     .map((handle, n) => el("a", { href: `#payload=${encodeURIComponent(handle)}` }, n === 0 ? "original" : ` ${n + 1}`));
 
 function leftOutList(leftOut) {
@@ -227,7 +236,7 @@ function inRuns(messages) {
 }
 
 function runOf(run) {
-  const size = run.reduce((sum, one) => sum + (one.before ?? one.after ?? "").length, 0);
+  const size = run.reduce((sum, one) => sum + (one.before_bytes ?? (one.before ?? "").length), 0);
   const [first, last] = [run[0].index, run.at(-1).index];
   return el("button", {
     type: "button", class: "run", click: (event) => {
@@ -236,31 +245,51 @@ function runOf(run) {
       event.currentTarget.replaceWith(box);
       box.querySelector("pre")?.focus({ preventScroll: true });
     },
-  }, `Messages ${whole(first)}–${whole(last)} unchanged · ${whole(run.length)} messages, ${whole(size)} characters · show`);
+  }, `Messages ${whole(first)}–${whole(last)} unchanged · ${whole(run.length)} messages, ${bytes(size)} · show`);
+}
+
+/** A message with both of its texts: what went on as it came is told once. */
+function bothTexts(message) {
+  const isThere = known(message.at) || message.state === "same" || message.state === "moved";
+  const after = message.after ?? (isThere ? message.before : null);
+  const size = (text, length) => (text === null ? null : (length ?? new Blob([text]).size));
+  return {
+    state: message.state,
+    before: message.before,
+    after,
+    sizes: [size(message.before, message.before_bytes), size(after, message.after === null ? message.before_bytes : message.after_bytes)],
+  };
 }
 
 function messageBox(message) {
-  const [sign, word] = STATES[message.state] ?? ["?", String(message.state)];
-  const name = message.role === "tool" || message.name ? `${message.role ?? ""} ${message.name ?? ""}` : message.role;
-  const sizes = message.state === "same" || message.before === null || message.after === null
-    ? `${whole((message.before ?? message.after ?? "").length)} characters`
-    : `${whole(message.before.length)} → ${whole(message.after.length)} characters`;
+  const both = bothTexts(message);
+  const isNew = message.before === null;
+  const [sign, word] = isNew && message.state === "summarised" ? ["Σ", "the summary"] : (STATES[message.state] ?? ["?", String(message.state)]);
+  const [from, to] = both.sizes;
+  const sizes = from === to || to === null ? bytes(from) : from === null ? bytes(to) : `${bytes(from)} → ${bytes(to)}`;
   return el("article", { class: `message ${STATES[message.state] ? message.state : ""}` },
     el("div", { class: "title" },
-      el("span", { class: "soft" }, known(message.index) ? whole(message.index) : "new"),
-      el("span", { class: "isolate" }, name ?? ""),
+      el("span", { class: "soft", title: isNew ? `behind message ${whole(message.index)}` : null }, isNew ? "new" : whole(message.index)),
+      el("span", {}, message.role ?? ""),
+      message.name ? el("span", { class: "isolate mono" }, message.name) : null,
       el("span", { class: `chip ${message.state}` }, `${sign} ${word}`),
-      message.handle ? handles(message) : null,
       el("span", { class: "end" }, sizes)),
-    textsOf(message));
+    textsOf(both),
+    keptOnly(both));
+}
+
+/** Says so where a text is only the beginning of what it was. */
+function keptOnly({ before: from, after: to, sizes }) {
+  const isShort = [from, to].some((text, n) => text !== null && new Blob([text]).size < sizes[n]);
+  return isShort ? el("p", { class: "soft small cut-note" }, "Only the beginning of this text was kept.") : null;
 }
 
 function textsOf({ state, before: from, after: to }) {
-  if (state === "same") return [textBox([["", from ?? to ?? ""]])];
+  if (state === "same") return [textBox([["", from ?? ""]], view === "difference" ? MOST_SAME : MOST_CHARS)];
   if (view === "before") return [from === null ? nothing("was not there") : textBox([["", from]])];
   if (view === "after") return [to === null ? nothing("is not there any more") : textBox([["", to]])];
-  if (from === null || from === undefined) return [textBox([["ins", to ?? ""]])];
-  if (to === null || to === undefined) return [textBox([["del", from]])];
+  if (from === null) return [textBox([["ins", to ?? ""]])];
+  if (to === null) return [textBox([["del", from]])];
   if (from === to) return [textBox([["", from]])];
   return [textBox(difference(from, to))];
 }
@@ -292,12 +321,13 @@ function isSplit(text, at) {
   return at > 0 && unit >= 0xdc00 && unit <= 0xdfff;
 }
 
-function textBox(pieces) {
+function textBox(pieces, mostAlone = MOST_CHARS) {
   const isWhole = pieces.length === 1;
   const box = el("pre", { class: "content", tabindex: -1 });
   for (const [kind, text, keeps] of pieces) {
-    const most = isWhole || kind === "ins" ? MOST_CHARS : kind === "del" ? MOST_TAKEN : MOST_SAME;
-    const into = kind === "" ? el("span") : el(kind, {}, el("span", { class: "tag" }, kind === "del" ? "− taken out" : "+ put in"));
+    const most = isWhole ? mostAlone : kind === "ins" ? MOST_CHARS : kind === "del" ? MOST_TAKEN : MOST_SAME;
+    const isBlock = kind !== "" && (text.length > 120 || text.includes("\n"));
+    const into = kind === "" ? el("span") : el(kind, { class: isBlock ? "block" : null }, el("span", { class: "tag" }, kind === "del" ? "− taken out" : "+ put in"));
     if (kind === "" && text === "") into.append(el("span", { class: "elided" }, "no text"));
     pour(into, text, most, keeps === "end");
     box.append(into);

@@ -203,10 +203,7 @@ function begin() {
     store.timer = setTimeout(() => loadPayloads(false), 250);
   });
   $("store-more").addEventListener("click", () => loadPayloads(true));
-  $("skip").addEventListener("click", (event) => {
-    event.preventDefault();
-    step(listHere(), 0);
-  });
+  $("skip").addEventListener("click", () => step(listHere(), 0));
   arrive();
   poll();
 }
