@@ -17,10 +17,12 @@ use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, Rules, export};
 use crate::events::Events;
+use crate::history::History;
+use crate::metrics::Metrics;
 use crate::payload::Keys;
 use crate::planner::{Parts, Policy};
 use crate::proxy::rescue::Rescue;
-use crate::proxy::{Live, Proxy, Windows};
+use crate::proxy::{Beside, Live, Proxy, Windows};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, reached_at};
 use crate::server::tls::Acceptor;
@@ -101,7 +103,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let in_flight = config.server.max_in_flight;
-    let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, recorder, tasks.clone(), events));
+    let (history, metrics) = (History::new(), Metrics::new());
+    let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
+    let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, beside));
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
 

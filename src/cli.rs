@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use self::client::Unanswered;
 use crate::config::{Flags, NoStorePath, Problem, Sources};
 use crate::engine::by_hand::NoSummary;
 use crate::planner::Policy;
@@ -16,10 +17,15 @@ use crate::store::{OpenError, StoreError};
 use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
+pub mod client;
+pub mod diff;
+mod escape;
 pub mod health;
 pub mod replay;
 pub mod rewrite;
+pub mod show;
 pub mod simulate;
+pub mod status;
 pub mod store;
 pub mod summarize;
 
@@ -58,6 +64,15 @@ pub enum Command {
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Args),
+    /// Print how a running proxy does: requests, tokens, what was saved, what failed.
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(status::Args),
+    /// Print what was taken out of a conversation, as it was; a running proxy is asked for it.
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(show::Args),
+    /// Print what the edits changed in a request, message by message; a running proxy is asked for it.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(diff::Args),
     /// List, print, sweep or compact what is in the store, while no proxy has it.
     #[command(subcommand, after_help = STORE_EXAMPLES)]
     Store(store::Command),
@@ -149,6 +164,29 @@ Examples:
   abridge health
   abridge health --url http://127.0.0.1:8787";
 
+const STATUS_EXAMPLES: &str = "\
+Without --at, the first address of server.listen is asked, so give the same --config, --listen and variables as the
+proxy has. A token for [admin] is read from ABRIDGE_ADMIN_TOKEN. Exit codes: 69 nobody answers, 1 the answer is no.
+
+Examples:
+  abridge status
+  abridge status --at http://127.0.0.1:8787 --json";
+
+const SHOW_EXAMPLES: &str = "\
+The handle is what a notice or a placeholder names: 26 digits and letters. The proxy is found as by abridge status.
+
+Examples:
+  abridge show 01j8z4k0v6m2n9x7q3r5t1w8ye | less
+  abridge show 01j8z4k0v6m2n9x7q3r5t1w8ye > original.txt";
+
+const DIFF_EXAMPLES: &str = "\
+The id is that of the header x-abridge-request-id, of the log, and of the page. The texts of messages are there only for
+requests that were sent while [inspect] keep was not 0. The proxy is found as by abridge status.
+
+Examples:
+  abridge diff req_0123456789abcdef
+  abridge diff req_0123456789abcdef --full | less -R";
+
 const STORE_EXAMPLES: &str = "\
 Examples:
   abridge store ls
@@ -238,7 +276,7 @@ impl Exit {
         if let Some(none) = error.downcast_ref::<NoSummary>() {
             return if matches!(none, NoSummary::Off | NoSummary::NoStore) { Self::Config } else { Self::Unavailable };
         }
-        if error.is::<OpenError>() || error.is::<StoreError>() {
+        if error.is::<OpenError>() || error.is::<StoreError>() || error.is::<Unanswered>() {
             return Self::Unavailable;
         }
         if error.chain().any(<dyn std::error::Error>::is::<io::Error>) { Self::Unavailable } else { Self::Bug }

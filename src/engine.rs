@@ -108,6 +108,10 @@ pub struct Edited {
     pub trouble: Option<Trouble>,
     /// Why a summary was not made that the request has waited for.
     pub unmade: Option<Unmade>,
+    /// How long the request has waited for a summary, if it has.
+    pub summary_time: Option<Duration>,
+    /// The length of what was taken out and is in the store.
+    pub offloaded_bytes: usize,
 }
 
 /// What went wrong.
@@ -149,7 +153,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Edited {
     /// A body that was not looked at.
     pub fn untouched(body: Bytes) -> Self {
-        Self { body: vec![body], report: None, skipped: None, trouble: None, unmade: None }
+        Self {
+            body: vec![body],
+            report: None,
+            skipped: None,
+            trouble: None,
+            unmade: None,
+            summary_time: None,
+            offloaded_bytes: 0,
+        }
     }
 
     /// Whether the body is another one now.
@@ -215,6 +227,11 @@ impl Engine {
         self.store.as_deref()
     }
 
+    /// The same, for what outlives a request.
+    pub fn shared_store(&self) -> Option<Arc<dyn Store>> {
+        self.store.clone()
+    }
+
     /// The namespace of who shows this credential. All who show none share one.
     pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
         self.keys.caller(credential.unwrap_or_default())
@@ -235,23 +252,24 @@ impl Engine {
     ) -> Edited {
         let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
         let request = Request { rules, dialect, body: &body, asked, offload };
-        let mut unmade = None;
-        let planned = self.plan_fully(&request, &mut unmade).await;
+        let mut waited = Waited::default();
+        let planned = self.plan_fully(&request, &mut waited).await;
         let offloads = match &planned {
             Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
             _ => &[],
         };
         let Err(trouble) = self.fulfil(rules, offloads).await else {
             self.summaries.note_uses().await;
-            return Edited { unmade, ..Edited::planned(body, planned, None) };
+            let offloaded_bytes = offloads.iter().map(|effect| effect.payload.len()).sum();
+            return Edited { offloaded_bytes, ..waited.put_into(Edited::planned(body, planned, None)) };
         };
         let request = Request { offload: Offload::Impossible, asked: Asked { origin: None, ..asked }, ..request };
-        let planned = self.plan_fully(&request, &mut unmade).await;
-        Edited { unmade, ..Edited::planned(body, planned, Some(trouble)) }
+        let planned = self.plan_fully(&request, &mut waited).await;
+        waited.put_into(Edited::planned(body, planned, Some(trouble)))
     }
 
     /// The plan for a request, with the summaries that it needs, as far as they can be had; and why one cannot.
-    async fn plan_fully(&self, request: &Request<'_>, unmade: &mut Option<Unmade>) -> Result<Plan, Unplanned> {
+    async fn plan_fully(&self, request: &Request<'_>, waited: &mut Waited) -> Result<Plan, Unplanned> {
         let Request { rules, asked, .. } = request;
         // Those who wait for summaries do so for one time-out, however many they are.
         let mut deadline = None;
@@ -270,11 +288,13 @@ impl Engine {
                         self.summarizer.begin(rules, *effect, origin());
                         return Ok(plan);
                     }
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + rules.summarize.timeout.0);
+                    let (began, within) = (Instant::now(), rules.summarize.timeout.0);
+                    let deadline = *deadline.get_or_insert(began + within);
                     let making = self.summarizer.make(rules, *effect, origin());
-                    let within = rules.summarize.timeout.0;
-                    if let Err(error) = timeout_at(deadline, making).await.unwrap_or(Err(Unmade::Slow(within))) {
-                        *unmade = Some(error);
+                    let made = timeout_at(deadline, making).await.unwrap_or(Err(Unmade::Slow(within)));
+                    *waited.time.get_or_insert_default() += began.elapsed();
+                    if let Err(error) = made {
+                        waited.unmade = Some(error);
                         return Ok(plan);
                     }
                 }
@@ -328,6 +348,19 @@ struct Request<'a> {
     body: &'a Bytes,
     asked: Asked<'a>,
     offload: Offload,
+}
+
+/// What came of waiting for summaries.
+#[derive(Default)]
+struct Waited {
+    time: Option<Duration>,
+    unmade: Option<Unmade>,
+}
+
+impl Waited {
+    fn put_into(self, edited: Edited) -> Edited {
+        Edited { summary_time: self.time, unmade: self.unmade, ..edited }
+    }
 }
 
 /// Why there is no plan.

@@ -22,6 +22,9 @@ use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
 use crate::events::Events;
+use crate::history::History;
+use crate::inspect;
+use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::planner::When;
 use crate::recording::Recorder;
@@ -33,19 +36,23 @@ mod by_hand;
 mod exchange;
 mod fail_open;
 mod headers;
+mod inspecting;
 pub mod rescue;
 mod respond;
+mod status;
 mod telling;
 mod tunnel;
 mod windows;
 
 use by_hand::ByHand;
 pub use exchange::Exchange;
-use exchange::{RequestId, RequestIds};
+use exchange::{Books, RequestId, RequestIds, Stopwatch};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
+use inspecting::Inspector;
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
+use status::Stats;
 use telling::Telling;
 use tunnel::Tunnel;
 pub use windows::Windows;
@@ -68,8 +75,26 @@ pub struct Proxy {
     ids: RequestIds,
     fail_open: FailOpen,
     rescues: Rescues,
+    inspector: Inspector,
+    stats: Stats,
     events: Events,
+    books: Arc<Books>,
     stopping: CancellationToken,
+}
+
+/// What goes on beside the requests.
+#[derive(Debug)]
+pub struct Beside {
+    /// Records edited exchanges, if that is asked for.
+    pub recorder: Option<Recorder>,
+    /// What nobody awaits but shutdown.
+    pub tasks: Tasks,
+    /// Tells who listens.
+    pub events: Events,
+    /// Keeps what the last requests were.
+    pub history: History,
+    /// Counts.
+    pub metrics: Metrics,
 }
 
 /// The settings that a running proxy can change.
@@ -83,6 +108,8 @@ pub struct Live {
     pub windows: Windows,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
+    /// Of how many edited requests the messages are kept.
+    pub inspect: inspect::Settings,
     /// Edits are reported but not made.
     pub dry_run: bool,
     /// Answers to edited requests get `x-abridge-…` headers.
@@ -110,17 +137,11 @@ const LINGER: Duration = Duration::from_secs(10);
 
 impl Proxy {
     /// A proxy that has served nothing yet.
-    pub fn new(
-        live: Live,
-        engine: Engine,
-        limits: Limits,
-        max_in_flight: usize,
-        recorder: Option<Recorder>,
-        tasks: Tasks,
-        events: Events,
-    ) -> Self {
+    pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
+        let Beside { recorder, tasks, events, history, metrics } = beside;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
+        let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -133,7 +154,10 @@ impl Proxy {
             ids: RequestIds::default(),
             fail_open: FailOpen::default(),
             rescues: Rescues::default(),
+            inspector,
+            stats: Stats::default(),
             events,
+            books: Arc::new(Books { history, metrics }),
             stopping: CancellationToken::new(),
         }
     }
@@ -143,7 +167,16 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let state = admin::State { draining, store: self.engine.store(), recalls: &self.recalls };
+                let status = if request.uri().path() == admin::STATUS { Some(self.status().await) } else { None };
+                let (history, inspect) = (&self.books.history, self.live.load().inspect);
+                let state = admin::State {
+                    draining,
+                    store: self.engine.store(),
+                    recalls: &self.recalls,
+                    history,
+                    inspect,
+                    status,
+                };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
@@ -153,6 +186,7 @@ impl Proxy {
         };
         answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
+            self.books.failed(&error);
             error.to_response().map(ours)
         })
     }
@@ -171,6 +205,7 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         request: Request<Incoming>,
     ) -> Result<Response<Answer>, ProxyError> {
+        let mut watch = Stopwatch::start();
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
@@ -182,11 +217,11 @@ impl Proxy {
         let dry_run = live.dry_run || wish == Wish::DryRun;
         let wanted = if dry_run { Wanted::Reported } else { Wanted::Made };
 
-        let mut held = self.read(&parts.headers, body).await?;
+        let mut held = watch.stopped(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
-        let id = self.ids.next();
-        let rescue = live.rescue.as_ref().filter(|_| !dry_run && decoded.is_some());
+        let (id, readable) = (self.ids.next(), decoded.is_some());
+        let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
             Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
                 let caller = self.caller(&parts.headers);
@@ -197,8 +232,10 @@ impl Proxy {
             _ => Edited::untouched(held.bytes.clone()),
         };
 
-        let mut exchange = Exchange::new(id, permit, self.tasks.clone());
+        let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
+        exchange.converses(&parts.uri, text.len(), readable);
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
+        exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
             let caller = self.caller(&parts.headers);
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
@@ -217,14 +254,18 @@ impl Proxy {
 
     /// A request that is none of our business: both bodies stream through.
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Answer>, ProxyError> {
+        let watch = Stopwatch::start();
         let tunnel = Tunnel::asked_for(&mut request);
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
 
-        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone());
+        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.tunnel = tunnel;
+        if parts.method == Method::POST && dialect::for_path(parts.uri.path()).is_some() {
+            exchange.converses(&parts.uri, 0, true);
+        }
         let request = Request::from_parts(parts, Outgoing::Streamed(body));
         let answer = send(&live.upstream, request, target, &mut exchange).await?;
         Ok(relay(&live.upstream, answer, exchange))
@@ -259,6 +300,7 @@ async fn send(
     target: Uri,
     exchange: &mut Exchange,
 ) -> Result<Response<Ahead>, UpstreamError> {
+    exchange.goes();
     let answer = ask(upstream, request, target, exchange.tunnel.as_ref()).await;
     answer.inspect_err(|_| exchange.failed())
 }
@@ -415,6 +457,16 @@ impl Proxy {
     /// Replaces the settings. Requests that are under way keep the old ones.
     pub fn reload(&self, live: Live) {
         self.live.store(Arc::new(live));
+    }
+
+    /// What the last requests were.
+    pub fn history(&self) -> &History {
+        &self.books.history
+    }
+
+    /// Numbers about all requests.
+    pub fn metrics(&self) -> &Metrics {
+        &self.books.metrics
     }
 
     /// The settings in force.

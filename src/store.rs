@@ -20,8 +20,10 @@ use crate::units::{ByteSize, Period};
 pub mod conformance;
 mod known;
 pub mod memory;
+pub mod page;
 pub mod redb;
 
+pub use page::{Cursor, Page, Paged};
 pub use redb::{OpenError, Redb};
 
 /// `[store]` of `proxy.toml`.
@@ -70,6 +72,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Counts summaries as used now. Written down later.
     fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()>;
 
+    /// Keeps what `[inspect]` is to show of a request: of all such the last `most`, and not more than [`MOST_INSPECTED`] bytes.
+    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()>;
+
+    /// What was kept of the request with this id, as it was given.
+    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>>;
+
+    /// Removes what was kept of requests, but for the last `most`.
+    fn trim_inspected(&self, most: usize) -> Doing<'_, ()>;
+
     /// Removes what was unused for too long, and what is too much.
     fn sweep(&self) -> Doing<'_, Swept>;
 
@@ -82,6 +93,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Payloads by their last use, newest first, at most so many.
     fn list(&self, most: usize) -> Doing<'_, Vec<Entry>>;
+
+    /// Some of them, in the same order. They do not count as used.
+    fn page(&self, page: Page) -> Doing<'_, Paged>;
 
     /// Numbers about the store and about this process's use of it.
     fn stats(&self) -> Doing<'_, Stats>;
@@ -176,6 +190,10 @@ pub struct Stats {
     pub summaries: u64,
     /// What they take in the file, beside the payloads.
     pub summary_bytes: u64,
+    /// Requests that are kept for `[inspect]`.
+    pub inspected: u64,
+    /// What they take in the file, beside all else.
+    pub inspected_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
     /// Swept payloads that are remembered.
@@ -205,6 +223,9 @@ pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30))
 
 /// How many summaries are kept; those unused for longest go first. Each was paid for, and is short.
 pub const MOST_SUMMARIES: usize = 50_000;
+
+/// How many bytes all that is kept of requests may take in the file; the oldest goes first.
+pub const MOST_INSPECTED: u64 = 256 << 20;
 
 /// What was used so short a time ago is not crowded out: requests that name it are on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);

@@ -130,6 +130,11 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
+    /// How many tokens a model takes, and who says so.
+    pub fn window_of(&self, model: &str) -> Option<(usize, &'static str)> {
+        self.shared.models.window(model)
+    }
+
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
     pub fn learn_window(&self, model: &str, window: usize) {
         self.shared.models.learn(model, window);

@@ -14,11 +14,11 @@ const FLOORS: [&[&str]; 14] = [
     &["language", "payload", "raw", "span", "units"],
     &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
-    &["draft"],
+    &["draft", "inspect"],
     &["edit"],
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.
-    &["body", "events", "recording", "tasks", "telemetry"],
+    &["body", "events", "history", "metrics", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine", "webhook"],
     &["proxy", "replay", "simulate"],

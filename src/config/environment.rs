@@ -56,6 +56,18 @@ impl Variables {
             .transpose()
     }
 
+    /// The secret in a variable, if it is set.
+    pub fn secret(&self, name: &str) -> Result<Option<Secret>, Problem> {
+        let is_set = self.first_of(&[name])?.is_some();
+        is_set.then(|| Secret::read(self, name, "it is sent as a bearer token")).transpose()
+    }
+
+    /// Whether the terminal is to get no colours.
+    pub fn ask_for_plain_text(&self) -> Result<bool, Problem> {
+        let no_colour = self.first_of(&["NO_COLOR"])?.is_some();
+        Ok(no_colour || self.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
+    }
+
     /// The first of the variables that is set and not empty.
     fn first_of<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, Problem> {
         for name in names {
@@ -93,10 +105,8 @@ impl Environment {
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, Problem>>()?;
-        let no_colour = variables.first_of(&["NO_COLOR"])?.is_some();
-        let dumb = variables.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb");
-        let state = state(variables);
-        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal: no_colour || dumb })
+        let (state, plain_terminal) = (state(variables), variables.ask_for_plain_text()?);
+        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::recall::Via;
 use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
-use crate::store::{self, Clock, Doing, Entry, Redb, Stats, Swept};
+use crate::store::{self, Clock, Doing, Entry, Page, Paged, Redb, Stats, Swept};
 use crate::tokens;
 
 fn chat() -> &'static dyn Dialect {
@@ -283,6 +283,18 @@ impl Store for Stuck {
         self.0.touch_summaries(beginnings)
     }
 
+    fn keep_inspected(&self, _: String, _: Bytes, _: usize) -> Doing<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+        self.0.inspected(id)
+    }
+
+    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
+        self.0.trim_inspected(most)
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         self.0.sweep()
     }
@@ -297,6 +309,10 @@ impl Store for Stuck {
 
     fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
         self.0.list(most)
+    }
+
+    fn page(&self, page: Page) -> Doing<'_, Paged> {
+        self.0.page(page)
     }
 
     fn stats(&self) -> Doing<'_, Stats> {

@@ -3,28 +3,36 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Level;
 
 use super::headers;
+use super::inspecting::Inspecting;
 use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
-use crate::engine::Edited;
+use crate::engine::{Edited, Trouble};
 use crate::events::Ended as HowEnded;
+use crate::history;
 use crate::plan::Report;
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
 use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, blocking};
+
+mod entry;
+
+use entry::Conversation;
+pub(super) use entry::{Books, Stopwatch};
 
 /// The id of an edited request, so that a client's log and ours can be laid side by side.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -44,8 +52,15 @@ pub struct Exchange {
     pub(super) tunnel: Option<Tunnel>,
     /// How it was sent a second time, if that is what is answered.
     pub(super) rescued: Option<Rescued>,
+    /// Its messages, if they are kept.
+    pub(super) inspecting: Option<Inspecting>,
     id: RequestId,
+    watch: Stopwatch,
     sent: Instant,
+    added: Duration,
+    // Taken when the end is written down, so that it is once.
+    books: Option<Arc<Books>>,
+    conversation: Option<Conversation>,
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
@@ -53,7 +68,7 @@ pub struct Exchange {
     pub(super) telling: Option<Telling>,
     tasks: Tasks,
     // Given back when the answer has ended.
-    _in_flight: OwnedSemaphorePermit,
+    in_flight: Option<OwnedSemaphorePermit>,
 }
 
 /// What became of a conversation.
@@ -63,6 +78,9 @@ struct Edit {
     report: Option<Box<Report>>,
     dry_run: bool,
     report_headers: bool,
+    understood: bool,
+    summary_time: Option<Duration>,
+    offloaded_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +105,29 @@ pub(super) struct RequestIds {
 
 impl Exchange {
     /// A request that is about to be sent.
-    pub(super) fn new(id: RequestId, in_flight: OwnedSemaphorePermit, tasks: Tasks) -> Self {
+    pub(super) fn new(
+        id: RequestId,
+        in_flight: OwnedSemaphorePermit,
+        tasks: Tasks,
+        books: Arc<Books>,
+        watch: Stopwatch,
+    ) -> Self {
         Self {
             tunnel: None,
             rescued: None,
+            inspecting: None,
             id,
+            watch,
             sent: Instant::now(),
+            added: Duration::ZERO,
+            books: Some(books),
+            conversation: None,
             answer: None,
             edit: None,
             recording: None,
             telling: None,
             tasks,
-            _in_flight: in_flight,
+            in_flight: Some(in_flight),
         }
     }
 
@@ -109,8 +138,21 @@ impl Exchange {
 
     /// Notes what the edits did, for the answer's headers and the log.
     pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
-        let report = edited.report.map(Box::new);
-        self.edit = Some(Edit { tap: Tap::default(), report, dry_run, report_headers });
+        let understood = edited.skipped.is_none() && !matches!(edited.trouble, Some(Trouble::Panic));
+        let Edited { report, summary_time, offloaded_bytes, .. } = edited;
+        let (tap, report) = (Tap::default(), report.map(Box::new));
+        self.edit = Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes });
+    }
+
+    /// It is a conversation, of so many bytes as it came; `readable` if its coding could be undone.
+    pub(super) fn converses(&mut self, uri: &Uri, bytes: usize, readable: bool) {
+        self.conversation = Some(Conversation { uri: uri.clone(), bytes, readable });
+    }
+
+    /// It is handed to the upstream's pool now.
+    pub(super) fn goes(&mut self) {
+        let waited = self.edit.as_ref().and_then(|edit| edit.summary_time).unwrap_or_default();
+        (self.sent, self.added) = self.watch.read(waited);
     }
 
     /// Begins to record, if that is asked for and there is room. What was begun before is forgotten.
@@ -148,6 +190,7 @@ impl Exchange {
 
     /// The upstream gave no answer.
     pub(super) fn failed(&mut self) {
+        self.write_down(&Seen::default(), history::End::Unanswered);
         self.tell_end(HowEnded::Unanswered, Seen::default());
         self.finish_recording(End::Cut);
     }
@@ -216,8 +259,10 @@ impl Exchange {
 
     /// All that is done when nothing more comes.
     fn finish(mut self, end: End) {
+        self.in_flight = None;
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
         self.log(&seen, end);
+        self.write_down(&seen, end.into());
         self.tell_end(end.into(), seen);
         self.finish_recording(end);
     }
@@ -260,9 +305,10 @@ impl Observe for Exchange {
         }
     }
 
-    fn on_end(self, end: End) {
-        if self.edit.is_none() && self.recording.is_none() && !tracing::enabled!(Level::DEBUG) {
-            return;
+    fn on_end(mut self, end: End) {
+        let is_told = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
+        if !is_told && !tracing::enabled!(Level::DEBUG) {
+            return self.write_down(&Seen::default(), end.into());
         }
         // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
         let tasks = self.tasks.clone();
@@ -274,6 +320,7 @@ impl Drop for Exchange {
     /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
+            self.write_down(&Seen::default(), history::End::ClientGone);
             self.tell_end(HowEnded::ClientGone, Seen::default());
             self.finish_recording(End::ClientGone);
         }

@@ -39,6 +39,19 @@ impl FailOpen {
         }
     }
 
+    /// How often each reason held.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 5] {
+        let Self { not_understood, unknown_encoding, broken_encoding, not_stored, bug } = self;
+        [
+            ("not_understood", not_understood),
+            ("unknown_encoding", unknown_encoding),
+            ("broken_encoding", broken_encoding),
+            ("not_stored", not_stored),
+            ("bug", bug),
+        ]
+        .map(|(reason, n)| (reason, n.load(Ordering::Relaxed)))
+    }
+
     fn counter(&self, reason: Reason) -> &AtomicU64 {
         match reason {
             Reason::NotUnderstood => &self.not_understood,

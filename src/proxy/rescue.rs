@@ -188,7 +188,9 @@ impl Proxy {
             let names = self.beginnings(spare.dialect, &spare.parts.headers, &spare.text).await;
             names.last().into_iter().for_each(|name| rescue.unedited.note(*name));
         }
-        exchange.record(self.recorder.as_ref(), &spare.parts, spare.text, &edited, false);
+        let text = spare.text;
+        exchange.record(self.recorder.as_ref(), &spare.parts, text.clone(), &edited, false);
+        exchange.inspecting = self.inspector.hold(live.inspect.keep, spare.dialect, &text, &edited);
         exchange.edited(edited, false, live.report_headers);
         exchange.rescued = Some(by);
         self.rescues.count(by, helped, second)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, Doing, IN_USE, Kind, Settings, Store, Time};
+use super::{Clock, Doing, IN_USE, Kind, Page, Paged, Settings, Store, Time};
 use crate::payload::{Caller, ChainKey, Keys, PayloadKey};
 use crate::units::{ByteSize, Period};
 
@@ -43,6 +43,8 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
     sweeps_by_size((open(small, hands.clock()), hands)).await;
     keeps_summaries(default(&open)).await;
+    keeps_the_last_requests(default(&open)).await;
+    pages(default(&open)).await;
     compacts(&default(&open).0).await;
     refuses_all_once_closed(&default(&open).0).await;
 }
@@ -205,6 +207,59 @@ async fn keeps_summaries((store, hands): (impl Store, Hands)) {
     hands.forward(8 * DAY);
     store.keep_house().await.unwrap();
     assert_eq!(store.summaries().await.unwrap(), []);
+}
+
+async fn keeps_the_last_requests((store, hands): (impl Store, Hands)) {
+    let keep = |n: u8, most| store.keep_inspected(format!("req_{n}"), dense(n, 3_000), most);
+    let has = async |n: u8| {
+        let seen = store.inspected(format!("req_{n}")).await.unwrap();
+        assert!(seen.is_none() || seen == Some(dense(n, 3_000)), "{n}");
+        seen.is_some()
+    };
+    assert!(!has(1).await);
+    for n in 1..=4 {
+        keep(n, 3).await.unwrap();
+    }
+    assert_eq!([has(1).await, has(2).await, has(3).await, has(4).await], [false, true, true, true]);
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.inspected, stats.payloads, stats.summaries), (3, 0, 0), "they are neither");
+    assert!(stats.inspected_bytes >= 9_000);
+    store.trim_inspected(1).await.unwrap();
+    assert_eq!([has(3).await, has(4).await], [false, true]);
+
+    // By age, as payloads are.
+    hands.forward(6 * DAY);
+    keep(5, 9).await.unwrap();
+    hands.forward(DAY + 1);
+    store.sweep().await.unwrap();
+    assert_eq!([has(4).await, has(5).await], [false, true]);
+    store.trim_inspected(0).await.unwrap();
+    assert_eq!((has(5).await, store.stats().await.unwrap().inspected), (false, 0));
+}
+
+async fn pages((store, hands): (impl Store, Hands)) {
+    let payloads: Vec<_> = (0..7).map(|n| Bytes::from(format!("payload {n}: {}", "x".repeat(2_000)))).collect();
+    for payload in &payloads {
+        store.put_all(vec![(key(payload), payload.clone())]).await.unwrap();
+        hands.forward(DAY / 4);
+    }
+    let newest: Vec<_> = payloads.iter().rev().map(|payload| key(payload)).collect();
+    let keys = |paged: &Paged| paged.entries.iter().map(|entry| entry.key).collect::<Vec<_>>();
+    let first = store.page(Page { most: 3, ..Page::default() }).await.unwrap();
+    assert_eq!(keys(&first), newest[..3]);
+    let second = store.page(Page { most: 4, after: first.next, ..Page::default() }).await.unwrap();
+    assert_eq!((keys(&second), second.next), (newest[3..].to_vec(), None));
+
+    let named = newest[2].to_string();
+    let prefix = Some(named.get(..20).unwrap().to_owned());
+    let found = store.page(Page { most: 9, prefix, ..Page::default() }).await.unwrap();
+    assert_eq!((keys(&found), found.next), (vec![newest[2]], None));
+    let text = Some("payload 5:".to_owned());
+    let found = store.page(Page { most: 9, text, ..Page::default() }).await.unwrap();
+    assert_eq!((keys(&found), found.next), (vec![newest[1]], None));
+    let either = Page { most: 9, text: Some("payload 5:".to_owned()), prefix: Some(named), after: None };
+    assert_eq!(keys(&store.page(either).await.unwrap()), newest[1..3]);
+    assert_eq!(store.stats().await.unwrap().recalled, 0, "looking is not using");
 }
 
 async fn compacts(store: &impl Store) {

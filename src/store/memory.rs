@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::{Clock, Doing, Entry, IN_USE, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use super::{
+    Clock, Doing, Entry, IN_USE, Kind, MOST_INSPECTED, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store,
+    StoreError, Swept, Time,
+};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 
 /// Payloads in memory.
@@ -21,6 +24,7 @@ struct Inner {
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
     summaries: HashMap<ChainKey, (Bytes, Time)>,
+    inspected: Vec<(String, Bytes, Time)>,
     stats: Stats,
     closed: bool,
 }
@@ -126,6 +130,24 @@ impl Store for Memory {
         })
     }
 
+    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()> {
+        self.locked(Op::Put, move |inner, now| {
+            inner.inspected.push((id, seen, now));
+            inner.trim_inspected(&self.settings, now, most);
+            inner.stats.commits += 1;
+        })
+    }
+
+    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+        self.locked(Op::Get, move |inner, _| {
+            inner.inspected.iter().rev().find(|(of, ..)| *of == id).map(|(_, seen, _)| seen.clone())
+        })
+    }
+
+    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
+        self.locked(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most))
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         self.locked(Op::Sweep, |inner, now| inner.sweep(&self.settings, now))
     }
@@ -149,6 +171,15 @@ impl Store for Memory {
         })
     }
 
+    fn page(&self, page: Page) -> Doing<'_, Paged> {
+        self.locked(Op::Get, move |inner, _| {
+            let mut looking = page.begin();
+            inner.rows.iter().for_each(|(key, row)| looking.see(row.entry(*key)));
+            let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.clone()));
+            looking.end(read).unwrap_or_else(|never| match never {})
+        })
+    }
+
     fn stats(&self) -> Doing<'_, Stats> {
         self.locked(Op::Get, |inner, _| {
             let bytes = inner.bytes();
@@ -158,6 +189,8 @@ impl Store for Memory {
                 stored_bytes: bytes,
                 summaries: inner.summaries.len() as u64,
                 summary_bytes: inner.summaries.values().map(|(summary, _)| summary.len() as u64).sum(),
+                inspected: inner.inspected.len() as u64,
+                inspected_bytes: inner.inspected.iter().map(|(_, seen, _)| seen.len() as u64).sum(),
                 file_bytes: 0,
                 tombstones: inner.swept.len() as u64,
                 ..inner.stats
@@ -198,7 +231,18 @@ impl Inner {
             self.swept.insert(entry.key, now);
         }
         swept.summaries = self.sweep_summaries(settings, now);
+        self.trim_inspected(settings, now, usize::MAX);
         swept
+    }
+
+    fn trim_inspected(&mut self, settings: &Settings, now: Time, most: usize) {
+        let (mut n, mut bytes) = (0, 0);
+        let stays = |(_, seen, kept): &&(String, Bytes, Time)| {
+            (n, bytes) = (n + 1, bytes + seen.len() as u64);
+            n <= most && bytes <= MOST_INSPECTED && now.since(*kept) <= settings.keep_for.0
+        };
+        let n_stay = self.inspected.iter().rev().take_while(stays).count();
+        self.inspected.drain(..self.inspected.len() - n_stay);
     }
 
     fn sweep_summaries(&mut self, settings: &Settings, now: Time) -> u64 {

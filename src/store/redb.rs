@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
 
 use super::known::Known;
-use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Settings, Stats, Store, StoreError, Swept, Time};
+use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
 
@@ -202,11 +202,7 @@ impl Store for Redb {
 
     fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
         Box::pin(async move {
-            let packed = if summary.len() < HOP_FROM {
-                Packed::new(summary)
-            } else {
-                blocking(move || Packed::new(summary)).await.map_err(|_| closed(Op::Put))?
-            };
+            let packed = pack_one(summary).await?;
             self.ask(Op::Put, |answer| Job::Summary { beginning, packed, answer }).await
         })
     }
@@ -241,6 +237,21 @@ impl Store for Redb {
         })
     }
 
+    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let packed = pack_one(seen).await?;
+            self.ask(Op::Put, |answer| Job::Inspected { id, packed, most, answer }).await
+        })
+    }
+
+    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+        Box::pin(self.read(move |db| tables::inspected(db, &id)))
+    }
+
+    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
+        Box::pin(self.ask(Op::Sweep, move |answer| Job::TrimInspected { most, answer }))
+    }
+
     fn sweep(&self) -> Doing<'_, Swept> {
         Box::pin(self.ask(Op::Sweep, |answer| Job::Sweep { answer }))
     }
@@ -260,6 +271,14 @@ impl Store for Redb {
             entries.truncate(most);
             Ok(entries)
         })
+    }
+
+    fn page(&self, page: Page) -> Doing<'_, Paged> {
+        Box::pin(self.read(move |db| {
+            let mut looking = page.begin();
+            tables::each(db, |entry| looking.see(entry))?;
+            looking.end(|key| tables::get(db, key))
+        }))
     }
 
     fn stats(&self) -> Doing<'_, Stats> {
@@ -322,6 +341,13 @@ async fn pack(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, P
     if bytes < HOP_FROM { Ok(pack()) } else { blocking(pack).await.map_err(|_| closed(Op::Put)) }
 }
 
+async fn pack_one(bytes: Bytes) -> Result<Packed, StoreError> {
+    if bytes.len() < HOP_FROM {
+        return Ok(Packed::new(bytes));
+    }
+    blocking(move || Packed::new(bytes)).await.map_err(|_| closed(Op::Put))
+}
+
 fn entries(db: &Database) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
     tables::each(db, |entry| entries.push(entry))?;
@@ -339,6 +365,7 @@ fn totals(db: &Database) -> Result<Stats, Error> {
         stats.summaries += 1;
         stats.summary_bytes += stored_bytes;
     })?;
+    (stats.inspected, stats.inspected_bytes) = tables::n_inspected(db)?;
     Ok(stats)
 }
 

@@ -81,6 +81,21 @@ impl Models {
         }
     }
 
+    /// The window of a model, and who says so.
+    pub(super) fn window(&self, name: &str) -> Option<(usize, &'static str)> {
+        let window = self.find(name).window?;
+        let bare = known::bare(name);
+        let is_set = self.settings.iter().any(|(matcher, model)| {
+            model.context_window == Some(window) && [name, &*bare].iter().any(|name| matcher.is_match(name))
+        });
+        let source = match self.learned.load().get(name) {
+            _ if is_set => "settings",
+            Some(_) => "upstream",
+            None => "built in",
+        };
+        Some((window, source))
+    }
+
     pub(super) fn learn(&self, name: &str, window: usize) {
         let already = self.learned.load();
         let full = already.len() >= MOST_LEARNED && !already.contains_key(name);

@@ -26,7 +26,7 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), Error>;
 pub(super) struct Schema(pub(super) &'static [Step]);
 
 /// This version.
-pub(super) const SCHEMA: Schema = Schema(&[tables::add_summaries]);
+pub(super) const SCHEMA: Schema = Schema(&[tables::add_summaries, tables::add_inspected]);
 
 /// Why a store cannot be opened. One line that says what to do.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -27,6 +27,11 @@ const SUMMARIES: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("su
 /// Beside each summary: last use, and its length in the file.
 const SUMMARY_ROWS: TableDefinition<'_, [u8; 16], (u64, u64)> = TableDefinition::new("summary_rows_v1");
 
+/// What was kept of requests, packed, in the order it came in.
+const INSPECTED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("inspected_v1");
+/// Beside each: the request's id, when it was kept, and its length in the file.
+const INSPECTED_ROWS: TableDefinition<'_, u64, (&str, u64, u64)> = TableDefinition::new("inspected_rows_v1");
+
 /// What became of payloads that were to be kept.
 #[derive(Debug, Default)]
 pub(super) struct Put {
@@ -52,6 +57,8 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
     transaction.open_table(SWEPT)?;
     transaction.open_table(SUMMARIES)?;
     transaction.open_table(SUMMARY_ROWS)?;
+    transaction.open_table(INSPECTED)?;
+    transaction.open_table(INSPECTED_ROWS)?;
     Ok(())
 }
 
@@ -59,6 +66,13 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
 pub(super) fn add_summaries(transaction: &WriteTransaction) -> Result<(), Error> {
     transaction.open_table(SUMMARIES)?;
     transaction.open_table(SUMMARY_ROWS)?;
+    Ok(())
+}
+
+/// Version 3: there is what was kept of requests.
+pub(super) fn add_inspected(transaction: &WriteTransaction) -> Result<(), Error> {
+    transaction.open_table(INSPECTED)?;
+    transaction.open_table(INSPECTED_ROWS)?;
     Ok(())
 }
 
@@ -278,12 +292,102 @@ pub(super) fn sweep_summaries(
     Ok(going.len() as u64)
 }
 
+// === requests ===
+
+/// What may stay of what was kept of requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// How many.
+    pub(super) most: usize,
+    /// The bytes of all of them in the file.
+    pub(super) bytes: u64,
+    /// Kept since then.
+    pub(super) oldest: Time,
+}
+
+/// Keeps something of a request, and removes what there is no room for.
+pub(super) fn put_inspected(db: &Database, id: &str, packed: &Packed, now: Time, room: Room) -> Result<(), Error> {
+    let transaction = begin(db)?;
+    {
+        let mut texts = transaction.open_table(INSPECTED)?;
+        let mut rows = transaction.open_table(INSPECTED_ROWS)?;
+        let next = rows.last()?.map_or(0, |(last, _)| last.value() + 1);
+        packed.write(texts.insert_reserve(next, packed.len())?.as_mut());
+        rows.insert(next, (id, now.0, packed.len() as u64))?;
+        for n in too_many(&rows, room)? {
+            texts.remove(n)?;
+            rows.remove(n)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// What was kept of a request.
+pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<Bytes>, Error> {
+    let transaction = db.begin_read()?;
+    for row in transaction.open_table(INSPECTED_ROWS)?.iter()?.rev() {
+        let (n, row) = row?;
+        if row.value().0 == id {
+            let Some(stored) = transaction.open_table(INSPECTED)?.get(n.value())? else { return Ok(None) };
+            return unpack(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("request {id}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what there is no room for.
+pub(super) fn trim_inspected(db: &Database, room: Room) -> Result<(), Error> {
+    if too_many(&db.begin_read()?.open_table(INSPECTED_ROWS)?, room)?.is_empty() {
+        return Ok(());
+    }
+    let transaction = begin(db)?;
+    {
+        let mut texts = transaction.open_table(INSPECTED)?;
+        let mut rows = transaction.open_table(INSPECTED_ROWS)?;
+        for n in too_many(&rows, room)? {
+            texts.remove(n)?;
+            rows.remove(n)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn too_many(rows: &impl ReadableTable<u64, (&'static str, u64, u64)>, room: Room) -> Result<Vec<u64>, Error> {
+    let (mut n_kept, mut bytes) = (0, 0_u64);
+    let mut going = Vec::new();
+    for row in rows.iter()?.rev() {
+        let (n, row) = row?;
+        let (_, kept, stored_bytes) = row.value();
+        bytes = bytes.saturating_add(stored_bytes);
+        if n_kept >= room.most || bytes > room.bytes || kept < room.oldest.0 {
+            going.push(n.value());
+        } else {
+            n_kept += 1;
+        }
+    }
+    Ok(going)
+}
+
+/// How many requests something was kept of, and what that takes.
+pub(super) fn n_inspected(db: &Database) -> Result<(u64, u64), Error> {
+    let rows = db.begin_read()?.open_table(INSPECTED_ROWS)?;
+    let mut total = (0, 0);
+    for row in rows.iter()? {
+        total = (total.0 + 1, total.1 + row?.1.value().2);
+    }
+    Ok(total)
+}
+
 /// Makes the file one of version 1.
 #[cfg(test)]
 pub(super) fn make_old(db: &Database) -> Result<(), Error> {
     let transaction = begin(db)?;
     transaction.delete_table(SUMMARIES)?;
     transaction.delete_table(SUMMARY_ROWS)?;
+    transaction.delete_table(INSPECTED)?;
+    transaction.delete_table(INSPECTED_ROWS)?;
     transaction.open_table(META)?.insert("version", 1_u32.to_le_bytes().as_slice())?;
     transaction.commit()?;
     Ok(())

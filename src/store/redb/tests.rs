@@ -94,7 +94,7 @@ fn what_is_no_store_is_left_alone() {
 #[tokio::test]
 async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
     // Two more versions of the tables, as later programs would have them.
-    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v3");
+    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v4");
     fn add_a_table(transaction: &WriteTransaction) -> Result<(), Error> {
         transaction.open_table(NOTES)?.insert("n", 1)?;
         Ok(())
@@ -105,7 +105,7 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
         notes.insert("n", n + 1)?;
         Ok(())
     }
-    const STEPS: &[Step] = &[tables::add_summaries, add_a_table, count_up];
+    const STEPS: &[Step] = &[tables::add_summaries, tables::add_inspected, add_a_table, count_up];
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
@@ -127,9 +127,9 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
     assert_eq!(db.begin_read().unwrap().open_table(NOTES).unwrap().get("n").unwrap().unwrap().value(), 2);
     drop(db);
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 4, known: 2, .. }), "{error:?}");
-    let error = as_version(&STEPS[..2]).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 4, known: 3, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Newer { found: 5, known: 3, .. }), "{error:?}");
+    let error = as_version(&STEPS[..3]).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 5, known: 4, .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use super::file::{self, Opener, Schema, Secret};
 use super::packed::Packed;
+use super::tables::Room;
 use super::{Shared, Way, closed, failed, tables};
 use crate::payload::{ChainKey, PayloadKey};
-use crate::store::{Entry, IN_USE, Kind, MOST_SUMMARIES, Op, StoreError, Swept, Time};
+use crate::store::{Entry, IN_USE, Kind, MOST_INSPECTED, MOST_SUMMARIES, Op, StoreError, Swept, Time};
 
 /// Where an answer goes. Who asked may have gone.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -26,6 +27,16 @@ pub(super) enum Job {
     Summary {
         beginning: ChainKey,
         packed: Packed,
+        answer: Answer<()>,
+    },
+    Inspected {
+        id: String,
+        packed: Packed,
+        most: usize,
+        answer: Answer<()>,
+    },
+    TrimInspected {
+        most: usize,
         answer: Answer<()>,
     },
     Touch {
@@ -118,6 +129,14 @@ impl Writer {
                     let kept = self.keep_summary(beginning, &packed);
                     reply(answer, kept);
                 }
+                Job::Inspected { id, packed, most, answer } => {
+                    let kept = self.keep_inspected(&id, &packed, most);
+                    reply(answer, kept);
+                }
+                Job::TrimInspected { most, answer } => {
+                    let trimmed = self.trim_inspected(most);
+                    reply(answer, trimmed);
+                }
                 Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
                 Job::Sweep { answer } => {
                     let swept = self.sweep();
@@ -190,6 +209,30 @@ impl Writer {
         Ok(())
     }
 
+    fn keep_inspected(&mut self, id: &str, packed: &Packed, most: usize) -> Result<(), StoreError> {
+        if let Some((at, error)) = &self.failed
+            && at.elapsed() < self.rest
+        {
+            return Err(error.clone());
+        }
+        let room = self.room(most);
+        self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
+        self.well();
+        self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
+        let room = self.room(most);
+        self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))
+    }
+
+    /// The room for so many requests.
+    fn room(&self, most: usize) -> Room {
+        let oldest = self.shared.clock.now().0.saturating_sub(self.shared.settings.keep_for.0.as_secs());
+        Room { most, bytes: MOST_INSPECTED, oldest: Time(oldest) }
+    }
+
     /// Notes uses of payloads that were not known here.
     fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
         let used = self.attempt(Op::Put, |db, _| tables::used(db, keys))?;
@@ -233,7 +276,7 @@ impl Writer {
         let commits = self.shared.counts.commits.load(Ordering::Relaxed);
         let idle = std::mem::replace(&mut self.commits, commits) == commits;
         let len = self.shared.file_len();
-        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()?.saturating_add(self.summary_bytes()?) {
+        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()?.saturating_add(self.other_bytes()?) {
             self.compact()?;
         }
         Ok(())
@@ -261,10 +304,11 @@ impl Writer {
         Ok(bytes)
     }
 
-    fn summary_bytes(&mut self) -> Result<u64, StoreError> {
+    /// What all takes that is no payload.
+    fn other_bytes(&mut self) -> Result<u64, StoreError> {
         let mut bytes = 0;
         self.attempt(Op::Sweep, |db, _| {
-            bytes = 0;
+            bytes = tables::n_inspected(db)?.1;
             tables::each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)
         })?;
         Ok(bytes)
@@ -298,6 +342,7 @@ impl Writer {
         }
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
         swept.summaries = self.sweep_summaries(self.shared.settings.keep_for.0, MOST_SUMMARIES)?;
+        self.trim_inspected(usize::MAX)?;
         if swept != Swept::default() {
             let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
             tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");

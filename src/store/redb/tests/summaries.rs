@@ -20,7 +20,9 @@ async fn a_file_from_before_there_were_summaries_takes_some() {
         let store = open(&path).unwrap();
         assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
         assert_eq!(store.summary(beginning(1)).await.unwrap(), expected);
+        assert_eq!(store.inspected("req_1".to_owned()).await.unwrap(), expected);
         store.keep_summary(beginning(1), dense(2, 10)).await.unwrap();
+        store.keep_inspected("req_1".to_owned(), dense(2, 10), 3).await.unwrap();
         store.close().await.unwrap();
     }
 }

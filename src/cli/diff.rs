@@ -1,0 +1,233 @@
+//! `abridge diff`: what the edits changed in one request, message by message.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, anyhow};
+use serde::Deserialize;
+
+use crate::cli::client::At;
+use crate::cli::{Exit, complain, escape, print};
+use crate::config::{Config, Sources};
+
+mod render;
+
+use render::{Look, Paper};
+
+/// Which request, and how to print.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// As the header x-abridge-request-id has it
+    request_id: String,
+    /// Print long texts in full
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+/// What is shown of `/abridge/requests/{id}`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    request: Request,
+    changes: Vec<Changed>,
+    n_changes: usize,
+    left_out: Vec<LeftOut>,
+    content: Option<Content>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Request {
+    id: String,
+    outcome: String,
+    model: Option<String>,
+    edits: BTreeMap<String, usize>,
+    bytes_before: u64,
+    bytes_after: u64,
+    tokens_before: Option<u64>,
+    tokens_after: Option<u64>,
+    status: Option<u16>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Changed {
+    message: usize,
+    action: String,
+    label: String,
+    to: Option<usize>,
+    tool: Option<String>,
+    call_id: String,
+    bytes_before: u64,
+    bytes_after: u64,
+    handle: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeftOut {
+    message: Option<usize>,
+    label: String,
+    why: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Content {
+    messages: Vec<Message>,
+}
+
+/// One message, as it came and as it went on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    index: usize,
+    at: Option<usize>,
+    role: String,
+    name: Option<String>,
+    state: String,
+    before: Option<String>,
+    after: Option<String>,
+    before_bytes: Option<usize>,
+    after_bytes: Option<usize>,
+}
+
+/// Prints it, or says why there is nothing to print.
+pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+    let id = &args.request_id;
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        complain(&anyhow!("{:?} is no id of a request: one looks like req_0123456789abcdef", escape::line(id, 80)));
+        return Ok(Exit::No);
+    }
+    let proxy = args.at.proxy(sources, config)?;
+    let answer = proxy.get(&format!("/abridge/requests/{id}"), "at")?;
+    let document: Option<Document> = serde_json::from_slice(&answer.body).ok();
+    match (answer.status, document) {
+        (200, Some(document)) => {
+            let colour = io::stdout().is_terminal() && !sources.variables.ask_for_plain_text()?;
+            print([document.to_text(Look { colour, full: args.full })])?;
+            if document.content.is_some() {
+                return Ok(Exit::Ok);
+            }
+            let why = document.reason.as_deref().unwrap_or("the texts of its messages are not kept");
+            complain(&anyhow!("{}", escape::line(why, 400)));
+        }
+        (200, None) => Err(anyhow!("not what this abridge can read")).context(proxy.name().to_owned())?,
+        (_, Some(Document { reason: Some(reason), .. })) => complain(&anyhow!("{}", escape::line(&reason, 400))),
+        (status, _) => complain(&anyhow!("{} answers {status}: {}", proxy.name(), answer.sentence())),
+    }
+    Ok(Exit::No)
+}
+
+impl Document {
+    fn to_text(&self, look: Look) -> String {
+        let mut paper = Paper::new(look);
+        paper.title(&self.request.to_text());
+        match &self.content {
+            None => self.changes.iter().for_each(|change| paper.line(&change.to_text())),
+            Some(Content { messages }) => {
+                let (same, changed): (Vec<_>, Vec<_>) = messages.iter().partition(|message| message.state == "same");
+                for message in changed {
+                    self.show(message, &mut paper);
+                }
+                paper.line(&format!("{} messages went on as they came", same.len()));
+            }
+        }
+        let n_more = if self.content.is_none() { self.n_changes.saturating_sub(self.changes.len()) } else { 0 };
+        if n_more > 0 {
+            paper.line(&format!("and {n_more} changes more"));
+        }
+        for LeftOut { message, label, why } in &self.left_out {
+            let message = message.map(|message| format!(" to message {message}")).unwrap_or_default();
+            paper.line(&format!("{label}: not done{message}: {why}"));
+        }
+        paper.text
+    }
+
+    fn show(&self, message: &Message, paper: &mut Paper) {
+        let handles = self.changes.iter().filter(|change| {
+            change.message == message.index && change.handle.is_some() && message.before.is_some()
+        });
+        let handles: Vec<_> = handles.filter_map(|change| change.handle.as_deref()).collect();
+        paper.header(&message.title(&handles));
+        match (&message.before, &message.after) {
+            (Some(before), Some(after)) => paper.both(before, after),
+            // It was moved and is the same.
+            (Some(_), None) if message.at.is_some() => {}
+            (Some(before), None) => paper.gone(before),
+            (None, Some(after)) => paper.new_text(after),
+            (None, None) => {}
+        }
+        for (kept, bytes) in [(&message.before, message.before_bytes), (&message.after, message.after_bytes)] {
+            if let (Some(kept), Some(bytes)) = (kept, bytes)
+                && kept.len() < bytes
+            {
+                paper.line(&format!("  only the first {} of {bytes} bytes are kept", kept.len()));
+            }
+        }
+    }
+}
+
+impl Request {
+    fn to_text(&self) -> String {
+        let mut parts = vec![self.id.clone(), self.outcome.replace('_', " ")];
+        parts.extend(self.model.clone());
+        if !self.edits.is_empty() {
+            parts.push(self.edits.iter().map(|(edit, n)| format!("{edit}={n}")).collect::<Vec<_>>().join(" "));
+        }
+        parts.push(format!("bytes {} -> {}", self.bytes_before, self.bytes_after));
+        if let (Some(before), Some(after)) = (self.tokens_before, self.tokens_after) {
+            parts.push(format!("tokens {before} -> {after}"));
+        }
+        parts.extend(self.status.map(|status| format!("status {status}")));
+        parts.join(", ")
+    }
+}
+
+impl Changed {
+    fn to_text(&self) -> String {
+        let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, handle } = self;
+        let mut text = format!("{label}: {} message {message}", action.replace('_', " "));
+        if let Some(to) = to {
+            text += &format!(" to {to}");
+        }
+        if !call_id.is_empty() {
+            text += &format!(", call {call_id}");
+        }
+        if let Some(tool) = tool {
+            text += &format!(" of tool {tool}");
+        }
+        text += &format!(", bytes {bytes_before} -> {bytes_after}");
+        if let Some(handle) = handle {
+            text += &format!(", stored as {handle}");
+        }
+        text
+    }
+}
+
+impl Message {
+    fn title(&self, handles: &[&str]) -> String {
+        let place = match (&self.before, self.at) {
+            (None, Some(at)) => format!("new message {at}"),
+            (Some(_), Some(at)) if at != self.index => format!("message {} -> {at}", self.index),
+            _ => format!("message {}", self.index),
+        };
+        let name = self.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        let mut title = format!("{place}, {}{name}: {}", self.role, self.state);
+        match (self.before_bytes, self.after_bytes) {
+            (Some(before), Some(after)) => title += &format!(", {before} -> {after} bytes"),
+            (Some(bytes), None) | (None, Some(bytes)) => title += &format!(", {bytes} bytes"),
+            (None, None) => {}
+        }
+        for handle in handles {
+            title += &format!(", abridge show {handle}");
+        }
+        title
+    }
+}
+
+#[cfg(test)]
+mod tests;

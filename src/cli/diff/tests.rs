@@ -1,0 +1,85 @@
+//! What is printed of a request.
+
+use super::*;
+
+const PLAIN: Look = Look { colour: false, full: false };
+
+fn document(messages: &str) -> Document {
+    let json = format!(
+        r#"{{"request":{{"id":"req_1","outcome":"edited","model":"m","edits":{{"clear":2}},"bytes_before":100,"bytes_after":50,"tokens_before":9,"tokens_after":5,"status":200}},
+        "changes":[{{"message":4,"action":"clear","label":"clear","tool":"ls","call_id":"c","bytes_before":9,"bytes_after":3,"handle":"0000"}}],
+        "n_changes":1,"left_out":[{{"message":7,"label":"clear","why":"not_smaller"}}],"content":{messages}}}"#
+    );
+    serde_json::from_str(&json).unwrap()
+}
+
+#[test]
+fn each_message_that_changed_is_shown_with_its_texts() {
+    let messages = r#"{"messages":[
+        {"index":0,"at":0,"role":"user","state":"same","before":"go"},
+        {"index":1,"at":null,"role":"assistant","state":"filtered","before":"[call a] ls {}","before_bytes":14},
+        {"index":3,"at":2,"role":"tool","name":"ls","state":"moved","before":"x","before_bytes":1},
+        {"index":3,"at":3,"role":"tool","name":"ls","state":"inserted","after":"none\nto have","after_bytes":12},
+        {"index":4,"at":4,"role":"tool","name":"ls","state":"cleared","before":"a\nb\nc\nd\ne\n","after":"a\nb\nc\nX\ne","before_bytes":10,"after_bytes":9}]}"#;
+    let expected = "\
+req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
+
+@@ message 1, assistant: filtered, 14 bytes @@
+- [call a] ls {}
+
+@@ message 3 -> 2, tool ls: moved, 1 bytes @@
+
+@@ new message 3, tool ls: inserted, 12 bytes @@
++ none
++ to have
+
+@@ message 4, tool ls: cleared, 10 -> 9 bytes, abridge show 0000 @@
+  … 1 lines that are the same
+  b
+  c
+- d
++ X
+  e
+1 messages went on as they came
+clear: not done to message 7: not_smaller
+";
+    assert_eq!(document(messages).to_text(PLAIN), expected);
+}
+
+#[test]
+fn without_content_the_changes_are_there() {
+    let expected = "\
+req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
+clear: clear message 4, call c of tool ls, bytes 9 -> 3, stored as 0000
+clear: not done to message 7: not_smaller
+";
+    assert_eq!(document("null").to_text(PLAIN), expected);
+}
+
+#[test]
+fn long_texts_are_shortened_unless_all_is_wanted() {
+    let lines: Vec<_> = (0..1000).map(|n| format!("line {n}")).collect();
+    let long = lines.join("\n");
+    let mut paper = Paper::new(PLAIN);
+    paper.gone(&long);
+    let shown: Vec<_> = paper.text.lines().collect();
+    assert_eq!(shown.len(), 12);
+    assert_eq!((shown[0], shown[7], shown[11]), ("- line 0", "- … 989 lines, 8837 bytes", "- line 999"));
+    let mut paper = Paper::new(Look { full: true, ..PLAIN });
+    paper.gone(&long);
+    assert_eq!(paper.text.lines().count(), 1000);
+
+    let mut paper = Paper::new(PLAIN);
+    paper.both(&"é".repeat(400), &long);
+    assert!(paper.text.starts_with(&format!("- {} … 200 bytes\n+ line 0\n", "é".repeat(300))), "{}", paper.text);
+}
+
+#[test]
+fn what_a_terminal_obeys_is_written_out_and_colours_are_ours() {
+    let mut paper = Paper::new(Look { colour: true, full: false });
+    paper.both("\u{1b}[2J\r\nx", "\u{202e}\nx");
+    assert_eq!(paper.text, "\u{1b}[31m- \\u{1b}[2J\\r\u{1b}[0m\n\u{1b}[32m+ \\u{202e}\u{1b}[0m\n  x\n");
+    let mut paper = Paper::new(PLAIN);
+    paper.both("\u{1b}[2J", "\u{9b}2J");
+    assert!(!paper.text.contains(|c: char| c.is_control() && c != '\n'), "{:?}", paper.text);
+}

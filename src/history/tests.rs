@@ -1,0 +1,87 @@
+//! What the history keeps, and for how long.
+
+use super::*;
+
+fn entry(id: &str, outcome: Outcome) -> Entry {
+    Entry {
+        seq: 0,
+        id: id.to_owned(),
+        time: 1.5,
+        model: Some("m".to_owned()),
+        path: "/v1/chat/completions".to_owned(),
+        outcome,
+        edits: vec![("patch", 1), ("clear", 12)],
+        messages: 30,
+        bytes_before: 1000,
+        bytes_after: 400,
+        tokens_before: Some(300),
+        tokens_after: Some(100),
+        offloaded_bytes: 700,
+        added_ms: 1.0,
+        summary_ms: None,
+        first_byte_ms: Some(5.0),
+        total_ms: 9.0,
+        status: Some(200),
+        end: End::Complete,
+        prompt_tokens: Some(200),
+        cached_tokens: Some(50),
+        completion_tokens: Some(3),
+        prefix_kept: Some(0.5),
+        finish_reason: None,
+        inspectable: false,
+    }
+}
+
+#[test]
+fn the_latest_are_kept_and_numbered() {
+    let history = History::new();
+    for n in 1..=KEPT + 3 {
+        history.push(entry(&format!("req_{n}"), Outcome::Unedited));
+    }
+    let all = history.after(0, usize::MAX);
+    assert_eq!(all.len(), KEPT);
+    assert_eq!(all.iter().map(|entry| entry.seq).collect::<Vec<_>>(), (4..=KEPT as u64 + 3).collect::<Vec<_>>());
+    let newest: Vec<_> = history.after(0, 2).into_iter().map(|entry| entry.seq).collect();
+    assert_eq!(newest, [KEPT as u64 + 2, KEPT as u64 + 3]);
+    assert!(history.after(history.latest(), 5).is_empty());
+    assert!(history.get("req_3").is_none());
+    assert_eq!(history.get("req_4").unwrap().seq, 4);
+    assert_eq!(history.totals().unedited, KEPT as u64 + 3, "sums are of all");
+}
+
+#[test]
+fn sums_are_of_what_was_and_not_of_what_would_have_been() {
+    let history = History::new();
+    for outcome in [Outcome::Edited, Outcome::Unedited, Outcome::WouldBeEdited, Outcome::NotUnderstood] {
+        history.push(entry("a", outcome));
+    }
+    history.count_passed();
+    history.count_failed();
+    history.count_shed();
+    history.count_refused();
+    let totals = history.totals();
+    let Totals { edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused, .. } = totals;
+    assert_eq!((edited, unedited, would_be_edited, not_understood), (1, 1, 1, 1));
+    assert_eq!((passed, failed, shed, refused, totals.total), (1, 1, 1, 1, 7));
+    assert_eq!((totals.tokens_before, totals.tokens_after), (900, 300), "without the dry run");
+    assert_eq!(totals.billed, Billed { prompt: 800, cached: 200, completion: 12 });
+    assert_eq!(totals.predicted_cached, 400);
+}
+
+#[test]
+fn the_added_time_is_that_of_the_entries() {
+    let history = History::new();
+    assert_eq!(history.totals().added_ms, Added::default());
+    for n in 1..=200_u32 {
+        history.push(Entry { added_ms: f64::from(n), ..entry("a", Outcome::Edited) });
+    }
+    assert_eq!(history.totals().added_ms, Added { p50: 100.0, p99: 198.0, count: 200 });
+}
+
+#[test]
+fn an_entry_is_written_with_its_edits_as_an_object() {
+    let json = serde_json::to_string(&entry("req_1", Outcome::WouldBeEdited)).unwrap();
+    for part in [r#""edits":{"patch":1,"clear":12}"#, r#""outcome":"would_be_edited""#, r#""end":"complete""#] {
+        assert!(json.contains(part), "{part} is not in {json}");
+    }
+}

@@ -1,0 +1,293 @@
+//! What became of each message of a request: the array as it came and as it went on, laid side by side.
+//!
+//! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    conversation::{BlockKind, Conversation, Pairing, Role},
+    dialect::Dialect,
+    plan::{Action, Report},
+    raw,
+};
+
+mod changes;
+
+pub use changes::{Changed, Changes, LeftOut};
+
+/// `[inspect]` of `proxy.toml`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Of how many edited requests the messages are kept, to be looked at later. 0: of none.
+    pub keep: usize,
+}
+
+/// More requests than this are not kept.
+pub const MOST: usize = 10_000;
+
+/// What became of one message. Those that an edit has put in are among them.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Message {
+    /// Its index in the array as it came; for one that was put in, that of the message that it was put behind.
+    pub index: usize,
+    /// Its index in the array as it went on, if it is there.
+    pub at: Option<usize>,
+    /// Who speaks.
+    pub role: &'static str,
+    /// For a result, the tool.
+    pub name: Option<String>,
+    /// What became of it.
+    pub state: State,
+    /// What it said as it came; none for one that was put in.
+    pub before: Option<String>,
+    /// What it says as it went on; none if that is the same, or if it is not there.
+    pub after: Option<String>,
+    /// The length of what it said, of which `before` may be the beginning only.
+    pub before_bytes: Option<usize>,
+    /// The length of what it says, of which `after` may be the beginning only.
+    pub after_bytes: Option<usize>,
+}
+
+/// What became of a message. Where there is more than one answer it is the last one in this list.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It went on as it came.
+    Same,
+    /// Something in it is another now.
+    Patched,
+    /// It was put in.
+    Inserted,
+    /// It stands elsewhere.
+    Moved,
+    /// Its middle was cut out.
+    Cut,
+    /// Its text, or the arguments of a call, were replaced.
+    Cleared,
+    /// It was left out.
+    Dropped,
+    /// It was left out, or calls of it were, because they are too long ago.
+    Filtered,
+    /// A summary stands for it, or it is that summary.
+    Summarised,
+}
+
+/// The longest text that is kept: of a message that was changed, and of one that was not.
+const LONGEST: usize = 1 << 20;
+const LONGEST_SAME: usize = 16 << 10;
+
+/// All texts of a request together. Beyond that, of each only its first [`HEAD`] bytes are kept.
+const MOST_BYTES: usize = 4 << 20;
+const HEAD: usize = 200;
+
+/// More messages than this are not looked at.
+const MOST_MESSAGES: usize = 20_000;
+
+/// The label of the edit whose changes are [`State::Filtered`].
+const FILTER: &str = "filter";
+
+/// A message on one of the two sides, or on both.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    before: Option<usize>,
+    /// The message that it stands behind, if it was put in.
+    behind: usize,
+    state: State,
+    is_there: bool,
+}
+
+/// What became of each message, in the order in which they went on; those that did not are where they were. None if the two
+/// bodies are not what the report is about, or are too long for this.
+pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &Report) -> Option<Vec<Message>> {
+    let (one, other) = (dialect.parse(before).ok()?, dialect.parse(after).ok()?);
+    if one.messages.len() > MOST_MESSAGES || other.messages.len() > MOST_MESSAGES {
+        return None;
+    }
+    let pairs = pairs(one.messages.len(), report);
+    if pairs.iter().filter(|pair| pair.is_there).count() != other.messages.len() {
+        return None;
+    }
+    let mut left = MOST_BYTES;
+    let (one, other) = (Side::new(dialect, before, &one), Side::new(dialect, after, &other));
+    let mut at = 0..other.conversation.messages.len();
+    Some(pairs.into_iter().map(|pair| pair.show(&one, &other, at.by_ref(), &mut left)).collect())
+}
+
+/// The messages of both sides, found by what the report says.
+fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
+    let mut states = vec![State::Same; n_messages];
+    let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
+    let mut placed: Vec<(usize, Option<usize>)> = Vec::new();
+    let mut summary = 0..0;
+    for change in &report.changes {
+        let filtered = change.edit == FILTER;
+        let (message, state) = match change.action {
+            Action::Insert { behind } => {
+                placed.push((behind, None));
+                continue;
+            }
+            Action::Move { message, behind } => {
+                placed.push((behind, Some(message)));
+                set(&mut moved, message);
+                (message, State::Moved)
+            }
+            Action::Drop { message } => {
+                set(&mut gone, message);
+                (message, if filtered { State::Filtered } else { State::Dropped })
+            }
+            Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),
+            Action::Truncate { message } => (message, State::Cut),
+            Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
+            Action::Summarize { from, to } => {
+                summary = from..to;
+                continue;
+            }
+        };
+        if let Some(known) = states.get_mut(message) {
+            *known = state.max(*known);
+        }
+    }
+    placed.sort_by_key(|(behind, _)| *behind); // stable: what was put first stays first
+    let mut placed = placed.into_iter().peekable();
+    let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
+    let mut pairs = Vec::with_capacity(n_messages);
+    for message in 0..n_messages {
+        if summary.contains(&message) {
+            pairs.push(Pair { before: Some(message), behind: message, state: State::Summarised, is_there: false });
+            if message + 1 < summary.end {
+                continue;
+            }
+            pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
+        } else if !moved.get(message).is_some_and(|moved| *moved) {
+            let is_there = !gone.get(message).is_some_and(|gone| *gone);
+            pairs.push(Pair { before: Some(message), behind: message, state: state(message), is_there });
+        }
+        while let Some((behind, before)) = placed.next_if(|(behind, _)| *behind <= message) {
+            let state = before.map_or(State::Inserted, state);
+            pairs.push(Pair { before, behind, state, is_there: true });
+        }
+    }
+    pairs
+}
+
+fn set(flags: &mut [bool], message: usize) {
+    if let Some(flag) = flags.get_mut(message) {
+        *flag = true;
+    }
+}
+
+// === one message ===
+
+impl Pair {
+    fn show(
+        self,
+        one: &Side<'_>,
+        other: &Side<'_>,
+        at: &mut impl Iterator<Item = usize>,
+        left: &mut usize,
+    ) -> Message {
+        let at = if self.is_there { at.next() } else { None };
+        let same = match (self.before, at) {
+            (Some(before), Some(at)) => one.json(before) == other.json(at),
+            _ => false,
+        };
+        let state = match self.state {
+            State::Same if !same => State::Patched,
+            state => state,
+        };
+        let longest = if state == State::Same { LONGEST_SAME } else { LONGEST };
+        let mut text = |text: String| {
+            let bytes = text.len();
+            let text = cut(text, longest.min((*left).max(HEAD)));
+            *left = left.saturating_sub(text.len());
+            (Some(text), Some(bytes))
+        };
+        let (before, before_bytes) = self.before.map_or((None, None), |message| text(one.text(message)));
+        let (after, after_bytes) = match at {
+            Some(at) if !same => text(other.text(at)),
+            _ => (None, None),
+        };
+        let (role, name) = match (self.before, at) {
+            (Some(message), _) => (one.role(message), one.name(message)),
+            (None, Some(at)) => (other.role(at), other.name(at)),
+            (None, None) => (role_name(Role::Other), None),
+        };
+        let index = self.before.unwrap_or(self.behind);
+        Message { index, at, role, name, state, before, after, before_bytes, after_bytes }
+    }
+}
+
+/// The first bytes of a text, up to where a character begins.
+fn cut(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text.shrink_to_fit();
+    text
+}
+
+/// One of the two bodies.
+struct Side<'a> {
+    dialect: &'a dyn Dialect,
+    body: &'a [u8],
+    conversation: &'a Conversation<'a>,
+    pairing: Pairing,
+}
+
+impl<'a> Side<'a> {
+    fn new(dialect: &'a dyn Dialect, body: &'a [u8], conversation: &'a Conversation<'a>) -> Self {
+        Self { dialect, body, conversation, pairing: Pairing::of(conversation) }
+    }
+
+    fn json(&self, message: usize) -> &'a [u8] {
+        self.conversation.messages.get(message).map_or(&[], |message| message.span.of(self.body))
+    }
+
+    fn role(&self, message: usize) -> &'static str {
+        role_name(self.conversation.messages.get(message).map_or(Role::Other, |message| message.role))
+    }
+
+    /// The tool that a result is of.
+    fn name(&self, message: usize) -> Option<String> {
+        let call = self.pairing.answered_block(message)?;
+        Some(self.conversation.tool_name(call).to_owned()).filter(|name| !name.is_empty())
+    }
+
+    /// What a message says, as a person reads it: its texts, and a line for each call. All of its JSON, if it has neither.
+    fn text(&self, message: usize) -> String {
+        let Some(of) = self.conversation.messages.get(message) else { return String::new() };
+        let texts = of.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
+        let mut lines: Vec<_> = texts.iter().filter_map(|text| self.dialect.text(self.body, *text)).collect();
+        let n_texts = lines.len();
+        for block in self.conversation.blocks_of(of) {
+            let BlockKind::ToolCall { id, name } = &block.kind else { continue };
+            let arguments = self.dialect.input(self.body, block.span).map(|input| self.plain(input.span.of(self.body)));
+            let name = name.as_deref().unwrap_or("?");
+            lines.push(format!("[call {}] {name} {}", id.text, arguments.unwrap_or_default()).into());
+        }
+        if n_texts == 1 && lines.len() > 1 {
+            lines.retain(|line| !line.is_empty());
+        }
+        if lines.is_empty() { String::from_utf8_lossy(of.span.of(self.body)).into_owned() } else { lines.join("\n") }
+    }
+
+    /// A JSON value as text: a string without its escapes.
+    fn plain(&self, json: &[u8]) -> String {
+        let json = String::from_utf8_lossy(json);
+        raw::string(&json).map_or_else(|| json.to_string(), std::borrow::Cow::into_owned)
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        Role::Developer => "developer",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! The changes of a request as names and numbers, bounded: what may be shown although no content is kept.
+
+use serde::Serialize;
+
+use crate::{
+    payload::PayloadKey,
+    plan::{Action, Report, Why},
+};
+
+/// The changes of one request, and what was left out.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Changes {
+    /// The first of them, 500 at most.
+    pub changes: Vec<Changed>,
+    /// How many there are.
+    pub n_changes: usize,
+    /// The first that were not made.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One change.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Changed {
+    /// The message that it is about, or for one that was put in, the message that it was put behind; as they came.
+    pub message: usize,
+    /// What was done.
+    pub action: &'static str,
+    /// The label of the edit.
+    pub label: &'static str,
+    /// Where a message went, or the last one that a summary stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<usize>,
+    /// The tool.
+    pub tool: Option<String>,
+    /// The id of the call.
+    pub call_id: String,
+    /// The length of what was there.
+    pub bytes_before: usize,
+    /// The length of what is there now.
+    pub bytes_after: usize,
+    /// The name of what was taken out, if it was stored; the first one, if it was several texts.
+    pub handle: Option<PayloadKey>,
+    /// The names of the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub more_handles: Vec<PayloadKey>,
+}
+
+/// A change that was not made.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// The message.
+    pub message: Option<usize>,
+    /// The label of the edit.
+    pub label: &'static str,
+    /// The tool.
+    pub tool: Option<String>,
+    /// The id of the call.
+    pub call_id: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// More of one request are not kept.
+const MOST_CHANGES: usize = 500;
+
+/// A name that a client has chosen is kept up to this length, in characters.
+const MOST_CHARS: usize = 100;
+
+impl Changes {
+    /// What a report says.
+    pub fn of(report: &Report) -> Self {
+        let changes = report.changes.iter().take(MOST_CHANGES).map(|change| {
+            let (action, message, to) = named(change.action);
+            let mut handles = change.handles.iter().copied();
+            Changed {
+                message,
+                action,
+                label: change.edit,
+                to,
+                tool: change.tool_name.as_deref().map(short),
+                call_id: short(&change.call_id),
+                bytes_before: change.bytes.before,
+                bytes_after: change.bytes.after,
+                handle: handles.next(),
+                more_handles: handles.take(MOST_CHARS).collect(),
+            }
+        });
+        let left_out = report.left_out.iter().take(MOST_CHANGES).map(|left_out| LeftOut {
+            message: left_out.message,
+            label: left_out.edit,
+            tool: left_out.tool_name.as_deref().map(short),
+            call_id: short(&left_out.call_id),
+            why: left_out.why,
+        });
+        Self { changes: changes.collect(), n_changes: report.changes.len(), left_out: left_out.collect() }
+    }
+
+    /// About how much memory it takes, in entries.
+    pub fn len(&self) -> usize {
+        self.changes.len() + self.left_out.len()
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What was done, to which message, and where to.
+fn named(action: Action) -> (&'static str, usize, Option<usize>) {
+    match action {
+        Action::Insert { behind } => ("insert", behind, None),
+        Action::Move { message, behind } => ("move", message, Some(behind)),
+        Action::Drop { message } => ("drop", message, None),
+        Action::DropCall { message } => ("drop_call", message, None),
+        Action::Truncate { message } => ("truncate", message, None),
+        Action::Clear { message } => ("clear", message, None),
+        Action::ClearInput { message } => ("clear_input", message, None),
+        Action::Summarize { from, to } => ("summarize", from, Some(to.saturating_sub(1))),
+    }
+}
+
+fn short(name: &str) -> String {
+    name.chars().take(MOST_CHARS).collect()
+}

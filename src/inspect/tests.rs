@@ -1,0 +1,144 @@
+//! Both arrays side by side: by hand, and for every fixture.
+
+use std::path::Path;
+
+use super::*;
+use crate::{
+    dialect,
+    engine::edit_body,
+    plan::{Change, Sizes},
+    recording::Exchange,
+    replay::{Scene, folders, own_policy},
+};
+
+fn chat() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").unwrap()
+}
+
+fn edited(policy: &str, body: &Bytes) -> (Bytes, Report) {
+    let edited = edit_body(&own_policy(policy).unwrap(), chat(), body.clone(), &Scene::default().situation());
+    (edited.body.concat().into(), edited.report.unwrap_or_default())
+}
+
+fn body(messages: &[&str]) -> Bytes {
+    format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into()
+}
+
+fn calls(ids: &[&str]) -> String {
+    let call = |id: &&str| {
+        format!(r#"{{"id":"{id}","type":"function","function":{{"name":"ls","arguments":"{{\"a\":\"{id}\"}}"}}}}"#)
+    };
+    format!(r#"{{"role":"assistant","tool_calls":[{}]}}"#, ids.iter().map(call).collect::<Vec<_>>().join(","))
+}
+
+fn result(id: &str, text: &str) -> String {
+    format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{text}"}}"#)
+}
+
+const GO: &str = r#"{"role":"user","content":"go"}"#;
+
+fn brief(message: &Message) -> (usize, Option<usize>, State, Option<&str>, Option<&str>) {
+    (message.index, message.at, message.state, message.before.as_deref(), message.after.as_deref())
+}
+
+#[test]
+fn puts_in_moves_and_drops() {
+    let body = body(&[GO, &calls(&["a", "b"]), GO, &result("b", "late"), &result("x", "orphan"), &calls(&["c"]), GO]);
+    let (after, report) = edited("", &body);
+    let messages = messages(chat(), &body, &after, &report).unwrap();
+    let called = "[call a] ls {\"a\":\"a\"}\n[call b] ls {\"a\":\"b\"}";
+    let missing = |id| format!("Tool call ls ({id}) has no result: it was interrupted before it finished.");
+    let expected = [
+        (0, Some(0), State::Same, Some("go"), None),
+        (1, Some(1), State::Same, Some(called), None),
+        (3, Some(2), State::Moved, Some("late"), None),
+        (1, Some(3), State::Inserted, None, Some(&*missing("a"))),
+        (2, Some(4), State::Same, Some("go"), None),
+        (4, None, State::Dropped, Some("orphan"), None),
+        (5, Some(5), State::Same, Some("[call c] ls {\"a\":\"c\"}"), None),
+        (5, Some(6), State::Inserted, None, Some(&*missing("c"))),
+        (6, Some(7), State::Same, Some("go"), None),
+    ];
+    assert_eq!(messages.iter().map(brief).collect::<Vec<_>>(), expected);
+    let named: Vec<_> = messages.iter().map(|message| (message.role, message.name.as_deref())).collect();
+    assert_eq!(named[2..4], [("tool", Some("ls")); 2]);
+}
+
+#[test]
+fn a_summary_stands_behind_what_it_stands_for() {
+    let before = body(&[r#"{"role":"system","content":"s"}"#, GO, &calls(&["a"]), &result("a", "x"), GO]);
+    let after = body(&[r#"{"role":"system","content":"s"}"#, r#"{"role":"user","content":"so far"}"#, GO]);
+    let change = Change {
+        edit: "summarize",
+        action: Action::Summarize { from: 1, to: 4 },
+        call_id: String::new(),
+        tool_name: None,
+        bytes: Sizes::default(),
+        tokens: None,
+        handles: Vec::new(),
+    };
+    let report = Report { changes: vec![change], ..Report::default() };
+    let found = messages(chat(), &before, &after, &report).unwrap();
+    let brief: Vec<_> = found.iter().map(|m| (m.index, m.at, m.state, m.before.is_some(), m.after.is_some())).collect();
+    let expected = [
+        (0, Some(0), State::Same, true, false),
+        (1, None, State::Summarised, true, false),
+        (2, None, State::Summarised, true, false),
+        (3, None, State::Summarised, true, false),
+        (1, Some(1), State::Summarised, false, true),
+        (4, Some(2), State::Same, true, false),
+    ];
+    assert_eq!(brief, expected);
+    assert_eq!(messages(chat(), &before, &before, &report), None, "these are not what the report is about");
+}
+
+#[test]
+fn long_texts_are_cut_and_keep_their_lengths() {
+    let long = "é".repeat(LONGEST_SAME);
+    let results: Vec<_> = (0..200).map(|_| result("x", &long)).collect();
+    let body = body(&results.iter().map(String::as_str).collect::<Vec<_>>());
+    let found = messages(chat(), &body, &body, &Report::default()).unwrap();
+    assert!(found.iter().all(|message| message.before_bytes == Some(2 * LONGEST_SAME)));
+    assert_eq!(found[0].before.as_ref().map(String::len), Some(LONGEST_SAME));
+    let gone = body_of_one(&"x".repeat(2 * LONGEST));
+    let after = body_of_one("y");
+    let found_changed = messages(chat(), &gone, &after, &Report::default()).unwrap();
+    assert_eq!((found_changed[0].state, found_changed[0].before.as_ref().unwrap().len()), (State::Patched, LONGEST));
+
+    let many: Vec<_> = (0..6).map(|n| result("x", &n.to_string().repeat(LONGEST))).collect();
+    let before: Vec<_> = many.iter().map(String::as_str).collect();
+    let short = [GO; 6];
+    let found = messages(chat(), &self::body(&before), &self::body(&short), &Report::default()).unwrap();
+    let kept: usize = found.iter().map(|message| message.before.as_ref().unwrap().len()).sum();
+    assert!(kept <= MOST_BYTES + 6 * HEAD, "{kept}");
+    assert_eq!(found[5].before, Some("5".repeat(HEAD)));
+}
+
+fn body_of_one(text: &str) -> Bytes {
+    body(&[&result("x", text)])
+}
+
+#[test]
+fn every_fixture_can_be_laid_side_by_side() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let (mut n_edited, mut states) = (0, std::collections::BTreeSet::new());
+    for folder in folders(&root).unwrap() {
+        let exchange = Exchange::read(&folder).unwrap();
+        let (body, policy) = (exchange.request, exchange.policy.unwrap_or_default());
+        let Ok(conversation) = chat().parse(&body) else { continue };
+        let (after, report) = edited(&policy, &body);
+        let name = folder.display();
+        let found = messages(chat(), &body, &after, &report).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(found.iter().filter(|message| message.before.is_some()).count(), conversation.messages.len(), "{name}");
+        let sent: Vec<_> = found.iter().filter_map(|message| message.at).collect();
+        assert_eq!(sent, (0..report.messages_after).collect::<Vec<_>>(), "{name}");
+        let is_changed = |message: &&Message| message.state != State::Same;
+        assert_eq!(found.iter().filter(is_changed).count() > 0, !report.changes.is_empty(), "{name}");
+        assert!(found.iter().all(|message| message.state != State::Patched), "{name}: a change without a reason");
+        n_edited += usize::from(!report.changes.is_empty());
+        states.extend(found.iter().map(|message| message.state));
+    }
+    assert!(n_edited > 20, "{n_edited}");
+    use State::{Cleared, Cut, Dropped, Filtered, Inserted, Moved, Same};
+    assert!([Same, Inserted, Moved, Cut, Cleared, Dropped, Filtered].iter().all(|state| states.contains(state)));
+}
