@@ -100,7 +100,7 @@ function drawRequest(pane, answer, id) {
   const parts = [pane.querySelector("header")];
   if (request) {
     say(parts[0].querySelector("h2 .isolate"), request.model ?? "no model");
-    parts.push(el("div", { class: "facts" }, el("div", { class: "chips" }, chips(request))), facts(request));
+    parts.push(el("section", { class: "chips" }, chips(request)), facts(request));
   }
   if (changes.length > 0) parts.push(section("What was changed", changeList(changes), restOf(changes, answer.n_changes)));
   if (leftOut.length > 0) parts.push(section("What was left as it is", leftOutList(leftOut)));

@@ -40,9 +40,11 @@ function arrive() {
   }
   if (gateIsOpen) return;
   if (place.view === "requests") {
+    closePayload();
     if (place.open) openRequest(place.open);
     else backTo("rows", "id", closeRequest());
   } else {
+    closeRequest();
     showStoreFacts();
     if (before.view !== "store" || $("payloads").children.length === 0) loadPayloads(false);
     if (place.open) openPayload(place.open);

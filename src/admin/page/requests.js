@@ -79,7 +79,9 @@ function takeRequests(answer) {
     const old = requests.entries.shift();
     const row = requests.rows.get(old.id);
     requests.rows.delete(old.id);
-    if (!row.contains(document.activeElement)) row.remove();
+    const hadFocus = row.contains(document.activeElement);
+    row.remove();
+    if (hadFocus) rowsOf($("rows")).at(-1)?.focus({ preventScroll: true });
   }
   requests.latest = Math.max(requests.latest, answer.latest ?? 0, ...fresh.map((entry) => entry.seq));
   if (fresh.length > 0 || requests.isFirst) showRequests();

@@ -78,7 +78,7 @@ function emptyStore(query, note) {
 function showStoreFacts() {
   const facts = status?.store;
   say($("store-facts"), facts
-    ? `${facts.path ?? ""}  ${many(facts.payloads, "payload")}, ${bytes(facts.bytes)} of text, ${bytes(facts.stored_bytes)} on disk`.trim()
+    ? [facts.path, many(facts.payloads, "payload"), `${bytes(facts.bytes)} of text`, `${bytes(facts.stored_bytes)} on disk`].filter(Boolean).join(" · ")
     : "");
 }
 
