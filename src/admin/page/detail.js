@@ -51,6 +51,12 @@ async function openRequest(id) {
   pane.replaceChildren(paneHead("detail-title", entry?.model ?? "Request", id, "#requests"), el("section", {}, el("p", { class: "soft" }, "…")));
   drawChart();
   showPane("detail-title");
+  await loadRequest(id, 4);
+}
+
+async function loadRequest(id, tries) {
+  const pane = $("detail");
+  const entry = requests.entries.find((one) => one.id === id);
   let answer;
   try {
     answer = await json(`requests/${encodeURIComponent(id)}`);
@@ -60,6 +66,9 @@ async function openRequest(id) {
   }
   if (requests.open !== id) return;
   drawRequest(pane, { ...answer, request: answer.request ?? entry ?? null }, id);
+  // Its messages are written when its answer has ended, which may be just now.
+  const isWritten = answer.content || !answer.request?.inspectable;
+  if (!isWritten && tries > 0) setTimeout(() => requests.open === id && loadRequest(id, tries - 1), 700);
 }
 
 function closeRequest() {
@@ -175,18 +184,20 @@ function leftOutList(leftOut) {
 
 // === no content ===
 
+const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}` : null);
+
 function noContent({ request, reason }, id) {
   const isOn = status?.inspect_keep > 0;
   const inside = [el("h3", {}, "Messages")];
   const note = el("div", { class: "note" });
-  if (!request) note.append(el("p", {}, reason ?? "abridge no longer knows this request."));
-  else if (isOn) {
-    note.append(el("p", {}, reason ?? `abridge keeps the messages of the last ${many(status.inspect_keep, "edited request")}; this is none of them.`));
+  if (!request) note.append(el("p", {}, sentence(reason) ?? "abridge no longer knows this request."));
+  else if (isOn || edits(request).length === 0) {
+    note.append(el("p", {}, sentence(reason) ?? `abridge keeps the messages of the last ${many(status.inspect_keep, "edited request")}; this is none of them.`));
   } else {
     note.append(
       el("p", {}, "What the messages say is not kept: it belongs to the people who wrote it. To see it here, before and after, let abridge keep the last edited requests in its store:"),
-      el("pre", { class: "line" }, "[inspect]\nkeep = 50"),
-      el("p", {}, "That goes into ", el("code", {}, "proxy.toml"), ", or ", el("code", {}, "ABRIDGE__INSPECT__KEEP=50"), " into the environment. It holds for requests that come afterwards; ", el("code", {}, `abridge diff ${id}`), " shows the same in a terminal."));
+      el("pre", { class: "line" }, "[inspect]\nkeep = 20"),
+      el("p", {}, "That goes into ", el("code", {}, "proxy.toml"), ", or ", el("code", {}, "ABRIDGE__INSPECT__KEEP=20"), " into the environment. It holds for requests that come afterwards; ", el("code", {}, `abridge diff ${id}`), " shows the same in a terminal."));
   }
   return [...inside, note];
 }

@@ -4,6 +4,9 @@
 const PAGE_BYTES = 65_536;
 const PAGE_PAYLOADS = 100;
 
+/** So many pages are searched before somebody asks for more. */
+const MOST_IN_VAIN = 8;
+
 const store = { next: null, query: null, asked: 0, open: null, timer: 0, isLoading: false };
 
 // === the list ===
@@ -13,24 +16,28 @@ async function loadPayloads(isMore) {
   if (isMore && (store.next === null || store.isLoading)) return;
   const asked = ++store.asked;
   store.isLoading = true;
-  const parameters = new URLSearchParams({ limit: String(PAGE_PAYLOADS) });
-  if (query) parameters.set("search", query);
-  if (isMore) parameters.set("after", store.next);
-  let answer;
+  let answer = { next: isMore ? store.next : null };
   try {
-    answer = await json(`payloads?${parameters}`);
+    // A page that was searched in vain has nothing, and may not be the last one.
+    for (let n = 0; n < MOST_IN_VAIN && (n === 0 || answer.next); n += 1) {
+      const parameters = new URLSearchParams({ limit: String(PAGE_PAYLOADS) });
+      if (query) parameters.set("search", query);
+      if (answer.next) parameters.set("after", answer.next);
+      answer = await json(`payloads?${parameters}`);
+      if (asked !== store.asked) return;
+      if (answer.payloads.length > 0) break;
+    }
   } catch (error) {
     if (asked === store.asked) {
       store.isLoading = false;
-      if (!(await gated(error))) showPayloads([], isMore, query, error.message);
+      if (!(await gated(error))) showPayloads([], isMore, query, error);
     }
     return;
   }
-  if (asked !== store.asked) return;
   store.isLoading = false;
   store.next = answer.next ?? null;
   store.query = query;
-  showPayloads(answer.payloads ?? [], isMore, query, answer.note ?? null);
+  showPayloads(answer.payloads, isMore, query, answer.reason ?? null);
 }
 
 function payloadRow(payload) {
@@ -44,33 +51,29 @@ function payloadRow(payload) {
   return el("li", {}, row);
 }
 
-function showPayloads(payloads, isMore, query, note) {
+function showPayloads(payloads, isMore, query, reason) {
   const list = $("payloads");
   const rows = payloads.map(payloadRow);
   if (isMore) list.append(...rows);
   else list.replaceChildren(...rows);
   if (isMore) rows[0]?.firstElementChild.focus();
   const n = list.children.length;
-  $("store-more").hidden = store.next === null || n === 0;
+  $("store-more").hidden = store.next === null;
   say($("store-count"), n === 0 ? "" : `${many(n, "payload")}${store.next === null ? "" : " so far"}`);
   if (store.open) markOpen("payloads", "handle", store.open);
   keepReachable(list);
   $("store-empty").hidden = n > 0;
-  if (n === 0) $("store-empty").replaceChildren(...emptyStore(query, note));
+  if (n === 0) $("store-empty").replaceChildren(...emptyStore(query, reason));
 }
 
-function emptyStore(query, note) {
-  if (note) return [el("h3", {}, "The store could not be read"), el("p", {}, note)];
-  if (query) {
-    return [
-      el("h3", {}, "Nothing found"),
-      el("p", {}, status?.inspect_keep > 0
-        ? "No handle begins with that, and none of the payloads that were looked through has that text."
-        : "No handle begins with that. Texts are looked through only where [inspect] keep is set."),
-    ];
-  }
+function emptyStore(query, reason) {
+  if (reason instanceof Refused) return [el("h3", {}, "The store could not be read"), el("p", {}, reason.message)];
   if (status && !status.store) {
-    return [el("h3", {}, "There is no store"), el("p", {}, "Nothing is taken out of conversations, for it could not be recalled. It is the file of ", el("code", {}, "store.path"), ".")];
+    return [el("h3", {}, "There is no store"), el("p", {}, "What edits take out of conversations could not be kept, so nothing is taken out that should be. ", el("code", {}, "store.enabled"), " switches it on.")];
+  }
+  if (query) {
+    const where = store.next ? "Not in what was looked through so far." : "No handle begins with that, and no payload has that text.";
+    return [el("h3", {}, "Nothing found"), el("p", {}, reason ? sentence(reason) : where)];
   }
   return [el("h3", {}, "Nothing is stored yet"), el("p", {}, "When an edit takes a text out of a conversation, the original is kept here first, and a handle in the conversation says where.")];
 }
