@@ -1,15 +1,23 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, payloads to recall, events, and a page that shows it all.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, numbers, payloads to recall, events,
+//! and a page that shows it all.
+
+use std::fmt;
+use std::pin::Pin;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 
+use crate::history::History;
+use crate::inspect;
+use crate::metrics::CONTENT_TYPE as OPENMETRICS;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
 pub mod events;
-pub mod page;
+mod look;
+mod page;
 mod recall;
 
 pub use recall::Recalls;
@@ -17,6 +25,8 @@ pub use recall::Recalls;
 /// What the answers depend on besides the request.
 #[derive(Clone, Copy, Debug)]
 pub struct State<'a> {
+    /// Who knows the numbers.
+    pub numbers: &'a dyn Numbers,
     /// Whether abridge is stopping.
     pub draining: bool,
     /// Where payloads are.
@@ -25,11 +35,29 @@ pub struct State<'a> {
     pub recalls: &'a Recalls,
 }
 
+/// Knows the numbers about all requests.
+pub trait Numbers: fmt::Debug + Sync {
+    /// All of them, as OpenMetrics text.
+    fn metrics(&self) -> Writing<'_>;
+
+    /// How abridge does, as JSON.
+    fn status(&self) -> Writing<'_>;
+
+    /// What the last requests were.
+    fn history(&self) -> &History;
+
+    /// Of which requests the messages are kept.
+    fn inspect(&self) -> inspect::Settings;
+}
+
+/// A text that is being written.
+pub type Writing<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
+
 /// Where a body is posted to be summarised. It is the proxy that answers, for it takes a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
 /// What there is.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -40,7 +68,10 @@ pub fn owns(path: &str) -> bool {
 pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
-    let known = handle.is_some() || matches!(path, page::PATH | "/abridge" | "/abridge/healthz" | "/abridge/readyz");
+    let known = handle.is_some()
+        || look::has(path)
+        || page::has(path)
+        || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -54,10 +85,19 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     if let Some(handle) = handle {
         return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
     }
+    if look::has(path) {
+        return look::answer(path, uri.query().unwrap_or_default(), state).await;
+    }
+    if page::has(path) {
+        return page::answer(path);
+    }
     match path {
-        page::PATH => page::answer(),
-        "/abridge" => page::redirect(),
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
+        "/abridge/metrics" => {
+            let mut response = text(StatusCode::OK, state.numbers.metrics().await);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));
+            response
+        }
         "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
         _ => text(StatusCode::NOT_FOUND, PATHS),
@@ -82,11 +122,32 @@ mod tests {
     use super::*;
     use crate::body::Budget;
 
+    #[derive(Debug)]
+    struct Nothing(History);
+
+    impl Numbers for Nothing {
+        fn metrics(&self) -> Writing<'_> {
+            Box::pin(async { "# EOF\n".to_owned() })
+        }
+
+        fn status(&self) -> Writing<'_> {
+            Box::pin(async { "{}".to_owned() })
+        }
+
+        fn history(&self) -> &History {
+            &self.0
+        }
+
+        fn inspect(&self) -> inspect::Settings {
+            inspect::Settings::default()
+        }
+    }
+
     #[tokio::test]
     async fn tells_life_from_readiness() {
         let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0));
         let status = async |method: Method, path: &'static str, draining| {
-            let state = State { draining, store: None, recalls: &recalls };
+            let state = State { numbers: &Nothing(History::new()), draining, store: None, recalls: &recalls };
             answer(&method, &Uri::from_static(path), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);

@@ -106,6 +106,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let (history, metrics) = (History::new(), Metrics::new());
     let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
     let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, beside));
+    proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
 
@@ -192,6 +193,7 @@ fn live(
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),
+        inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
@@ -377,6 +379,9 @@ impl Running {
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);
+        if config.inspect != self.config.inspect {
+            self.proxy.trim_inspected();
+        }
         self.config = config;
         Ok(())
     }

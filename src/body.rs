@@ -34,7 +34,7 @@ pub struct Limits {
 
 /// The bytes that all request bodies may hold at a time. Clones share one budget.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Semaphore>);
+pub struct Budget(Arc<Semaphore>, usize);
 
 /// A part of the [`Budget`], given back when it is dropped.
 #[derive(Debug, Default)]
@@ -110,7 +110,8 @@ const SHORT: usize = 2048;
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new((bytes / GRAIN).min(Semaphore::MAX_PERMITS))))
+        let grains = (bytes / GRAIN).min(Semaphore::MAX_PERMITS);
+        Self(Arc::new(Semaphore::new(grains)), grains)
     }
 
     /// Makes the lease so much longer, or fails at once: waiting for memory while holding some is how proxies lock up.
@@ -129,6 +130,11 @@ impl Budget {
     pub fn lease(&self, bytes: usize) -> Option<Lease> {
         let mut lease = Lease::default();
         self.extend(&mut lease, bytes).then_some(lease)
+    }
+
+    /// The bytes that are taken.
+    pub fn taken(&self) -> usize {
+        self.1.saturating_sub(self.0.available_permits()) * GRAIN
     }
 
     /// The bytes that are left.

@@ -20,7 +20,7 @@ use crate::edit::{
 use crate::proxy::rescue;
 use crate::server::tls;
 use crate::tokens::models;
-use crate::{events, planner, recall, server, store, telemetry, tokens, upstream};
+use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod environment;
@@ -83,6 +83,8 @@ pub struct Config {
     pub tools: tools::Settings,
     /// What is told of requests and summaries, and to whom.
     pub events: events::Settings,
+    /// Whether messages of edited requests are kept, to be looked at.
+    pub inspect: inspect::Settings,
     /// The second try of requests that the upstream refuses.
     pub rescue: rescue::Settings,
     /// How tokens are counted.
@@ -112,6 +114,7 @@ impl Default for Config {
             summarize: summarize::Settings::default(),
             tools: tools::Settings::default(),
             events: events::Settings::default(),
+            inspect: inspect::Settings::default(),
             rescue: rescue::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),

@@ -181,13 +181,7 @@ fn set(flags: &mut [bool], message: usize) {
 // === one message ===
 
 impl Pair {
-    fn show(
-        self,
-        one: &Side<'_>,
-        other: &Side<'_>,
-        at: &mut impl Iterator<Item = usize>,
-        left: &mut usize,
-    ) -> Message {
+    fn show(self, one: &Side<'_>, other: &Side<'_>, at: &mut impl Iterator<Item = usize>, left: &mut usize) -> Message {
         let at = if self.is_there { at.next() } else { None };
         let same = match (self.before, at) {
             (Some(before), Some(at)) => one.json(before) == other.json(at),

@@ -200,6 +200,20 @@ pub enum Action {
 }
 
 impl Action {
+    /// The action as one word, for labels.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Insert { .. } => "insert",
+            Self::Move { .. } => "move",
+            Self::Drop { .. } => "drop",
+            Self::DropCall { .. } => "drop_call",
+            Self::Truncate { .. } => "truncate",
+            Self::Clear { .. } => "clear",
+            Self::ClearInput { .. } => "clear_input",
+            Self::Summarize { .. } => "summarize",
+        }
+    }
+
     /// The same with each message under another index. What a summary stands for keeps its own.
     #[must_use]
     pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
@@ -212,6 +226,18 @@ impl Action {
             Self::Clear { message } => Self::Clear { message: number(message) },
             Self::ClearInput { message } => Self::ClearInput { message: number(message) },
             Self::Summarize { .. } => self,
+        }
+    }
+}
+
+impl Why {
+    /// The reason as one word, for labels.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NoStore => "no_store",
+            Self::NotSmaller => "not_smaller",
+            Self::TooLittle => "too_little",
+            Self::NoSummary => "no_summary",
         }
     }
 }

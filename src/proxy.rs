@@ -39,6 +39,7 @@ mod headers;
 mod inspecting;
 pub mod rescue;
 mod respond;
+pub mod scrape;
 mod status;
 mod telling;
 mod tunnel;
@@ -167,16 +168,8 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let status = if request.uri().path() == admin::STATUS { Some(self.status().await) } else { None };
-                let (history, inspect) = (&self.books.history, self.live.load().inspect);
-                let state = admin::State {
-                    draining,
-                    store: self.engine.store(),
-                    recalls: &self.recalls,
-                    history,
-                    inspect,
-                    status,
-                };
+                let state =
+                    admin::State { numbers: self, draining, store: self.engine.store(), recalls: &self.recalls };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),

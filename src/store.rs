@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::histogram::Snapshot;
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
@@ -99,6 +100,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Numbers about the store and about this process's use of it.
     fn stats(&self) -> Doing<'_, Stats>;
+
+    /// Numbers about this process's use of the store, which cost nothing.
+    fn work(&self) -> Work {
+        Work::default()
+    }
+
+    /// The file, if it is one.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether it has failed, and nothing was written since.
+    fn is_in_trouble(&self) -> bool {
+        false
+    }
 
     /// Writes down what waits, and lets go of the file. Everything after it is refused.
     fn close(&self) -> Doing<'_, ()>;
@@ -208,6 +224,23 @@ pub struct Stats {
     pub recalled: u64,
     /// What failed, of everything that the store was to do.
     pub failures: u64,
+}
+
+/// What a store has done since the process started.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    /// Transactions that were made durable.
+    pub commits: u64,
+    /// Payloads that were written.
+    pub written: u64,
+    /// Their length.
+    pub written_bytes: u64,
+    /// Payloads that were to be kept and were known to be.
+    pub known: u64,
+    /// What failed.
+    pub failures: u64,
+    /// How long those waited who had something to be kept that was not known to be.
+    pub waits: Snapshot,
 }
 
 /// Seconds since 1970.

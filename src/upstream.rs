@@ -169,6 +169,11 @@ impl Upstream {
         self.base.join(target)
     }
 
+    /// Where it is.
+    pub fn base(&self) -> &BaseUrl {
+        &self.base
+    }
+
     /// How long the upstream may pause in the middle of a body.
     pub fn idle(&self) -> Duration {
         self.idle

@@ -16,8 +16,9 @@ use http_body_util::Full;
 
 use super::text;
 
-/// Where it is.
-pub const PATH: &str = "/abridge/";
+/// Where it is, and where people look for it.
+const PATH: &str = "/abridge/";
+const SHORT_PATH: &str = "/abridge";
 
 /// The bytes of a nonce, before they are written as digits.
 const NONCE: usize = 16;
@@ -43,8 +44,17 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
         .replace("{{script}}", &script.join("\n"))
 });
 
-/// The page.
-pub(super) fn answer() -> Response<Full<Bytes>> {
+/// Whether a path is one of these.
+pub(super) fn has(path: &str) -> bool {
+    [PATH, SHORT_PATH].contains(&path)
+}
+
+/// The page, or the way there.
+pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
+    if path == PATH { page() } else { redirect() }
+}
+
+fn page() -> Response<Full<Bytes>> {
     let mut random = [0; NONCE];
     if getrandom::getrandom(&mut random).is_err() {
         return text(StatusCode::INTERNAL_SERVER_ERROR, "the system gave no random bytes; try again\n");
@@ -69,8 +79,7 @@ pub(super) fn answer() -> Response<Full<Bytes>> {
     response
 }
 
-/// The way there from the path without its last slash.
-pub(super) fn redirect() -> Response<Full<Bytes>> {
+fn redirect() -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::PERMANENT_REDIRECT, "the page is at /abridge/\n");
     response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
     response
@@ -82,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    async fn page() -> (String, String) {
-        let response = answer();
+    async fn read() -> (String, String) {
+        let response = answer(PATH);
         let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (policy, String::from_utf8(body.to_vec()).unwrap())
@@ -91,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_answer_has_a_nonce_of_its_own_and_nothing_else_may_run() {
-        let ((policy, body), (other, _)) = (page().await, page().await);
+        let ((policy, body), (other, _)) = (read().await, read().await);
         let nonce = policy.split("'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
         assert_eq!(nonce.len(), 2 * NONCE);
         assert_ne!(policy, other);
@@ -102,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() {
-        let (_, body) = page().await;
+        let (_, body) = read().await;
         // Names of namespaces are no addresses.
         let body = body.replace("http://www.w3.org/2000/svg", "");
         for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {

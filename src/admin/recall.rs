@@ -18,6 +18,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -79,6 +80,17 @@ pub struct Recalls {
     places: Arc<Semaphore>,
     budget: Budget,
     readers: Semaphore,
+    counts: Counts,
+}
+
+/// How often there was which answer.
+#[derive(Debug, Default)]
+struct Counts {
+    found: AtomicU64,
+    unknown: AtomicU64,
+    swept: AtomicU64,
+    refused: AtomicU64,
+    busy: AtomicU64,
 }
 
 /// The bytes of an answer, and what they take until they are written.
@@ -93,11 +105,32 @@ struct Paid {
 impl Recalls {
     /// Each takes one of these places, and the bytes that it reads out of this budget.
     pub fn new(places: Arc<Semaphore>, budget: Budget) -> Self {
-        Self { places, budget, readers: Semaphore::new(READERS) }
+        Self { places, budget, readers: Semaphore::new(READERS), counts: Counts::default() }
+    }
+
+    /// Each kind of answer, and how often there was one.
+    pub fn counted(&self) -> [(&'static str, u64); 5] {
+        let Counts { found, unknown, swept, refused, busy } = &self.counts;
+        [("found", found), ("unknown", unknown), ("swept", swept), ("refused", refused), ("busy", busy)]
+            .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
     }
 
     /// The answer.
     pub(super) async fn answer(&self, handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+        let response = self.part(handle, query, store).await;
+        let Counts { found, unknown, swept, refused, busy } = &self.counts;
+        let count = match response.status() {
+            StatusCode::OK => found,
+            StatusCode::NOT_FOUND => unknown,
+            StatusCode::GONE => swept,
+            StatusCode::BAD_REQUEST => refused,
+            _ => busy,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        response
+    }
+
+    async fn part(&self, handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
         let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return later("abridge already has as many requests in flight as server.max_in_flight allows");
@@ -333,7 +366,7 @@ fn numbers(text: &str) -> Option<(usize, usize)> {
 }
 
 /// Undoes `%20` and `+`. What is not an escape stays as it is.
-fn decoded(text: &str) -> Vec<u8> {
+pub(super) fn decoded(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((byte, behind)) = rest.split_first() {

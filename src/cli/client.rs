@@ -240,7 +240,13 @@ mod tests {
         let answer = read("HTTP/1.1 404 Not Found\r\nX-A: b\r\ncontent-length: 3\r\n\r\nno\nmore").unwrap();
         assert_eq!((answer.status, &*answer.body, answer.field("x-a")), (404, &b"no\n"[..], Some("b")));
         assert_eq!(answer.sentence(), "no");
-        for wrong in ["", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 2000 x\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"] {
+        for wrong in [
+            "",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 2000 x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort",
+        ] {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(read("SSH-2.0-\u{1b}x\r\n").unwrap_err(), r#""SSH-2.0-\u{1b}x""#);
@@ -249,7 +255,9 @@ mod tests {
     #[test]
     fn an_address_is_one_of_two_forms() {
         assert!(matches!(place("unix:/a/b"), Ok(Place::Unix(path)) if path == std::path::Path::new("/a/b")));
-        assert!(matches!(place("http://127.0.0.1:1"), Ok(Place::Tcp(address, host)) if address.port() == 1 && host == "127.0.0.1:1"));
+        assert!(
+            matches!(place("http://127.0.0.1:1"), Ok(Place::Tcp(address, host)) if address.port() == 1 && host == "127.0.0.1:1")
+        );
         assert!(matches!(place("http://[::1]:1/"), Ok(Place::Tcp(address, _)) if address.is_ipv6()));
         for wrong in ["", "127.0.0.1:1", "https://127.0.0.1:1", "http://"] {
             assert!(matches!(place(wrong), Err(Unanswered::Address(_))), "{wrong:?}");

@@ -148,9 +148,10 @@ impl Document {
     }
 
     fn show(&self, message: &Message, paper: &mut Paper) {
-        let handles = self.changes.iter().filter(|change| {
-            change.message == message.index && change.handle.is_some() && message.before.is_some()
-        });
+        let handles = self
+            .changes
+            .iter()
+            .filter(|change| change.message == message.index && change.handle.is_some() && message.before.is_some());
         let handles: Vec<_> = handles.filter_map(|change| change.handle.as_deref()).collect();
         paper.header(&message.title(&handles));
         match (&message.before, &message.after) {

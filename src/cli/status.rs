@@ -150,7 +150,11 @@ impl Status {
         }
         let (share, prompt) = (cached as f64 / prompt as f64, grouped(prompt));
         let cached = grouped(cached);
-        format!("{prompt} prompt, {cached} of them read from cache ({:.0} %), {} completion", 100.0 * share, grouped(completion))
+        format!(
+            "{prompt} prompt, {cached} of them read from cache ({:.0} %), {} completion",
+            100.0 * share,
+            grouped(completion)
+        )
     }
 
     fn predicted(&self) -> String {

@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.upstream()?;
     settings.headers()?;
     settings.store()?;
+    settings.inspect()?;
     settings.policy()?;
     settings.summarize()
 }
@@ -196,6 +197,18 @@ impl Settings<'_> {
         let is_empty = |path: &Path| path.as_os_str().is_empty();
         if store.path.as_deref().is_some_and(is_empty) {
             return Err(self.wrong(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn inspect(&self) -> Result<(), Problem> {
+        let (keep, most) = (self.config.inspect.keep, crate::inspect::MOST);
+        if keep > most {
+            return Err(self.wrong(&["inspect", "keep"], format!("{keep} is out of range; allowed: 0 to {most}")));
+        }
+        if keep > 0 && !self.config.store.enabled {
+            let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
+            return Err(self.wrong(&["inspect", "keep"], message.to_owned()));
         }
         Ok(())
     }

@@ -120,6 +120,7 @@ fn body_of_one(text: &str) -> Bytes {
 
 #[test]
 fn every_fixture_can_be_laid_side_by_side() {
+    use State::{Cleared, Cut, Dropped, Filtered, Inserted, Moved, Same};
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let (mut n_edited, mut states) = (0, std::collections::BTreeSet::new());
     for folder in folders(&root).unwrap() {
@@ -129,16 +130,19 @@ fn every_fixture_can_be_laid_side_by_side() {
         let (after, report) = edited(&policy, &body);
         let name = folder.display();
         let found = messages(chat(), &body, &after, &report).unwrap_or_else(|| panic!("{name}"));
-        assert_eq!(found.iter().filter(|message| message.before.is_some()).count(), conversation.messages.len(), "{name}");
+        assert_eq!(
+            found.iter().filter(|message| message.before.is_some()).count(),
+            conversation.messages.len(),
+            "{name}"
+        );
         let sent: Vec<_> = found.iter().filter_map(|message| message.at).collect();
         assert_eq!(sent, (0..report.messages_after).collect::<Vec<_>>(), "{name}");
-        let is_changed = |message: &&Message| message.state != State::Same;
+        let is_changed = |message: &&Message| message.state != Same;
         assert_eq!(found.iter().filter(is_changed).count() > 0, !report.changes.is_empty(), "{name}");
         assert!(found.iter().all(|message| message.state != State::Patched), "{name}: a change without a reason");
         n_edited += usize::from(!report.changes.is_empty());
         states.extend(found.iter().map(|message| message.state));
     }
     assert!(n_edited > 20, "{n_edited}");
-    use State::{Cleared, Cut, Dropped, Filtered, Inserted, Moved, Same};
     assert!([Same, Inserted, Moved, Cut, Cleared, Dropped, Filtered].iter().all(|state| states.contains(state)));
 }

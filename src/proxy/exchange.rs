@@ -23,6 +23,7 @@ use super::tunnel::Tunnel;
 use crate::engine::{Edited, Trouble};
 use crate::events::Ended as HowEnded;
 use crate::history;
+use crate::metrics::Streaming;
 use crate::plan::Report;
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
@@ -45,6 +46,9 @@ pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue"
 /// The edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
+/// Of so many chunks one is timed, beginning with the first.
+const TIMED: u32 = 16;
+
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
@@ -61,6 +65,9 @@ pub struct Exchange {
     // Taken when the end is written down, so that it is once.
     books: Option<Arc<Books>>,
     conversation: Option<Conversation>,
+    // While the answer is on its way.
+    streaming: Option<Streaming>,
+    n_chunks: u32,
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
@@ -122,6 +129,8 @@ impl Exchange {
             added: Duration::ZERO,
             books: Some(books),
             conversation: None,
+            streaming: None,
+            n_chunks: 0,
             answer: None,
             edit: None,
             recording: None,
@@ -178,6 +187,7 @@ impl Exchange {
     /// The head of the answer is here.
     pub(super) fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
+        self.streaming = self.books.as_ref().map(|books| books.metrics.streaming());
         self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
         if let Some(recording) = &mut self.recording {
             recording.head(status, response.headers());
@@ -294,6 +304,8 @@ impl Exchange {
 
 impl Observe for Exchange {
     fn on_data(&mut self, chunk: &Bytes) {
+        let began = self.n_chunks.is_multiple_of(TIMED).then(Instant::now);
+        self.n_chunks = self.n_chunks.wrapping_add(1);
         if let Some(answer) = &mut self.answer {
             answer.bytes += chunk.len() as u64;
         }
@@ -303,9 +315,13 @@ impl Observe for Exchange {
         if let Some(recording) = &mut self.recording {
             recording.chunk(self.sent.elapsed(), chunk);
         }
+        if let (Some(began), Some(books)) = (began, &self.books) {
+            books.metrics.chunk(began.elapsed());
+        }
     }
 
     fn on_end(mut self, end: End) {
+        self.streaming = None;
         let is_told = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
         if !is_told && !tracing::enabled!(Level::DEBUG) {
             return self.write_down(&Seen::default(), end.into());

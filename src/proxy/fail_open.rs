@@ -39,17 +39,16 @@ impl FailOpen {
         }
     }
 
-    /// How often each reason held.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 5] {
-        let Self { not_understood, unknown_encoding, broken_encoding, not_stored, bug } = self;
+    /// Each reason, and how often it held.
+    pub(super) fn counted(&self) -> [(&'static str, u64); 5] {
         [
-            ("not_understood", not_understood),
-            ("unknown_encoding", unknown_encoding),
-            ("broken_encoding", broken_encoding),
-            ("not_stored", not_stored),
-            ("bug", bug),
+            ("not_understood", Reason::NotUnderstood),
+            ("unknown_encoding", Reason::UnknownEncoding),
+            ("broken_encoding", Reason::BrokenEncoding),
+            ("not_stored", Reason::NotStored),
+            ("bug", Reason::Bug),
         ]
-        .map(|(reason, n)| (reason, n.load(Ordering::Relaxed)))
+        .map(|(label, reason)| (label, self.counter(reason).load(Ordering::Relaxed)))
     }
 
     fn counter(&self, reason: Reason) -> &AtomicU64 {

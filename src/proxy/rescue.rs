@@ -298,6 +298,18 @@ fn fits(shorter: &Report, sent: Option<usize>, numbers: Numbers, window: Option<
 // === impl Rescues ===
 
 impl Rescues {
+    /// What for, whether it helped, and how often.
+    pub(super) fn counted(&self) -> [(&'static str, &'static str, u64); 4] {
+        let Self { overflow, original } = self;
+        [
+            ("overflow", "helped", &overflow.helped),
+            ("overflow", "in_vain", &overflow.in_vain),
+            ("original", "helped", &original.helped),
+            ("original", "in_vain", &original.in_vain),
+        ]
+        .map(|(rescue, outcome, count)| (rescue, outcome, count.load(Ordering::Relaxed)))
+    }
+
     /// Counts a second try that was made or could not be, and hands on its answer. The first original that helped is a
     /// warning: an edit has made what the upstream does not take.
     fn count(&self, by: Rescued, helped: bool, answer: Response<Ahead>) -> Response<Ahead> {

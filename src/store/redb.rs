@@ -11,16 +11,20 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::redb::{Database, Error};
 use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::known::Known;
-use super::{Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time};
+use super::{
+    Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time, Work,
+};
+use crate::metrics::histogram::{Histogram, SHORT};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
 
@@ -77,13 +81,26 @@ struct Way {
     rest: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     commits: AtomicU64,
     written: AtomicU64,
+    written_bytes: AtomicU64,
     known: AtomicU64,
     recalled: AtomicU64,
     failures: AtomicU64,
+    // It has failed, and was not well since.
+    alarmed: AtomicBool,
+    waits: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
+        let alarmed = AtomicBool::new(false);
+        let waits = Histogram::of_times(SHORT);
+        Self { commits, written, written_bytes, known, recalled, failures, alarmed, waits }
+    }
 }
 
 /// The store was closed, or its thread has died.
@@ -167,8 +184,11 @@ impl Store for Redb {
             if missing.is_empty() {
                 return Ok(());
             }
+            let began = Instant::now();
             let payloads = pack(missing).await?;
-            self.ask(Op::Put, |answer| Job::Put { payloads, answer }).await
+            let kept = self.ask(Op::Put, |answer| Job::Put { payloads, answer }).await;
+            self.shared.counts.waits.time(began.elapsed());
+            kept
         })
     }
 
@@ -281,6 +301,14 @@ impl Store for Redb {
         }))
     }
 
+    fn path(&self) -> Option<&Path> {
+        Some(&self.shared.path)
+    }
+
+    fn is_in_trouble(&self) -> bool {
+        self.shared.counts.alarmed.load(Ordering::Relaxed)
+    }
+
     fn stats(&self) -> Doing<'_, Stats> {
         Box::pin(async move {
             let mut stats = self.read(totals).await?;
@@ -293,6 +321,13 @@ impl Store for Redb {
             stats.failures = counts.failures.load(Ordering::Relaxed);
             Ok(stats)
         })
+    }
+
+    fn work(&self) -> Work {
+        let Counts { commits, written, written_bytes, known, failures, waits, .. } = &self.shared.counts;
+        let [commits, written, written_bytes, known, failures] =
+            [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
+        Work { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
     }
 
     fn close(&self) -> Doing<'_, ()> {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Answered, Edit, Exchange};
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::Changes;
-use crate::metrics::Metrics;
+use crate::metrics::{Answer, Metrics, Way};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
 use crate::relay::tap::Seen;
@@ -69,6 +69,7 @@ impl Stopwatch {
 impl Books {
     /// A request got an answer of ours.
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
+        self.metrics.error(error.code());
         match error {
             ProxyError::Upstream(_) => self.history.count_failed(),
             _ if error.status() == StatusCode::SERVICE_UNAVAILABLE => self.history.count_shed(),
@@ -83,15 +84,27 @@ impl Exchange {
     /// Writes down how it ended. Only the first time.
     pub(super) fn write_down(&mut self, seen: &Seen, end: history::End) {
         let Some(books) = self.books.take() else { return };
-        match self.entry(seen, end) {
-            Some(mut entry) => {
-                entry.inspectable = self.inspecting.is_some();
-                self.note_changes(&books.history);
-                entry.seq = books.history.push(entry.clone());
-                self.keep_messages(entry);
+        let way = if self.edit.is_some() { Way::Edit } else { Way::Pass };
+        books.metrics.added(way, self.added);
+        let Some(mut entry) = self.entry(seen, end) else { return books.history.count_passed() };
+        if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
+            if entry.outcome == Outcome::Edited {
+                books.metrics.edited(report);
             }
-            None => books.history.count_passed(),
+            let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
+            if is_answer && end == history::End::Complete {
+                books.metrics.answered(&Answer {
+                    model: entry.model.as_deref(),
+                    duration: self.sent.elapsed(),
+                    billed: seen.usage.map(|usage| [usage.prompt, usage.cached, usage.completion]),
+                    predicted: entry.predicted_cached(),
+                });
+            }
         }
+        entry.inspectable = self.inspecting.is_some();
+        self.note_changes(&books.history);
+        entry.seq = books.history.push(entry.clone());
+        self.keep_messages(entry);
     }
 
     fn note_changes(&self, history: &History) {

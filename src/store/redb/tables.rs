@@ -39,6 +39,8 @@ pub(super) struct Put {
     pub(super) kept: Vec<(PayloadKey, Time)>,
     /// How many were not there before.
     pub(super) written: u64,
+    /// Their length.
+    pub(super) bytes: u64,
     /// What those take.
     pub(super) stored_bytes: u64,
 }
@@ -120,6 +122,7 @@ fn insert(
         swept.remove(bytes)?;
         put.kept.push((*key, now));
         put.written += 1;
+        put.bytes += packed.plain_len;
         put.stored_bytes += stored_bytes;
     }
     Ok(())

@@ -72,7 +72,6 @@ pub(super) struct Writer {
     secret: Secret,
     // What all payloads take; none if it is not known.
     stored_bytes: Option<u64>,
-    alarmed: bool,
     // The last failure to write, and to open the file. Till `rest` is over there is no use in another try.
     failed: Option<(Instant, StoreError)>,
     rest: Duration,
@@ -109,7 +108,6 @@ impl Writer {
             schema,
             secret,
             stored_bytes: None,
-            alarmed: false,
             failed: None,
             rest,
             swept: None,
@@ -189,6 +187,7 @@ impl Writer {
                 known.learn(key, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
+            self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
             self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
         });
@@ -453,7 +452,7 @@ impl Writer {
     /// Something was made durable: if it could not be before, that is over.
     fn well(&mut self) {
         self.failed = None;
-        if std::mem::take(&mut self.alarmed) {
+        if self.shared.counts.alarmed.swap(false, Ordering::Relaxed) {
             tracing::warn!(path = %self.shared.path.display(), "the store works again");
         }
     }
@@ -462,7 +461,7 @@ impl Writer {
     fn fail(&mut self, error: StoreError) -> StoreError {
         self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
         self.failed = Some((Instant::now(), error.clone()));
-        if std::mem::replace(&mut self.alarmed, true) {
+        if self.shared.counts.alarmed.swap(true, Ordering::Relaxed) {
             tracing::debug!(kind = error.kind.label(), %error, cause = %error.source, "the store failed again");
         } else {
             tracing::error!(

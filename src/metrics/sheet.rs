@@ -1,0 +1,157 @@
+//! Numbers as they are at one moment, written as OpenMetrics text.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::histogram::Snapshot;
+
+/// What a client asks for, and what the text is.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All numbers, one family after the other.
+#[derive(Debug, Default)]
+pub struct Sheet(Vec<Family>);
+
+/// The values that have one name.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    kind: MetricType,
+    samples: Vec<(Labels, Value)>,
+}
+
+/// What sets values of one name apart.
+pub type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+enum Value {
+    Counter(u64),
+    Gauge(u64),
+    Histogram(Snapshot),
+    Info,
+}
+
+// === impl Sheet ===
+
+impl Sheet {
+    /// A number that only grows. `_total` is put behind its name.
+    pub fn counter(&mut self, name: &'static str, help: &'static str, n: u64) {
+        self.counters(name, help, [(Labels::new(), n)]);
+    }
+
+    /// Several of one name.
+    pub fn counters(&mut self, name: &'static str, help: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
+        let samples = each.into_iter().map(|(labels, n)| (labels, Value::Counter(n))).collect();
+        self.0.push(Family { name, help, unit: None, kind: MetricType::Counter, samples });
+    }
+
+    /// A number that goes up and down.
+    pub fn gauge(&mut self, name: &'static str, help: &'static str, n: u64) {
+        let samples = vec![(Labels::new(), Value::Gauge(n))];
+        self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
+    }
+
+    /// Times. `_seconds` is put behind the name.
+    pub fn times(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        each: impl IntoIterator<Item = (Labels, Snapshot)>,
+    ) {
+        self.histograms(name, help, Some(Unit::Seconds), each);
+    }
+
+    /// Sizes.
+    pub fn sizes(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        each: impl IntoIterator<Item = (Labels, Snapshot)>,
+    ) {
+        self.histograms(name, help, None, each);
+    }
+
+    fn histograms(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        each: impl IntoIterator<Item = (Labels, Snapshot)>,
+    ) {
+        let samples = each.into_iter().map(|(labels, snapshot)| (labels, Value::Histogram(snapshot))).collect();
+        self.0.push(Family { name, help, unit, kind: MetricType::Histogram, samples });
+    }
+
+    /// Words. `_info` is put behind the name.
+    pub fn info(&mut self, name: &'static str, help: &'static str, labels: Labels) {
+        self.0.push(Family { name, help, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
+    }
+
+    /// All of it as text, with its end.
+    pub fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // Into a String nothing fails.
+        let _written = encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Sheet {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for Family { name, help, unit, kind, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
+            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+            for (labels, value) in samples {
+                match value {
+                    Value::Info => family.encode_info(labels)?,
+                    _ if labels.is_empty() => value.encode(&mut family)?,
+                    _ => value.encode(&mut family.encode_family(labels)?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Value {
+    fn encode(&self, to: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Counter(n) => to.encode_counter::<NoLabelSet, _, f64>(n, None),
+            Self::Gauge(n) => to.encode_gauge(n),
+            Self::Histogram(Snapshot { sum, count, buckets }) => {
+                to.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+            }
+            Self::Info => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_openmetrics() {
+        let mut sheet = Sheet::default();
+        sheet.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
+        sheet.counters("none", "Not there.", []);
+        sheet.gauge("g", "A g.", 7);
+        let buckets = vec![(0.5, 1), (f64::MAX, 2)];
+        sheet.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
+        sheet.info("i", "Words.", vec![("version", "1".to_owned())]);
+        let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
+            # HELP g A g.\n# TYPE g gauge\ng 7\n\
+            # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
+            t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
+            # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";
+        assert_eq!(sheet.text(), expected);
+    }
+}

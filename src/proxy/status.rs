@@ -1,0 +1,219 @@
+//! `GET /abridge/status`: how the proxy does, as JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::Proxy;
+use super::scrape::resident;
+use crate::history::{Added, Billed, KEPT};
+use crate::store::{self, Store};
+use crate::upstream::target::BaseUrl;
+
+/// Numbers about the store, and when they were asked for: it goes through all its rows for them.
+#[derive(Debug)]
+pub(super) struct Stats {
+    began: SystemTime,
+    last: Mutex<Option<Known>>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    at: Instant,
+    took: Duration,
+    stats: Result<store::Stats, String>,
+}
+
+/// They are asked for again after this, and not more often than takes a fiftieth of the time.
+const FRESH: Duration = Duration::from_secs(1);
+const SHARE: u32 = 50;
+
+/// What a store says whose last write failed.
+const IN_TROUBLE: &str = "it has failed: requests go on without the edits that need it, until it works again";
+
+/// So many models are listed.
+const MOST_MODELS: usize = 50;
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    started: f64,
+    uptime_seconds: u64,
+    upstream: String,
+    dry_run: bool,
+    edits: Vec<&'static str>,
+    inspect_keep: usize,
+    requests: Requests,
+    tokens: Sizes,
+    offloaded_bytes: u64,
+    billed: Billed,
+    predicted_cached: u64,
+    added_ms: Added,
+    fail_open: BTreeMap<&'static str, u64>,
+    summaries: Summaries,
+    rescues: BTreeMap<String, u64>,
+    recalls: BTreeMap<&'static str, u64>,
+    store: Option<StoreStatus>,
+    in_flight: usize,
+    streams: u64,
+    buffered_bytes: usize,
+    rss_bytes: Option<u64>,
+    windows: Vec<Window>,
+}
+
+#[derive(Serialize)]
+struct Requests {
+    total: u64,
+    edited: u64,
+    unedited: u64,
+    would_be_edited: u64,
+    not_understood: u64,
+    passed: u64,
+    failed: u64,
+    shed: u64,
+    refused: u64,
+}
+
+#[derive(Serialize)]
+struct Sizes {
+    before: u64,
+    after: u64,
+}
+
+#[derive(Serialize)]
+struct Summaries {
+    made: u64,
+    failed: u64,
+    joined: u64,
+    calls: u64,
+    billed: Billed,
+}
+
+#[derive(Serialize)]
+struct StoreStatus {
+    path: Option<String>,
+    #[serde(flatten)]
+    stats: Option<store::Stats>,
+    trouble: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Window {
+    model: String,
+    tokens: Option<usize>,
+    source: &'static str,
+}
+
+impl Default for Stats {
+    #[expect(clippy::disallowed_methods, reason = "a person reads since when it runs")]
+    fn default() -> Self {
+        Self { began: SystemTime::now(), last: Mutex::default() }
+    }
+}
+
+impl Stats {
+    /// The numbers, not much older than they may be. What fails is said.
+    async fn of(&self, store: &dyn Store) -> Result<store::Stats, String> {
+        let mut last = self.last.lock().await;
+        if let Some(known) = &*last
+            && known.at.elapsed() < FRESH.max(known.took * SHARE)
+        {
+            return known.stats.clone();
+        }
+        let began = Instant::now();
+        let stats = store.stats().await.map_err(|error| error.to_string());
+        *last = Some(Known { at: Instant::now(), took: began.elapsed(), stats: stats.clone() });
+        stats
+    }
+}
+
+impl Proxy {
+    /// How it does, as JSON.
+    pub(super) async fn status_json(&self) -> String {
+        let store = match self.engine.store() {
+            Some(store) => {
+                let (stats, trouble) = match self.stats.of(store).await {
+                    Ok(stats) => (Some(stats), None),
+                    Err(trouble) => (None, Some(trouble)),
+                };
+                let failed = store.is_in_trouble().then(|| IN_TROUBLE.to_owned());
+                let path = store.path().map(|path| path.display().to_string());
+                Some(StoreStatus { path, stats, trouble: trouble.or(failed) })
+            }
+            None => None,
+        };
+        // There is no value in it that JSON cannot say.
+        serde_json::to_string(&self.status(store)).unwrap_or_default()
+    }
+
+    fn status(&self, store: Option<StoreStatus>) -> Status {
+        let (live, totals) = (self.live(), self.books.history.totals());
+        let summaries = self.engine.summaries_made();
+        let usage = summaries.usage;
+        let began = self.stats.began;
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            started: began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
+            uptime_seconds: began.elapsed().unwrap_or_default().as_secs(),
+            upstream: shown(live.upstream.base()),
+            dry_run: live.dry_run,
+            edits: live.rules.policy.names().collect(),
+            inspect_keep: live.inspect.keep,
+            requests: Requests {
+                total: totals.total,
+                edited: totals.edited,
+                unedited: totals.unedited,
+                would_be_edited: totals.would_be_edited,
+                not_understood: totals.not_understood,
+                passed: totals.passed,
+                failed: totals.failed,
+                shed: totals.shed,
+                refused: totals.refused,
+            },
+            tokens: Sizes { before: totals.tokens_before, after: totals.tokens_after },
+            offloaded_bytes: totals.offloaded_bytes,
+            billed: totals.billed,
+            predicted_cached: totals.predicted_cached,
+            added_ms: totals.added_ms,
+            fail_open: self.fail_open.counted().into(),
+            summaries: Summaries {
+                made: summaries.made,
+                failed: summaries.failed,
+                joined: summaries.joined,
+                calls: summaries.calls,
+                billed: Billed { prompt: usage.prompt, cached: usage.cached, completion: usage.completion },
+            },
+            rescues: self.rescues.counted().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
+            recalls: self.recalls.counted().into(),
+            store,
+            in_flight: self.in_flight(),
+            streams: self.books.metrics.streams(),
+            buffered_bytes: self.limits.budget.taken(),
+            rss_bytes: resident(),
+            windows: self.windows(),
+        }
+    }
+
+    /// The models that were asked lately, and their windows.
+    fn windows(&self) -> Vec<Window> {
+        let meter = &self.live().rules.meter;
+        let entries = self.books.history.after(0, KEPT);
+        let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
+        let window = |model: String| match meter.window_of(&model) {
+            Some((tokens, source)) => Window { model, tokens: Some(tokens), source },
+            None => Window { model, tokens: None, source: "unknown" },
+        };
+        models.into_iter().take(MOST_MODELS).map(window).collect()
+    }
+}
+
+/// A URL without what may be a key in it.
+fn shown(url: &BaseUrl) -> String {
+    let uri = url.uri();
+    let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{}://{host}{}", uri.scheme_str().unwrap_or("http"), uri.path())
+}
