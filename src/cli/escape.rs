@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A text on one line, its control characters written out; of a long one its first characters.
 pub(super) fn line(text: &str, most: usize) -> String {
-    let mut shown = String::with_capacity(text.len().min(4 * most));
+    let mut shown = String::with_capacity(text.len().min(most.saturating_mul(4)));
     for c in text.chars().take(most) {
         if hides(c) {
             // Into a String nothing fails.

@@ -40,7 +40,7 @@ struct Status {
     store: Option<Store>,
     in_flight: u64,
     buffered_bytes: u64,
-    rss_bytes: u64,
+    rss_bytes: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +82,7 @@ struct Added {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Store {
-    path: String,
+    path: Option<String>,
     payloads: u64,
     bytes: u64,
     stored_bytes: u64,
@@ -131,7 +131,8 @@ impl Status {
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
         let (in_flight, held) = (self.in_flight, bytes(self.buffered_bytes));
-        row("now", format!("{in_flight} in flight, {held} of bodies held, {} of memory", bytes(self.rss_bytes)));
+        let memory = self.rss_bytes.map_or_else(String::new, |memory| format!(", {} of memory", bytes(memory)));
+        row("now", format!("{in_flight} in flight, {held} of bodies held{memory}"));
         text
     }
 
@@ -195,7 +196,8 @@ impl Store {
         let trouble = trouble.as_ref().map(|trouble| format!("; TROUBLE: {trouble}")).unwrap_or_default();
         let failures = if *failures > 0 { format!(", {failures} failures") } else { String::new() };
         format!(
-            "{path}: {} payloads, {} as {}, file {}{failures}{trouble}",
+            "{}: {} payloads, {} as {}, file {}{failures}{trouble}",
+            path.as_deref().unwrap_or("in memory"),
             grouped(*payloads),
             bytes(*plain),
             bytes(*stored_bytes),

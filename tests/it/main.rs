@@ -19,6 +19,7 @@ mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
 mod full_disk; // nothing more can be stored, until it can again
 mod hostile; // bodies that nobody should send
+mod inspect; // what a person looks at, and what is kept for that
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // summaries that somebody asks for

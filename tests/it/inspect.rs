@@ -1,0 +1,402 @@
+//! What a person looks at: status, the changes of a request and its messages, payloads; over HTTP and from the command line.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::support::bodies::{DANGLING, PLAIN};
+use crate::support::offloads::{long_text, with_results};
+use crate::support::wire::Reply;
+use crate::support::{Abridge, ClosedPort, Scene, Setup, Upstream, chat, post, within};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Names that must be nowhere in what is shown.
+const KEYS: [&str; 4] = ["sk-canary-authorization", "canary-api-key", "canary-query", "canary-configured"];
+
+#[derive(Debug, Deserialize)]
+struct Requests {
+    requests: Vec<Entry>,
+    latest: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    seq: u64,
+    id: String,
+    outcome: String,
+    inspectable: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Document {
+    request: Entry,
+    changes: Vec<Changed>,
+    content: Option<Content>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Changed {
+    message: usize,
+    action: String,
+    label: String,
+    handle: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Content {
+    messages: Vec<Message>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    index: usize,
+    role: String,
+    name: Option<String>,
+    state: String,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Payloads {
+    payloads: Vec<Payload>,
+    next: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Payload {
+    handle: String,
+    bytes: usize,
+}
+
+/// What a command has printed.
+struct Ran {
+    code: i32,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Ran {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+}
+
+/// Runs a command against a proxy.
+fn run(abridge: &Abridge, args: &[&str]) -> Ran {
+    ask(&format!("http://{}", abridge.address()), args)
+}
+
+fn ask(url: &str, args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let output = command.args(args).args(["--at", url]).current_dir("/").output().unwrap();
+    Ran { code: output.status.code().unwrap(), out: output.stdout, err: String::from_utf8(output.stderr).unwrap() }
+}
+
+/// What a path of abridge itself answers.
+async fn look(abridge: &Abridge, target: &str) -> Reply {
+    let mut client = abridge.connect().await;
+    client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
+    client.reply().await
+}
+
+fn read<'a, T: Deserialize<'a>>(reply: &'a Reply) -> T {
+    let text = std::str::from_utf8(&reply.body).unwrap();
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Sends a request through, and reads its answer to the end. Its id, if it was edited.
+async fn pass(abridge: &Abridge, upstream: &mut Upstream, request: impl AsRef<[u8]>) -> Option<String> {
+    let mut client = abridge.connect().await;
+    client.send(request).await;
+    let mut call = upstream.request().await;
+    call.bytes().await;
+    let usage = r#"{"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":60}}}"#;
+    call.answer("200 OK", &["connection: close", "content-type: application/json"], usage).await;
+    client.reply().await.head.get("x-abridge-request-id").map(str::to_owned)
+}
+
+/// The requests, once there are so many: they are written down when their answers have ended.
+async fn requests(abridge: &Abridge, n: usize) -> Requests {
+    within("the requests to be written down", async {
+        loop {
+            let found: Requests = read(&look(abridge, "/abridge/requests").await);
+            if found.requests.len() >= n {
+                return found;
+            }
+        }
+    })
+    .await
+}
+
+/// One request, once its messages are kept.
+async fn kept(abridge: &Abridge, id: &str) -> Document {
+    within("the messages to be kept", async {
+        loop {
+            let reply = look(abridge, &format!("/abridge/requests/{id}")).await;
+            if reply.head.status() == 200 {
+                let document: Document = read(&reply);
+                if document.content.is_some() {
+                    return document;
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A call that nobody answered, a result that is too long, and results that are too old.
+fn eventful() -> (String, Vec<String>) {
+    let mut texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
+    texts.push(long_text(1));
+    let dangling = r#",{"role":"assistant","tool_calls":[{"id":"gone","type":"function","function":{"name":"bash","arguments":"{}"}}]},{"role":"user","content":"and then?"}],"tools""#;
+    (with_results(&texts).replacen("],\"tools\"", dangling, 1), texts)
+}
+
+const CLEARING: &str = "clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 2 } }";
+
+#[tokio::test]
+async fn a_status_counts_what_was_sent() {
+    let mut scene = Scene::new().await;
+    let Scene { abridge, upstream, .. } = &mut scene;
+    for body in [DANGLING, PLAIN, PLAIN, "no JSON"] {
+        pass(abridge, upstream, chat(body)).await;
+    }
+    pass(abridge, upstream, post("/v1/embeddings", &[], "{}")).await;
+    let found = requests(abridge, 4).await;
+    let outcomes: Vec<_> = found.requests.iter().map(|entry| &*entry.outcome).collect();
+    assert_eq!(outcomes, ["edited", "unedited", "unedited", "not_understood"]);
+    let numbers: Vec<_> = found.requests.iter().map(|entry| entry.seq).collect();
+    assert_eq!((numbers, found.latest), (vec![1, 2, 3, 4], 4));
+    let later: Requests = read(&look(abridge, "/abridge/requests?after=2&limit=1").await);
+    assert_eq!(later.requests.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [4], "the newest");
+
+    let ran = run(abridge, &["status"]);
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let row = |name: &str| ran.text().lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert_eq!(row("requests"), "5: 1 edited, 2 unedited, 1 not understood, 1 passed");
+    assert_eq!(row("billed"), "400 prompt, 240 of them read from cache (60 %), 28 completion");
+    assert_eq!(row("fail-open"), "not_understood 1");
+    assert!(row("added").ends_with("of the last 4 conversations"), "{}", ran.text());
+    assert!(row("store").contains("store.redb: 0 payloads"), "{}", ran.text());
+    assert_eq!(row("inspect"), "off");
+
+    let json = run(abridge, &["status", "--json"]);
+    let reply = look(abridge, "/abridge/status").await;
+    assert_eq!(
+        (reply.head.get("content-type"), reply.head.get("cache-control")),
+        (Some("application/json"), Some("no-store"))
+    );
+    for part in [
+        "\"requests\":{\"total\":5,\"edited\":1,",
+        "\"billed\":{\"prompt\":400,\"cached\":240,",
+        "\"not_understood\":1",
+    ] {
+        assert!(json.text().contains(part), "{part}: {}", json.text());
+    }
+    upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
+    let mut upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).with("inspect.keep = 3").with(CLEARING);
+    let abridge = setup.with("upstream.headers = { x-gateway-key = \"canary-configured\" }").start().await;
+    let (body, texts) = eventful();
+    let fields = ["authorization: Bearer sk-canary-authorization", "api-key: canary-api-key"];
+    let request = post(&format!("{CHAT}?key=canary-query"), &fields, &body);
+    let id = pass(&abridge, &mut upstream, request).await.unwrap();
+    let Document { request, changes, content, .. } = kept(&abridge, &id).await;
+    assert!(request.inspectable && request.id == id && request.outcome == "edited");
+    let messages = content.unwrap().messages;
+
+    let of_state = |state: &str| messages.iter().filter(|message| message.state == state).collect::<Vec<_>>();
+    let cleared = of_state("cleared");
+    assert_eq!(
+        cleared.iter().map(|message| message.before.as_ref().unwrap()).collect::<Vec<_>>(),
+        [&texts[0], &texts[1], &texts[2]]
+    );
+    assert!(cleared.iter().all(|message| message.name.as_deref() == Some("bash") && message.role == "tool"));
+    assert!(cleared.iter().all(|message| message.after.as_ref().unwrap().contains("/abridge/recall/")));
+    let [cut] = of_state("cut")[..] else { panic!("{messages:?}") };
+    assert_eq!((cut.index, cut.before.as_ref()), (10, Some(&texts[4])));
+    let after = cut.after.as_ref().unwrap();
+    assert!(after.len() < texts[4].len() && after.starts_with(&texts[4][..1000]), "{after}");
+    let [inserted] = of_state("inserted")[..] else { panic!("{messages:?}") };
+    let missing = "Tool call bash (gone) has no result: it was interrupted before it finished.";
+    assert_eq!((inserted.before.as_ref(), inserted.after.as_deref()), (None, Some(missing)));
+    assert_eq!(of_state("same").len() + 5, messages.len());
+
+    let ran = run(&abridge, &["diff", &id]);
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let diff = ran.text();
+    assert!(diff.starts_with(&format!("{id}, edited, gpt-4o, ")), "{diff}");
+    assert!(diff.contains(&format!("\n+ {missing}\n")), "{diff}");
+    assert!(diff.contains("\n@@ message 2, tool bash: cleared, 4000 -> "), "{diff}");
+    assert!(
+        diff.contains("\n- 0 0 0 ") && diff.contains("\n@@ message 10, tool bash: cut, ") && !diff.contains('\u{1b}'),
+        "{diff}"
+    );
+    assert!(diff.len() < body.len() / 5, "long texts are shortened: {}", diff.len());
+    let full = run(&abridge, &["diff", &id, "--full"]);
+    let cut_out = texts[4].lines().nth(3000).unwrap();
+    assert!(full.text().contains(&format!("\n- {cut_out}\n")) && !diff.contains(cut_out));
+
+    // What was taken out comes back byte for byte.
+    let clear = |message: usize| changes.iter().find(|change| change.message == message && change.handle.is_some());
+    for (message, text) in [(2, &texts[0]), (10, &texts[4])] {
+        let change = clear(message).unwrap();
+        assert!(["clear", "truncate"].contains(&&*change.action) && change.label == change.action);
+        let handle = change.handle.as_deref().unwrap();
+        assert!(message == 10 || diff.contains(&format!("abridge show {handle}")), "{diff}");
+        let shown = run(&abridge, &["show", handle]);
+        assert_eq!((shown.code, &shown.out), (0, &text.clone().into_bytes()));
+    }
+
+    let mut all = vec![diff.to_owned(), full.text().to_owned(), run(&abridge, &["status"]).text().to_owned()];
+    for target in ["/abridge/status", "/abridge/requests", &format!("/abridge/requests/{id}"), "/abridge/payloads"] {
+        all.push(String::from_utf8(look(&abridge, target).await.body.to_vec()).unwrap());
+    }
+    for key in KEYS {
+        assert!(!all.iter().any(|shown| shown.contains(key)), "{key} is shown");
+    }
+}
+
+#[tokio::test]
+async fn without_keep_there_are_changes_and_no_content() {
+    let mut upstream = Upstream::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let abridge = Setup::before(&upstream).with(format!("store.path = {path:?}")).start().await;
+    let id = pass(&abridge, &mut upstream, chat(DANGLING)).await.unwrap();
+    requests(&abridge, 1).await;
+    let document: Document = read(&look(&abridge, &format!("/abridge/requests/{id}")).await);
+    assert!(document.content.is_none() && !document.request.inspectable);
+    assert!(document.reason.unwrap().contains("[inspect] keep"));
+    let [change] = &document.changes[..] else { panic!("one change") };
+    assert_eq!((change.message, &*change.action, &*change.label), (2, "insert", "patch"));
+
+    let ran = run(&abridge, &["diff", &id]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.text().contains("patch: insert message 2, call call_b of tool list"), "{}", ran.text());
+    assert!(ran.err.contains("[inspect] keep"), "{}", ran.err);
+    abridge.signal("TERM");
+    abridge.exit().await;
+    assert!(!holds(&path, b"and then?") && !holds(&path, id.as_bytes()));
+}
+
+fn holds(file: &Path, text: &[u8]) -> bool {
+    memchr::memmem::find(&std::fs::read(file).unwrap(), text).is_some()
+}
+
+#[tokio::test]
+async fn the_last_are_kept_till_they_are_not_wanted() {
+    let mut upstream = Upstream::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let lines = format!("store.path = {path:?}\ninspect.keep = 2");
+    let abridge = Setup::before(&upstream).with(&lines).start().await;
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        let body = DANGLING.replace("and then?", &format!("question {n}"));
+        ids.push(pass(&abridge, &mut upstream, chat(body)).await.unwrap());
+        kept(&abridge, &ids[n]).await;
+    }
+    let content = async |abridge: &Abridge, id: &str| {
+        let reply = look(abridge, &format!("/abridge/requests/{id}")).await;
+        let shown = String::from_utf8(reply.body.to_vec()).unwrap();
+        (reply.head.status(), shown.contains("\"question "))
+    };
+    assert_eq!(content(&abridge, &ids[0]).await, (200, false), "it is known, but not kept");
+    assert_eq!(content(&abridge, &ids[1]).await, (200, true));
+    abridge.signal("TERM");
+    abridge.exit().await;
+
+    let abridge = Setup::before(&upstream).with(&lines).start().await;
+    assert_eq!(content(&abridge, &ids[0]).await, (404, false));
+    for id in &ids[1..] {
+        assert_eq!(content(&abridge, id).await, (200, true), "after a restart");
+    }
+    assert!(
+        run(&abridge, &["diff", &ids[2]]).text().contains("message 4 -> 5")
+            || run(&abridge, &["diff", &ids[2]]).text().contains("messages went on")
+    );
+
+    // Who does not want them any more has them no more.
+    let from = abridge.stderr().len();
+    abridge.reload_with("");
+    abridge.says("settings reloaded", from).await;
+    assert_eq!(content(&abridge, &ids[2]).await, (200, true), "the same settings");
+    let config = std::fs::read_to_string(abridge.config()).unwrap().replace("inspect.keep = 2", "inspect.keep = 0");
+    std::fs::write(abridge.config(), config).unwrap();
+    abridge.signal("HUP");
+    within("what is kept to go", async { while content(&abridge, &ids[2]).await != (404, false) {} }).await;
+    assert_eq!(run(&abridge, &["diff", &ids[2]]).code, 1);
+    abridge.signal("TERM");
+    abridge.exit().await;
+}
+
+#[tokio::test]
+async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
+    let mut upstream = Upstream::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let texts: Vec<_> = (1..=3).map(long_text).collect();
+    let list = async |abridge: &Abridge, query: &str| -> Payloads {
+        read(&look(abridge, &format!("/abridge/payloads{query}")).await)
+    };
+    for keep in [0, 5] {
+        let lines = format!("store.path = {path:?}\ninspect.keep = {keep}");
+        let abridge = Setup::before(&upstream).with(lines).start().await;
+        pass(&abridge, &mut upstream, chat(with_results(&texts))).await.unwrap();
+        let all = list(&abridge, "").await;
+        assert_eq!((all.payloads.len(), all.next), (3, None));
+        assert!(all.payloads.iter().all(|payload| payload.bytes == texts[0].len()));
+        let first = list(&abridge, "?limit=2").await;
+        let rest = list(&abridge, &format!("?limit=2&after={}", first.next.unwrap())).await;
+        let paged: Vec<_> = first.payloads.iter().chain(&rest.payloads).map(|payload| &*payload.handle).collect();
+        assert_eq!(paged, all.payloads.iter().map(|payload| &*payload.handle).collect::<Vec<_>>());
+        let handle = &*all.payloads[1].handle;
+        let found = list(&abridge, &format!("?search={}", &handle[..12])).await;
+        assert_eq!(found.payloads.iter().map(|payload| &*payload.handle).collect::<Vec<_>>(), [handle]);
+
+        let inside = list(&abridge, "?search=2:%20line%204711").await;
+        if keep == 0 {
+            assert!(inside.payloads.is_empty() && inside.reason.unwrap().contains("[inspect] keep"));
+        } else {
+            let [payload] = &inside.payloads[..] else { panic!("{inside:?}") };
+            assert_eq!(run(&abridge, &["show", &payload.handle]).out, texts[1].as_bytes());
+        }
+        for wrong in ["?limit=x", "?after=x", "?else=1"] {
+            assert_eq!(look(&abridge, &format!("/abridge/payloads{wrong}")).await.head.status(), 400, "{wrong}");
+        }
+        abridge.signal("TERM");
+        abridge.exit().await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_gets_nothing_says_why() {
+    let free = ClosedPort::new();
+    let url = &format!("http://{}", free.address());
+    for args in [&["status"][..], &["show", "00000000000000000000000000"], &["diff", "req_0123456789abcdef"]] {
+        let ran = ask(url, args);
+        assert_eq!((ran.code, ran.text()), (69, ""), "{args:?}");
+        assert!(ran.err.starts_with(&format!("abridge: nothing listens on {url}; start a proxy")), "{}", ran.err);
+    }
+    let scene = Scene::new().await;
+    for (args, why) in [
+        (["show", "no handle"], "is no handle: one has 26 digits"),
+        (["show", "00000000000000000000000000"], "no payload has this handle; ask the abridge that wrote the notice"),
+        (["diff", "../../x"], "is no id of a request"),
+        (["diff", "req_0123456789abcdef"], "no request with this id"),
+    ] {
+        let ran = run(&scene.abridge, &args);
+        assert_eq!((ran.code, ran.text(), ran.err.lines().count()), (1, "", 1), "{args:?}");
+        assert!(ran.err.contains(why), "{}", ran.err);
+    }
+}
