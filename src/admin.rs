@@ -15,6 +15,7 @@ use crate::metrics::CONTENT_TYPE as OPENMETRICS;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
+pub mod access;
 pub mod events;
 mod look;
 mod page;

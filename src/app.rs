@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admin::access::Access;
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
@@ -87,6 +88,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     };
     let (store, keys) = open_store(&config, &environment)?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
+    let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
     let listeners = listeners(&config.server.listen.0)?;
     let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
     let address = reached_at(&bound, acceptor.is_some());
@@ -114,6 +116,10 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     for listener in listeners {
         announce(&listener.address()?, acceptor.is_some());
         server.listen(listener);
+    }
+    for listener in operators {
+        announce_admin(&listener.address()?, acceptor.is_some());
+        server.listen_for_operators(listener);
     }
     let house = store.clone().map(|store| keep_house(store, Arc::clone(&proxy), config.store.clone(), &tasks));
     tracing::info!(upstream = %config.upstream.url, edits, dry_run = config.dry_run, "serving");
@@ -186,6 +192,9 @@ fn live(
             endpoints: endpoints.clone(),
         })
     };
+    let names = config.admin.hosts.iter().map(String::as_str);
+    let public = parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
+    let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
     let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
         rules: rules(&parts),
@@ -193,6 +202,7 @@ fn live(
         upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),
+        access,
         inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
@@ -237,6 +247,16 @@ fn announce(address: &Address, tls: bool) {
         Address::Unix(_) => format!("abridge: listening on {address}\n"),
     };
     // If nobody reads standard error, there is nobody to tell.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// The same for operators.
+fn announce_admin(address: &Address, tls: bool) {
+    let line = match address {
+        Address::Tcp(address) if tls => format!("abridge: operators at https://{address}/abridge/\n"),
+        Address::Tcp(address) => format!("abridge: operators at http://{address}/abridge/\n"),
+        Address::Unix(_) => format!("abridge: operators at {address}\n"),
+    };
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -370,6 +390,9 @@ impl Running {
         }
         if config.server != self.config.server || config.tls.is_some() != self.config.tls.is_some() {
             tracing::warn!("changes of [server], or TLS on or off, come into force only with a restart");
+        }
+        if config.admin.listen != self.config.admin.listen {
+            tracing::warn!("a change of admin.listen comes into force only with a restart");
         }
         if config.store != self.config.store {
             tracing::warn!("changes of [store] come into force only with a restart");

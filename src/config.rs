@@ -59,6 +59,8 @@ pub struct Config {
     pub log: telemetry::Settings,
     /// The listening side.
     pub server: server::Settings,
+    /// What operators see, and how they are known.
+    pub admin: server::admin::Settings,
     /// TLS on the listener, if it speaks it.
     pub tls: Option<tls::Settings>,
     /// Where requests go.
@@ -102,6 +104,7 @@ impl Default for Config {
             report_headers: true,
             log: telemetry::Settings::default(),
             server: server::Settings::default(),
+            admin: server::admin::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
             store: store::Settings::default(),

@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, Hash, Hasher, RandomState},
     str::FromStr,
     sync::Arc,
 };
@@ -71,7 +71,7 @@ pub struct Payload {
 pub struct Caller([u8; KEPT]);
 
 /// The name of a payload. It prints as its handle.
-#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Eq, Ord, PartialOrd)]
 pub struct PayloadKey([u8; KEPT]);
 
 /// The text is no handle.
@@ -180,6 +180,19 @@ impl PayloadKey {
     /// The key that a store has kept.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+/// A guess takes the same time, however much of it is right.
+impl PartialEq for PayloadKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
+    }
+}
+
+impl Hash for PayloadKey {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.hash(hasher);
     }
 }
 

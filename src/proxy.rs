@@ -13,7 +13,8 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::events::{Peer, Stream};
+use crate::admin::access::{self, Access, Door, Way};
+use crate::admin::events::Stream;
 use crate::admin::{self, Recalls};
 use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
@@ -21,7 +22,7 @@ use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
-use crate::events::Events;
+use crate::events::{Audience, Events};
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
@@ -107,6 +108,8 @@ pub struct Live {
     pub upstream: Upstream,
     /// What the upstream says of its models.
     pub windows: Windows,
+    /// Who may ask what of abridge itself.
+    pub access: Access,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
     /// Of how many edited requests the messages are kept.
@@ -163,8 +166,13 @@ impl Proxy {
         }
     }
 
-    /// Answers one request, which came from there. Never fails: what goes wrong becomes an answer.
-    pub async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Response<Answer> {
+    /// Answers one request, which came this way. Never fails: what goes wrong becomes an answer.
+    pub async fn handle(&self, request: Request<Incoming>, way: Way) -> Response<Answer> {
+        let is_ours = matches!(way.door, Door::Operators(_)) || admin::owns(request.uri().path());
+        if is_ours && let Err(refused) = self.live.load().access.check(&request, way) {
+            tracing::debug!(error = %refused, "a request for abridge itself was refused");
+            return refused.to_response().map(ours);
+        }
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
@@ -172,22 +180,31 @@ impl Proxy {
                     admin::State { numbers: self, draining, store: self.engine.store(), recalls: &self.recalls };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
-            Route::Events => Ok(self.listen(&request, peer).map(Either::Right)),
+            Route::Events => Ok(self.listen(&request, way).map(Either::Right)),
             Route::Summarize(by_hand) => self.summarize(by_hand, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
-        answer.unwrap_or_else(|error| {
+        let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
             self.books.failed(&error);
             error.to_response().map(ours)
-        })
+        });
+        if is_ours {
+            access::seal(&mut answer);
+        }
+        answer
     }
 
     /// What happens, for who may know it.
-    fn listen(&self, request: &Request<Incoming>, peer: Peer) -> Response<Either<Full<Bytes>, Stream>> {
-        let caller = headers::credential(request.headers()).map(|shown| self.engine.caller(Some(shown)));
-        let state = admin::events::State { events: &self.events, stop: &self.stopping, peer, caller };
+    fn listen(&self, request: &Request<Incoming>, way: Way) -> Response<Either<Full<Bytes>, Stream>> {
+        let access = &self.live.load().access;
+        let audience = match headers::credential(request.headers()) {
+            _ if access.is_operator(request.headers()) => Some(Audience::All),
+            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
+            None => access.trusts(request, way.peer).then_some(Audience::All),
+        };
+        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
         admin::events::answer(request, &state)
     }
 

@@ -16,11 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::events::Peer;
+use crate::admin::access::{Door, Way};
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 
+pub mod admin;
 pub mod listen;
 pub mod tls;
 
@@ -117,9 +118,16 @@ impl Server {
         }
     }
 
-    /// Accepts on a listener in a task of its own.
+    /// Accepts clients on a listener in a task of its own.
     pub fn listen(&self, listener: Listener) {
-        self.tasks.spawn(self.clone().run(listener));
+        let door = Door::Clients(listener.reach());
+        self.tasks.spawn(self.clone().run(listener, door));
+    }
+
+    /// Accepts operators, in the same way.
+    pub fn listen_for_operators(&self, listener: Listener) {
+        let door = Door::Operators(listener.reach());
+        self.tasks.spawn(self.clone().run(listener, door));
     }
 
     /// Stops accepting, then waits till every running answer has ended, or the grace is over.
@@ -135,17 +143,17 @@ impl Server {
 // === the accept loop ===
 
 impl Server {
-    async fn run(self, listener: Listener) {
+    async fn run(self, listener: Listener, door: Door) {
         // Dropping the listener closes its socket: the kernel refuses what comes after.
-        self.stop.run_until_cancelled(self.accept(listener)).await;
+        self.stop.run_until_cancelled(self.accept(listener, door)).await;
     }
 
     /// One connection after another. A failed accept is never the end of it.
-    async fn accept(&self, listener: Listener) {
+    async fn accept(&self, listener: Listener, door: Door) {
         // The semaphore is never closed, so the loop ends only by being dropped.
         while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
             match listener.accept().await {
-                Ok(socket) => self.welcome(socket, place),
+                Ok(socket) => self.welcome(socket, door, place),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
@@ -155,9 +163,9 @@ impl Server {
     }
 
     /// Serves a connection in a task of its own.
-    fn welcome(&self, socket: Socket, place: OwnedSemaphorePermit) {
+    fn welcome(&self, socket: Socket, door: Door, place: OwnedSemaphorePermit) {
         let connection = Connection {
-            peer: socket.peer(),
+            way: Way { peer: socket.peer(), door },
             proxy: Arc::clone(&self.proxy),
             http: self.http.clone(),
             header_timeout: self.header_timeout,
@@ -177,7 +185,7 @@ impl Server {
 
 /// One connection.
 struct Connection {
-    peer: Peer,
+    way: Way,
     proxy: Arc<Proxy>,
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
@@ -196,14 +204,14 @@ impl Connection {
 
     /// Serves requests until the client goes, or until the answer that runs when the server stops has ended.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { peer, proxy, http, header_timeout, stop, _place } = self;
+        let Self { way, proxy, http, header_timeout, stop, _place } = self;
         let asked = Arc::new(AtomicBool::new(false));
         let first = Arc::clone(&asked);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
             // Boxed, because hyper keeps the place of this future, 5 KB, for as long as the connection lives.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, peer).await) })
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, way).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {

@@ -7,20 +7,19 @@
 //! | who asks | hears |
 //! |---|---|
 //! | with a credential | the events of requests that show the same one |
-//! | without, from this machine | all events |
+//! | with the token of operators | all events |
+//! | without, from this machine, where no token is set | all events |
 //! | without, from elsewhere | nothing: 401 |
 //!
 //! From this machine is what comes over a Unix socket, or from a loopback address to `localhost` or a loopback address by name;
 //! and in both cases without the header fields of a proxy: behind one, every client comes from this machine.
 
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, FORWARDED, HOST, HeaderName, HeaderValue, RETRY_AFTER, VIA};
-use http::uri::Authority;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
@@ -29,21 +28,9 @@ use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::text;
 use crate::events::{Audience, Events, Heard, LOST, Listener, Told, lost};
-use crate::payload::Caller;
 
 /// Where they are.
 pub const PATH: &str = "/abridge/events";
-
-/// Where a connection comes from.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Peer {
-    /// A Unix socket.
-    Unix,
-    /// A loopback address.
-    Loopback,
-    /// Any other address.
-    Remote,
-}
 
 /// Events on their way to a listener.
 #[derive(Debug)]
@@ -60,9 +47,6 @@ struct Channel {
 /// An answer: a text, or events.
 pub type Answer = Either<Full<Bytes>, Stream>;
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-
 /// How long who finds no place should wait, in seconds.
 const RETRY_SECONDS: u32 = 5;
 
@@ -73,10 +57,8 @@ pub struct State<'a> {
     pub events: &'a Events,
     /// When abridge stops.
     pub stop: &'a CancellationToken,
-    /// Where the request comes from.
-    pub peer: Peer,
-    /// Who asks, if a credential is shown.
-    pub caller: Option<Caller>,
+    /// Whose events may be heard, if any.
+    pub audience: Option<Audience>,
 }
 
 /// The answer to a request for events.
@@ -87,13 +69,9 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let audience = match state.caller {
-        Some(caller) => Audience::Caller(caller),
-        None if is_of_this_machine(state.peer, request) => Audience::All,
-        None => {
-            let why = "show the credential of the requests whose events you want; all events are only for who asks from the machine of abridge itself\n";
-            return say(StatusCode::UNAUTHORIZED, why);
-        }
+    let Some(audience) = state.audience else {
+        let why = "show the credential of the requests whose events you want; all events are only for who shows the token of admin.token_env, or asks from the machine of abridge itself where none is set\n";
+        return say(StatusCode::UNAUTHORIZED, why);
     };
     if state.stop.is_cancelled() {
         return say(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
@@ -115,39 +93,6 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
     // nginx holds answers back otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
-}
-
-/// Whether whoever asks runs on the machine of abridge. A page in a browser there must not pass for that, so the name by which
-/// abridge was reached must be one that no other host can take.
-fn is_of_this_machine<B>(peer: Peer, request: &Request<B>) -> bool {
-    let headers = request.headers();
-    if [FORWARDED, FORWARDED_FOR, REAL_IP, VIA].iter().any(|name| headers.contains_key(name)) {
-        return false;
-    }
-    let host = || headers.get(HOST)?.to_str().ok();
-    match peer {
-        Peer::Unix => true,
-        Peer::Loopback => request.uri().authority().map(Authority::as_str).or_else(host).is_some_and(is_loopback),
-        Peer::Remote => false,
-    }
-}
-
-/// Whether a host, perhaps with its port, is the machine itself.
-fn is_loopback(host: &str) -> bool {
-    let name = host
-        .rsplit_once(':')
-        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
-        .map_or(host, |(name, _)| name);
-    let address: Result<IpAddr, _> = name.trim_matches(['[', ']']).parse();
-    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-impl Peer {
-    /// Where a TCP connection comes from. What is not known is not of this machine.
-    pub fn of(address: Option<SocketAddr>) -> Self {
-        let is_local = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        if is_local { Self::Loopback } else { Self::Remote }
-    }
 }
 
 // === impl Channel ===
@@ -248,45 +193,5 @@ mod tests {
             assert!(text.contains(&format!("\"left_out\":{n},")) && text.starts_with("id: evt_"), "{text}");
         }
         assert!(stream.frame().await.is_none(), "it stays at its end");
-    }
-
-    #[test]
-    fn tells_this_machine_from_others() {
-        let request = |fields: &[(&'static str, &'static str)]| {
-            let mut request = Request::new(());
-            for (name, value) in fields {
-                request.headers_mut().insert(*name, HeaderValue::from_static(value));
-            }
-            request
-        };
-        for host in ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "127.9.9.9"] {
-            assert!(is_of_this_machine(Peer::Loopback, &request(&[("host", host)])), "{host}");
-            assert!(!is_of_this_machine(Peer::Remote, &request(&[("host", host)])), "{host}");
-        }
-        assert!(is_of_this_machine(Peer::Unix, &request(&[("host", "anything")])));
-        for host in
-            ["evil.example", "evil.example:8787", "localhost.evil.example", "10.0.0.1", "127.0.0.1.evil.example", ""]
-        {
-            assert!(!is_of_this_machine(Peer::Loopback, &request(&[("host", host)])), "{host}");
-        }
-        for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
-            for peer in [Peer::Loopback, Peer::Unix] {
-                assert!(!is_of_this_machine(peer, &request(&[("host", "localhost"), (name, "x")])), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn knows_loopback_in_both_families() {
-        for (address, peer) in [
-            ("127.0.0.1:1", Peer::Loopback),
-            ("[::1]:1", Peer::Loopback),
-            ("[::ffff:127.0.0.1]:1", Peer::Loopback),
-            ("10.0.0.1:1", Peer::Remote),
-            ("[::ffff:10.0.0.1]:1", Peer::Remote),
-        ] {
-            assert_eq!(Peer::of(address.parse().ok()), peer, "{address}");
-        }
-        assert_eq!(Peer::of(None), Peer::Remote);
     }
 }

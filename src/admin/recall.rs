@@ -10,8 +10,9 @@
 //! One answer has at most [`MOST`] bytes. `x-abridge-size` says how long the whole is, `x-abridge-range` which bytes of it these are
 //! (the end not included), `x-abridge-lines` and `x-abridge-matches` how many there are of either.
 //!
-//! The handle is the capability: it cannot be guessed, and who has it may read. One that never was and one that cannot be get
-//! the same answer.
+//! The handle is the capability: it cannot be guessed, and who has it may read. One that never was, one that cannot be and one
+//! of another store get the same answer. Equal handles are told in constant time; the store's file finds one in a tree, whose
+//! order tells at most where among keyed hashes a guess would stand.
 //!
 //! A recall is a request in flight, and what it reads counts to the memory of all bodies, until the answer has been written.
 

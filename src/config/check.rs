@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use http::uri::Authority;
+
 use super::Config;
 use super::problem::Problem;
 use super::tree::Node;
+use crate::admin::access::Reach;
 use crate::server::listen::Address;
 use crate::units::{ByteSize, Period};
 
@@ -37,6 +40,7 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.limits()?;
     settings.times()?;
     settings.addresses()?;
+    settings.admin()?;
     settings.tls()?;
     settings.upstream()?;
     settings.headers()?;
@@ -54,6 +58,10 @@ fn is_name_of_variable(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn has_free_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(address) if address.port() == 0)
 }
 
 struct Settings<'a> {
@@ -121,10 +129,34 @@ impl Settings<'_> {
     fn addresses(&self) -> Result<(), Problem> {
         let listen = &self.config.server.listen.0;
         for (n, address) in listen.iter().enumerate() {
-            let free_port = matches!(address, Address::Tcp(address) if address.port() == 0);
-            if !free_port && listen.iter().take(n).any(|earlier| earlier == address) {
+            if !has_free_port(address) && listen.iter().take(n).any(|earlier| earlier == address) {
                 return Err(self.wrong(&["server", "listen"], format!("{address} is there twice; allowed: once")));
             }
+        }
+        Ok(())
+    }
+
+    fn admin(&self) -> Result<(), Problem> {
+        let admin = &self.config.admin;
+        if admin.token_env.as_deref().is_some_and(|name| !is_name_of_variable(name)) {
+            return Err(self.wrong(&["admin", "token_env"], NO_NAME_OF_VARIABLE.to_owned()));
+        }
+        let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
+        if let Some(host) = admin.hosts.iter().find(|host| !is_host(host)) {
+            let message = format!("{host:?} is not a host; allowed: names and addresses without scheme, port or path");
+            return Err(self.wrong(&["admin", "hosts"], message));
+        }
+        for address in admin.listen.iter().flat_map(|listen| &listen.0) {
+            let message = match address {
+                _ if !has_free_port(address) && self.config.server.listen.0.contains(address) => {
+                    "is in server.listen too; allowed: another address"
+                }
+                Address::Tcp(tcp) if Reach::of(*tcp) == Reach::Network && admin.token_env.is_none() => {
+                    "can be reached from other machines, so operators need a token; allowed: a loopback address, a Unix socket, or admin.token_env = \"NAME\" with the token in the variable NAME"
+                }
+                _ => continue,
+            };
+            return Err(self.wrong(&["admin", "listen"], format!("{address} {message}")));
         }
         Ok(())
     }
@@ -152,7 +184,9 @@ impl Settings<'_> {
             matches!(address, Address::Tcp(own) if own.port() == port
                 && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
         };
-        if self.config.server.listen.0.iter().any(ours) {
+        let listen =
+            self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
+        if listen.into_iter().any(ours) {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
             return Err(self.wrong(&["upstream", "url"], message));
         }

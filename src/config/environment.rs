@@ -13,6 +13,9 @@ use crate::upstream::connect::Proxies;
 /// The kinds of proxy that can be asked for. `https` and `socks4` are understood, and refused with a reason of their own.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
+/// The shortest token of operators.
+const SHORTEST_TOKEN: usize = 16;
+
 /// The variables of a process, read once.
 #[derive(Clone, Default)]
 pub struct Variables(BTreeMap<String, OsString>);
@@ -24,6 +27,8 @@ pub struct Environment {
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
+    /// The value of the variable that `admin.token_env` names.
+    pub admin_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
     pub summarizer_keys: BTreeMap<String, Secret>,
     /// The folder that a user's programs keep their state in, of `XDG_STATE_HOME` or `HOME`; none if there is neither.
@@ -100,14 +105,27 @@ impl Environment {
         let api_key = config.upstream.api_key_env.as_deref();
         let api_key =
             api_key.map(|name| key(name, "upstream.api_key_env names it for the upstream's key")).transpose()?;
+        let admin_token = config.admin.token_env.as_deref().map(|name| token(variables, name)).transpose()?;
         let endpoints = config.summarize.model.iter().chain(&config.summarize.failover);
         let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, Problem>>()?;
         let (state, plain_terminal) = (state(variables), variables.ask_for_plain_text()?);
-        Ok(Self { proxies: proxies(variables)?, api_key, summarizer_keys, state, plain_terminal })
+        Ok(Self { proxies: proxies(variables)?, api_key, admin_token, summarizer_keys, state, plain_terminal })
     }
+}
+
+/// The token of operators. A short one could be found by trying.
+fn token(variables: &Variables, name: &str) -> Result<Secret, Problem> {
+    let token = Secret::read(variables, name, "admin.token_env names it for the token of operators")?;
+    if token.0.len() < SHORTEST_TOKEN {
+        let message = format!(
+            "shorter than {SHORTEST_TOKEN} characters, so it could be guessed; allowed: a longer one, such as `openssl rand -hex 32` prints"
+        );
+        return Err(of_variable(name, &message));
+    }
+    Ok(token)
 }
 
 /// As the XDG rules have it: a path that is not absolute does not count.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
-use crate::admin::events::Peer;
+use crate::admin::access::{Peer, Reach};
 
 /// One or more addresses, written as a string or a list of strings.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -173,6 +173,15 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
             Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+        }
+    }
+
+    /// Who can reach it.
+    pub fn reach(&self) -> Reach {
+        match self {
+            // An address that is not known counts as one that all can reach.
+            Self::Tcp(listener) => listener.local_addr().map_or(Reach::Network, Reach::of),
+            Self::Unix(..) => Reach::Unix,
         }
     }
 

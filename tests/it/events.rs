@@ -255,15 +255,11 @@ async fn two_callers_never_hear_of_each_other() {
 #[tokio::test]
 async fn whoever_may_come_from_elsewhere_hears_nothing_without_a_credential() {
     let scene = Scene::new().await;
-    let through_a_proxy = asking(&["x-forwarded-for: 10.0.0.1"]);
-    let by_another_name = String::from_utf8(request("GET", PATH, &[])).unwrap();
-    for asking in [through_a_proxy, by_another_name] {
-        let mut client = scene.abridge.connect().await;
-        client.send(&asking).await;
-        let reply = client.reply().await;
-        assert_eq!(reply.head.status(), 401, "{asking}");
-        assert!(std::str::from_utf8(&reply.body).unwrap().contains("credential"));
-    }
+    let mut client = scene.abridge.connect().await;
+    client.send(asking(&["x-forwarded-for: 10.0.0.1"])).await;
+    let reply = client.reply().await;
+    assert_eq!(reply.head.status(), 401);
+    assert!(std::str::from_utf8(&reply.body).unwrap().contains("credential"));
     // With one, whoever it is hears what is its own.
     Ears::with(&scene.abridge, &["x-forwarded-for: 10.0.0.1", "authorization: Bearer a"]).await;
 }

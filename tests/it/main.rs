@@ -12,6 +12,7 @@
 )]
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
+mod admin; // who may ask what below /abridge/
 mod cancellation; // the client goes away: the upstream learns it at once
 mod config; // settings, and the commands that need no upstream
 mod edits; // what an edited exchange looks like on both sides

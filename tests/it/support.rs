@@ -79,7 +79,7 @@ pub(crate) fn chat(body: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// A request head with these lines behind `host`.
 pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> Vec<u8> {
-    let mut head = format!("{method} {target} HTTP/1.1\r\nhost: client.test\r\n");
+    let mut head = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\n");
     for field in fields {
         head.push_str(field);
         head.push_str("\r\n");

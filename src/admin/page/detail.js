@@ -106,15 +106,18 @@ function paneHead(titleId, title, name, back) {
 
 function drawRequest(pane, answer, id) {
   const { request, changes = [], left_out: leftOut = [], content } = answer;
-  const parts = [pane.querySelector("header")];
+  const head = pane.querySelector("header");
+  const parts = [];
   if (request) {
-    say(parts[0].querySelector("h2 .isolate"), request.model ?? "no model");
+    say(head.querySelector("h2 .isolate"), request.model ?? "no model");
     parts.push(el("section", { class: "chips" }, chips(request)), facts(request));
   }
   if (changes.length > 0) parts.push(section("What was changed", changeList(changes), restOf(changes, answer.n_changes)));
   if (leftOut.length > 0) parts.push(section("What was left as it is", leftOutList(leftOut)));
   parts.push(el("section", { class: "content" }, ...(content ? messagesOf(content.messages ?? [], content) : noContent(answer, id))));
-  pane.replaceChildren(...parts);
+  // The head stays where it is, for it may have the focus.
+  while (head.nextSibling) head.nextSibling.remove();
+  pane.append(...parts);
 }
 
 const section = (title, ...inside) => el("section", {}, el("h3", {}, title), ...inside);
@@ -227,7 +230,10 @@ function messagesOf(messages, content) {
   ].filter(Boolean);
 }
 
-/** Messages that are unchanged, three or more in a row, as one item. */
+/** What many messages in a row can have in common, so that they become one line. */
+const RUNS = { same: "unchanged", summarised: "summarised", filtered: "filtered" };
+
+/** Three or more messages in a row of which the same is to be said are one item. */
 function inRuns(messages) {
   const items = [];
   let run = [];
@@ -236,11 +242,10 @@ function inRuns(messages) {
     run = [];
   };
   for (const message of messages) {
-    if (message.state === "same") run.push(message);
-    else {
-      end();
-      items.push(message);
-    }
+    const isAlike = message.state in RUNS && message.before !== null;
+    if (!isAlike || (run.length > 0 && run[0].state !== message.state)) end();
+    if (isAlike) run.push(message);
+    else items.push(message);
   }
   end();
   return items;
@@ -249,14 +254,15 @@ function inRuns(messages) {
 function runOf(run) {
   const size = run.reduce((sum, one) => sum + (one.before_bytes ?? (one.before ?? "").length), 0);
   const [first, last] = [run[0].index, run.at(-1).index];
-  return el("button", {
-    type: "button", class: "run", click: (event) => {
-      const box = el("div", { class: "messages" });
-      inParts(run, MOST_MESSAGES, messageBox, box, "message");
-      event.currentTarget.replaceWith(box);
-      box.querySelector("pre")?.focus({ preventScroll: true });
-    },
-  }, `Messages ${whole(first)}–${whole(last)} unchanged · ${whole(run.length)} messages, ${bytes(size)} · show`);
+  const open = (event) => {
+    const box = el("div", { class: "messages" });
+    inParts(run, MOST_MESSAGES, messageBox, box, "message");
+    event.currentTarget.replaceWith(box);
+    box.querySelector("pre")?.focus({ preventScroll: true });
+  };
+  const [sign] = STATES[run[0].state];
+  return el("button", { type: "button", class: `run ${run[0].state}`, click: open },
+    `${sign} Messages ${whole(first)} to ${whole(last)} ${RUNS[run[0].state]} · ${whole(run.length)} messages, ${bytes(size)} · show`);
 }
 
 /** A message with both of its texts: what went on as it came is told once. */

@@ -10,10 +10,17 @@ let gateIsOpen = false;
 
 // === where we are ===
 
-/** Goes to a place, as a link would. */
+/** Goes to a place, at once, and back again by the browser's own button. */
 function go(fragment) {
-  if (location.hash === `#${fragment}`) arrive();
-  else location.hash = fragment;
+  if (location.hash !== `#${fragment}`) history.pushState(null, "", `#${fragment}`);
+  arrive();
+}
+
+function onLink(event) {
+  const link = event.target.closest('a[href^="#"]');
+  if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(link.getAttribute("href").slice(1));
 }
 
 function placeOf(hash) {
@@ -186,6 +193,7 @@ function begin() {
   takeToken();
   addEventListener("hashchange", arrive);
   addEventListener("keydown", onKey);
+  addEventListener("click", onLink);
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) setLink("wait", "paused");
     else if (!gateIsOpen) poll();

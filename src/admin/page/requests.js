@@ -14,6 +14,9 @@ const edits = (entry) => Object.entries(entry.edits ?? {});
 const inTokens = (entry) => known(entry.tokens_before);
 const before = (entry) => (inTokens(entry) ? entry.tokens_before : entry.bytes_before);
 const after = (entry) => (inTokens(entry) ? (entry.tokens_after ?? entry.tokens_before) : entry.bytes_after);
+/** The length of a bar: tokens, or where they were not counted what they may be. */
+const BYTES_A_TOKEN = 4;
+const drawn = (entry, size) => (inTokens(entry) ? size : size / BYTES_A_TOKEN);
 const isFailure = (entry) => known(entry.status) && entry.status >= 400;
 
 function chip(name, text, title) {
@@ -42,10 +45,10 @@ function sizes(entry) {
   const figures = el("span", { class: "figures" });
   if (from === to) figures.append(el("b", {}, figure(to)));
   else figures.append(el("span", { class: "from" }, figure(from)), " → ", el("b", {}, figure(to)));
-  figures.append(el("span", { class: "hidden" }, inTokens(entry) ? " tokens" : " bytes"));
+  if (inTokens(entry)) figures.append(el("span", { class: "hidden" }, " tokens"));
   const bar = (kind, n) => {
     const i = el("i", { class: kind });
-    i.style.setProperty("--n", String(inTokens(entry) ? n : n / 4));
+    i.style.setProperty("--n", String(drawn(entry, n)));
     return i;
   };
   const meter = el("span", { class: "meter", "aria-hidden": "true" }, bar("before", from), bar("after", to));
@@ -104,7 +107,7 @@ function showRequests() {
     requests.rows.get(entry.id).hidden = !isWanted;
     if (isWanted) {
       shown += 1;
-      most = Math.max(most, inTokens(entry) ? before(entry) : before(entry) / 4, inTokens(entry) ? after(entry) : after(entry) / 4);
+      most = Math.max(most, drawn(entry, before(entry)), drawn(entry, after(entry)));
     }
   }
   $("rows").style.setProperty("--most", String(most));
@@ -159,17 +162,17 @@ function tick(most) {
 const axis = (value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${value / 1000}k` : String(value));
 
 function drawChart() {
-  const counted = requests.entries.filter((entry) => inTokens(entry) && !requests.rows.get(entry.id).hidden);
-  $("chart-box").hidden = counted.length === 0;
-  if (counted.length === 0) return;
+  const shown = requests.entries.filter((entry) => !requests.rows.get(entry.id).hidden);
+  $("chart-box").hidden = shown.length === 0;
+  if (shown.length === 0) return;
   const width = Math.max($("chart").clientWidth, 240);
   const room = width - CHART.left - CHART.right;
-  const entries = counted.slice(-Math.floor(room / 5));
-  const most = Math.max(...entries.map((entry) => Math.max(before(entry), after(entry))), 1);
+  const entries = shown.slice(-Math.floor(room / 5));
+  const [received, sent] = [(entry) => drawn(entry, before(entry)), (entry) => drawn(entry, after(entry))];
+  const most = Math.max(...entries.map((entry) => Math.max(received(entry), sent(entry))), 1);
   const bottom = CHART.height - CHART.bottom;
   const y = (value) => bottom - (value / most) * (bottom - CHART.top);
   const step = Math.min(room / entries.length, 26);
-  const thick = Math.max(Math.min(step - 1.5, 18), 2);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${CHART.height}`, role: "img", "aria-labelledby": "chart-title chart-text" });
   const interval = tick(most);
   for (let value = 0; value <= most; value += interval) {
@@ -177,18 +180,24 @@ function drawChart() {
       svg("line", { class: "grid", x1: CHART.left, x2: width - CHART.right, y1: y(value), y2: y(value) }),
       svg("text", { x: CHART.left - 6, y: y(value) + 4, "text-anchor": "end" }, axis(value)));
   }
-  entries.forEach((entry, n) => picture.append(chartBar(entry, CHART.left + n * step, step, thick, y, bottom)));
+  entries.forEach((entry, n) => picture.append(chartBar(entry, CHART.left + n * step, step, y, bottom)));
   timeLabels(entries, step, width).forEach((label) => picture.append(label));
   $("chart").replaceChildren(picture);
   const sum = (of) => entries.reduce((all, entry) => all + of(entry), 0);
+  const isGuessed = entries.some((entry) => !inTokens(entry));
+  $("chart-note").hidden = !isGuessed;
   say($("chart-text"), `A bar chart of the last ${many(entries.length, "request")}, from ${clock(entries[0].time)} to ${clock(entries.at(-1).time)}: `
-    + `${whole(sum(before))} tokens received, ${whole(sum(after))} sent; the largest request had ${whole(most)}. The list below has the figures.`);
+    + `${isGuessed ? "about " : ""}${whole(sum(received))} tokens received, ${whole(sum(sent))} sent; the largest request had ${whole(most)}. The list below has the figures.`);
 }
 
-function chartBar(entry, x, step, thick, y, bottom) {
-  const rect = (kind, value) =>
-    svg("rect", { class: kind, x: x.toFixed(2), y: y(value).toFixed(2), width: thick.toFixed(2), height: Math.max(bottom - y(value), 1).toFixed(2), rx: Math.min(1.5, thick / 3) });
-  const title = svg("title", {}, `${clock(entry.time)}  ${entry.model ?? ""}\n${whole(before(entry))} → ${whole(after(entry))} tokens`);
+function chartBar(entry, x, step, y, bottom) {
+  const thick = Math.max(Math.min(step - 1.5, 18), 2);
+  const rect = (kind, size) => {
+    const top = y(drawn(entry, size));
+    return svg("rect", { class: kind, x: x.toFixed(2), y: top.toFixed(2), width: thick.toFixed(2), height: Math.max(bottom - top, 1).toFixed(2), rx: Math.min(1.5, thick / 3) });
+  };
+  const figure = inTokens(entry) ? whole : bytes;
+  const title = svg("title", {}, `${clock(entry.time)}  ${entry.model ?? ""}\n${figure(before(entry))} → ${figure(after(entry))}${inTokens(entry) ? " tokens" : ""}`);
   const hit = svg("rect", { class: "hit", x: (x - 0.75).toFixed(2), y: 0, width: step.toFixed(2), height: bottom });
   const bar = svg("g", entry.id === requests.open ? { class: "open" } : {}, title, rect("before", before(entry)), rect("after", after(entry)), hit);
   bar.addEventListener("click", () => go(`request=${encodeURIComponent(entry.id)}`));
@@ -224,7 +233,9 @@ function tiles(now) {
   const predicted = now.predicted_cached;
   return [
     tile("Requests", whole(of.total), list(seen), list(failed)),
-    tile("Tokens of conversations", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after)),
+    tokens.before > 0
+      ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after))
+      : tile("Tokens", "–", "counted when a conversation is long"),
     tile("Cached, as billed", percent(billed.cached, billed.prompt), known(billed.prompt) && `${short(billed.cached)} of ${short(billed.prompt)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
     tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`),
     tile("Originals kept", store ? bytes(store.bytes) : "none", store ? `${many(store.payloads, "payload")}, ${bytes(store.stored_bytes)} on disk` : "there is no store", now.recalls && `${many(total(now.recalls), "recall")}`),

@@ -1,0 +1,248 @@
+//! Who may ask what below `/abridge/`: by address, token, name, origin.
+
+use std::net::SocketAddr;
+
+use crate::support::bodies::DANGLING;
+use crate::support::wire::Reply;
+use crate::support::{Abridge, Setup, Upstream, Wire};
+
+const TOKEN: &str = "a-token-of-operators";
+const RIGHT: &str = "authorization: Bearer a-token-of-operators";
+const UNKNOWN: &str = "/abridge/recall/00000000000000000000000000";
+
+/// Paths that are for operators, whether there is something yet or not.
+const OPERATORS: [&str; 7] = [
+    "/abridge/status",
+    "/abridge/requests?after=0",
+    "/abridge/requests/req_1",
+    "/abridge/payloads?limit=1",
+    "/abridge/metrics",
+    "/abridge/of-tomorrow",
+    "/abridge/recall/",
+];
+
+/// Asks with these lines and no others, not even `host`.
+async fn ask(at: SocketAddr, start: &str, fields: &[&str]) -> Reply {
+    let mut client = Wire::connect(at).await;
+    client.send(format!("{start} HTTP/1.1\r\n{}\r\n\r\n", fields.join("\r\n"))).await;
+    let reply = client.reply().await;
+    for (name, value) in [
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        assert_eq!(reply.head.get(name), Some(value), "{start}");
+    }
+    assert!(reply.head.get("content-security-policy").is_some_and(|policy| policy.contains("frame-ancestors 'none'")));
+    assert!(!reply.head.names().iter().any(|name| name.starts_with("access-control-")), "{start}");
+    reply
+}
+
+/// Asks for a path under the right name, with one more line.
+async fn get(at: SocketAddr, path: &str, field: &str) -> Reply {
+    ask(at, &format!("GET {path}"), &[&format!("host: {at}"), field]).await
+}
+
+fn is_let_in(reply: &Reply) -> bool {
+    !matches!(reply.head.status(), 401 | 403)
+}
+
+fn check_refused(reply: &Reply, status: u16, why: &str) {
+    let said = std::str::from_utf8(&reply.body).unwrap();
+    assert_eq!(reply.head.status(), status, "{said}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+}
+
+/// Where operators are served, as the process says.
+async fn operators_of(abridge: &Abridge) -> SocketAddr {
+    let line = abridge.says("abridge: operators at ", 0).await;
+    let address = line.split_once("http://").unwrap().1.trim_end_matches("/abridge/");
+    let mut address: SocketAddr = address.parse().unwrap();
+    if address.ip().is_unspecified() {
+        address.set_ip([127, 0, 0, 1].into());
+    }
+    address
+}
+
+fn with_token(setup: Setup) -> Setup {
+    setup.with("admin.token_env = \"OPERATORS\"").environment("OPERATORS", TOKEN)
+}
+
+// === addresses ===
+
+#[tokio::test]
+async fn a_loopback_address_serves_operators_without_a_token_if_none_is_set() {
+    let upstream = Upstream::start().await;
+    let open = Setup::before(&upstream).start().await;
+    let closed = with_token(Setup::before(&upstream)).start().await;
+    for path in OPERATORS {
+        assert!(is_let_in(&get(open.address(), path, "x-none: 1").await), "{path}");
+        for proxied in ["x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "via: 1.1 a", "x-real-ip: 10.0.0.1"] {
+            check_refused(&get(open.address(), path, proxied).await, 403, "admin.token_env");
+        }
+        assert!(is_let_in(&get(closed.address(), path, RIGHT).await), "{path}");
+        for wrong in ["x-none: 1", "authorization: Bearer a-token-of-operator", "authorization: Basic YTpi"] {
+            let reply = get(closed.address(), path, wrong).await;
+            check_refused(&reply, 401, "admin.token_env");
+            assert_eq!(reply.head.get("www-authenticate"), Some("Bearer"));
+        }
+    }
+    assert!(is_let_in(&get(closed.address(), "/abridge/", "x-none: 1").await));
+}
+
+#[tokio::test]
+async fn an_address_that_others_reach_serves_clients_and_sends_operators_elsewhere() {
+    let upstream = Upstream::start().await;
+    let abridge = with_token(Setup::before(&upstream)).listen(&["0.0.0.0:0"]).start().await;
+    let at = SocketAddr::from(([127, 0, 0, 1], abridge.address().port()));
+    for path in OPERATORS.into_iter().chain(["/abridge", "/abridge/"]) {
+        for field in ["x-none: 1", RIGHT] {
+            check_refused(&get(at, path, field).await, 403, "[admin] listen");
+        }
+    }
+    assert_eq!(get(at, "/abridge/healthz", "x-none: 1").await.head.status(), 200);
+    assert_eq!(get(at, "/abridge/readyz", "x-none: 1").await.head.status(), 200);
+    assert_eq!(get(at, UNKNOWN, "x-none: 1").await.head.status(), 404);
+    // No name proves anything there.
+    assert_eq!(ask(at, "GET /abridge/healthz", &["host: proxy.internal"]).await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn the_address_of_operators_serves_nothing_else_and_nothing_without_the_token() {
+    let mut upstream = Upstream::start().await;
+    let setup = with_token(Setup::before(&upstream)).listen(&["0.0.0.0:0"]);
+    let abridge = setup.with("admin.listen = \"0.0.0.0:0\"").start().await;
+    let at = operators_of(&abridge).await;
+    for path in OPERATORS.into_iter().chain([UNKNOWN]) {
+        assert!(is_let_in(&get(at, path, RIGHT).await), "{path}");
+        for wrong in ["x-none: 1", "authorization: Bearer", "authorization: Bearer a-token-of-operators2"] {
+            check_refused(&get(at, path, wrong).await, 401, "admin.token_env");
+        }
+    }
+    // A browser opens the page before it has a token, and a probe has none at all.
+    for path in ["/abridge/", "/abridge/healthz", "/abridge/readyz"] {
+        assert!(is_let_in(&get(at, path, "x-none: 1").await), "{path}");
+    }
+    for path in ["/", "/v1/models", "/v1/chat/completions", "/abridged"] {
+        check_refused(&get(at, path, RIGHT).await, 404, "server.listen");
+    }
+    // The token must not go to the upstream in the place of a key.
+    let post = [&format!("host: {at}"), RIGHT, "content-length: 0"];
+    check_refused(&ask(at, "POST /abridge/summarize", &post).await, 404, "server.listen");
+    check_refused(&ask(at, "POST /v1/chat/completions", &post).await, 404, "server.listen");
+    upstream.no_more();
+}
+
+#[tokio::test]
+async fn operators_need_no_token_on_a_loopback_address_of_their_own() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).listen(&["0.0.0.0:0"]).with("admin.listen = \"127.0.0.1:0\"");
+    let abridge = setup.start().await;
+    let at = operators_of(&abridge).await;
+    assert!(is_let_in(&get(at, "/abridge/status", "x-none: 1").await));
+    check_refused(&ask(at, "GET /abridge/status", &["host: evil.example"]).await, 403, "admin.hosts");
+}
+
+#[tokio::test]
+async fn operators_are_served_over_ipv6_and_sockets() {
+    let upstream = Upstream::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", folder.path().join("abridge.sock").display());
+    let abridge = Setup::before(&upstream).listen(&["[::1]:0", &socket]).start().await;
+    assert!(is_let_in(&get(abridge.address(), "/abridge/status", "x-none: 1").await));
+    check_refused(&ask(abridge.address(), "GET /abridge/status", &["host: [::2]"]).await, 403, "admin.hosts");
+    let mut client = abridge.connect_to(1).await;
+    client.send("GET /abridge/status HTTP/1.1\r\nhost: whatever\r\n\r\n").await;
+    assert!(is_let_in(&client.reply().await));
+}
+
+#[tokio::test]
+async fn a_start_that_would_show_operators_to_everybody_is_refused_with_the_fix() {
+    let open = Setup::to("http://h/v1").with("admin.listen = \"0.0.0.0:0\"").fail().await;
+    assert_eq!(open.status.code(), Some(78), "{open:?}");
+    assert!(open.stderr.contains("proxy.toml:3") && open.stderr.contains("admin.token_env = "), "{open:?}");
+    let short = Setup::to("http://h/v1").with("admin.token_env = \"T\"").environment("T", "short").fail().await;
+    assert_eq!(short.status.code(), Some(78), "{short:?}");
+    assert!(short.stderr.contains("T: shorter than 16") && !short.stderr.contains("\"short\""), "{short:?}");
+    let unset = Setup::to("http://h/v1").with("admin.token_env = \"T\"").fail().await;
+    assert!(unset.stderr.contains("T: not set; admin.token_env names it"), "{unset:?}");
+}
+
+// === names and origins ===
+
+#[tokio::test]
+async fn foreign_names_and_origins_are_refused_on_every_path() {
+    let mut upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).with("recall.public_url = \"http://Docker.Internal:1/x\"");
+    let abridge = setup.with("admin.hosts = [\"box.lan\"]").start().await;
+    let (at, port) = (abridge.address(), abridge.address().port());
+    let body = format!("content-length: {}\r\n\r\n{DANGLING}", DANGLING.len());
+    let asked = OPERATORS.into_iter().chain(["/abridge/", "/abridge/healthz", "/abridge/events", UNKNOWN]);
+    for start in asked.map(|path| format!("GET {path}")).chain(["POST /abridge/summarize".to_owned()]) {
+        let behind = if start.starts_with("POST") { body.as_str() } else { "x-none: 1" };
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "0.0.0.0", ""] {
+            let host = format!("host: {host}:{port}");
+            check_refused(&ask(at, &start, &[&host, behind]).await, 403, "admin.hosts");
+        }
+        let own = format!("host: localhost:{port}");
+        for page in [
+            "origin: http://evil.example",
+            "origin: null",
+            "origin: http://localhost:1",
+            "sec-fetch-site: cross-site",
+            "sec-fetch-site: same-site",
+        ] {
+            check_refused(&ask(at, &start, &[&own, page, behind]).await, 403, "another origin");
+        }
+    }
+    for host in ["LOCALHOST", "localhost.", "127.0.0.1", "127.0.0.2", "[::1]", "box.lan", "Box.LAN.", "docker.internal"]
+    {
+        for with_port in [host.to_owned(), format!("{host}:{port}")] {
+            let reply = ask(at, "GET /abridge/healthz", &[&format!("host: {with_port}")]).await;
+            assert_eq!(reply.head.status(), 200, "{with_port}");
+        }
+    }
+    let page = [
+        format!("host: localhost:{port}"),
+        format!("origin: http://localhost:{port}"),
+        "sec-fetch-site: same-origin".to_owned(),
+    ];
+    let page: Vec<_> = page.iter().map(String::as_str).collect();
+    assert_eq!(ask(at, "GET /abridge/healthz", &page).await.head.status(), 200);
+    // Another site may ask what CORS would allow it: nothing.
+    let preflight = ask(
+        at,
+        "OPTIONS /abridge/status",
+        &[&format!("host: localhost:{port}"), "origin: http://evil.example", "access-control-request-method: GET"],
+    )
+    .await;
+    assert_eq!(preflight.head.status(), 403);
+    upstream.no_more();
+}
+
+#[tokio::test]
+async fn handles_that_lead_nowhere_cannot_be_told_apart() {
+    let upstream = Upstream::start().await;
+    let abridge = Abridge::before(&upstream).await;
+    let unknown = get(abridge.address(), UNKNOWN, "x-none: 1").await;
+    assert_eq!(unknown.head.status(), 404);
+    // Of another store, not a handle, in the wrong case, too long, and the path of a file.
+    for handle in
+        ["01j8z4k0v6m2n9x7q3r5t1w8ye", "x", "01J8Z4K0V6M2N9X7Q3R5T1W8YE", &"0".repeat(200), "../../etc/passwd"]
+    {
+        let reply = get(abridge.address(), &format!("/abridge/recall/{handle}"), "x-none: 1").await;
+        assert_eq!((&reply.head.raw, &reply.body), (&unknown.head.raw, &unknown.body), "{handle}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_hears_all_events_and_without_it_this_machine_hears_none() {
+    let upstream = Upstream::start().await;
+    let abridge = with_token(Setup::before(&upstream)).start().await;
+    let host = format!("host: {}", abridge.address());
+    check_refused(&ask(abridge.address(), "GET /abridge/events", &[&host]).await, 401, "admin.token_env");
+    assert_eq!(
+        ask(abridge.address(), "HEAD /abridge/events", &[&host, RIGHT, "connection: close"]).await.head.status(),
+        200
+    );
+}
