@@ -11,7 +11,6 @@ use super::Proxy;
 use super::scrape::resident;
 use crate::history::{Added, Billed, KEPT};
 use crate::store::{self, Store};
-use crate::upstream::target::BaseUrl;
 
 /// Numbers about the store, and when they were asked for: it goes through all its rows for them.
 #[derive(Debug)]
@@ -158,7 +157,7 @@ impl Proxy {
             version: env!("CARGO_PKG_VERSION"),
             started: began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
             uptime_seconds: began.elapsed().unwrap_or_default().as_secs(),
-            upstream: shown(live.upstream.base()),
+            upstream: live.upstream.base().to_string(),
             dry_run: live.dry_run,
             edits: live.rules.policy.names().collect(),
             inspect_keep: live.inspect.keep,
@@ -208,12 +207,4 @@ impl Proxy {
         };
         models.into_iter().take(MOST_MODELS).map(window).collect()
     }
-}
-
-/// A URL without what may be a key in it.
-fn shown(url: &BaseUrl) -> String {
-    let uri = url.uri();
-    let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{}://{host}{}", uri.scheme_str().unwrap_or("http"), uri.path())
 }
