@@ -1,5 +1,7 @@
 //! The page at `/abridge/` in a real browser, in front of real processes: `tests/page/page.mjs` does what a person does.
 //!
+//! With `ABRIDGE_SCREENS`, pictures of it go into that folder, too.
+//!
 //! Needs node and what `tests/page/install.sh` puts into a folder; `ABRIDGE_BROWSER` names that folder. Without it no browser runs.
 #![expect(clippy::disallowed_methods, reason = "tests spawn the other sides of a connection")]
 #![expect(
@@ -22,7 +24,7 @@ mod it {
 
 use it::support::{Abridge, Setup, Upstream, Wire, upstream};
 
-const TOKEN: &str = "a token of operators";
+const TOKEN: &str = "a-token-of-operators-0123456789";
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::var_os("ABRIDGE_BROWSER").and_then(|folder| std::path::absolute(folder).ok()) else {
@@ -34,12 +36,14 @@ fn main() -> ExitCode {
         let mut upstream = Upstream::start().await;
         let inspected = Setup::before(&upstream).with("inspect.keep = 50").start().await;
         let bare = Setup::before(&upstream).start().await;
+        let shown = Setup::before(&upstream).with("inspect.keep = 50").start().await;
         let guarded = Setup::before(&upstream).with("admin.token_env = \"OPERATORS\"").environment("OPERATORS", TOKEN);
         let guarded = guarded.start().await;
         let origin = |abridge: &Abridge| format!("http://{}", abridge.address());
         let scene = serde_json::json!({
             "inspected": origin(&inspected),
             "bare": origin(&bare),
+            "shown": origin(&shown),
             "guarded": origin(&guarded),
             "token": TOKEN,
             "elsewhere": upstream.origin(),
@@ -49,15 +53,21 @@ fn main() -> ExitCode {
                 tokio::spawn(converse(wire));
             }
         });
-        let mut browser = Command::new("node");
-        browser.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/page/page.mjs"));
-        browser.env("ABRIDGE_BROWSER", &folder).env("ABRIDGE_PAGE", scene.to_string());
-        browser.env("NO_PROXY", "*").env("no_proxy", "*");
         println!("the page in a browser");
-        let status = tokio::task::spawn_blocking(move || browser.status()).await.unwrap();
-        let passed = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+        let drive = async |script: &str| {
+            let mut browser = Command::new("node");
+            browser.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script));
+            browser.env("ABRIDGE_BROWSER", &folder).env("ABRIDGE_PAGE", scene.to_string());
+            browser.env("NO_PROXY", "*").env("no_proxy", "*");
+            let status = tokio::task::spawn_blocking(move || browser.status()).await.unwrap();
+            status.is_ok_and(|status| status.success())
+        };
+        let mut passed = drive("page.mjs").await;
+        if std::env::var_os("ABRIDGE_SCREENS").is_some() {
+            passed &= drive("screens.mjs").await;
+        }
         if !passed {
-            eprintln!("the browser: {status:?}\nabridge wrote:\n{}", inspected.stderr().join("\n"));
+            eprintln!("abridge wrote:\n{}", inspected.stderr().join("\n"));
         }
         passed
     });
@@ -68,20 +78,26 @@ fn main() -> ExitCode {
 /// Answers the requests of one connection: conversations, and pages of an origin that is not abridge's.
 async fn converse(mut wire: Wire) {
     while let Some(head) = wire.next_head().await {
-        wire.body(&head).await;
+        let body = wire.body(&head).await.bytes;
         if head.start.starts_with("POST /v1/chat/completions ") {
-            answer(&mut wire, "application/json", COMPLETION).await;
+            answer(&mut wire, "application/json", &completion(body.len() / 4)).await;
         } else {
             answer(&mut wire, "text/html", "<!doctype html><title>elsewhere</title><link rel=icon href=data:,>").await;
         }
     }
 }
 
-const COMPLETION: &str = concat!(
-    r#"{"id":"c","object":"chat.completion","created":1,"model":"m","#,
-    r#""choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Done."}}],"#,
-    r#""usage":{"prompt_tokens":1000,"completion_tokens":20,"total_tokens":1020,"prompt_tokens_details":{"cached_tokens":750}}}"#,
-);
+/// An answer that bills so many tokens, three fourths of them as cached.
+fn completion(prompt: usize) -> String {
+    format!(
+        "{{\"id\":\"c\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"m\",\
+         \"choices\":[{{\"index\":0,\"finish_reason\":\"stop\",\"message\":{{\"role\":\"assistant\",\"content\":\"Done.\"}}}}],\
+         \"usage\":{{\"prompt_tokens\":{prompt},\"completion_tokens\":20,\"total_tokens\":{},\
+         \"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}}}",
+        prompt + 20,
+        prompt * 3 / 4
+    )
+}
 
 async fn answer(wire: &mut Wire, kind: &str, body: &str) {
     let fields = [format!("content-type: {kind}"), format!("content-length: {}", body.len())];
