@@ -132,13 +132,14 @@ function showEmpty(all, shown) {
     empty.replaceChildren(el("p", {}, "No request here is like that. ", el("button", { type: "button", class: "text", click: clearFilter }, "Show all"), "."));
     return;
   }
-  const base = `${status?.listen ?? location.origin}/v1`;
+  const base = `${location.origin}/v1`;
   empty.replaceChildren(
     el("h3", {}, "No conversation has come by yet"),
     el("p", {}, "Point an agent or a client at abridge, and each of its chat requests shows up here when its answer has ended:"),
     el("pre", { class: "line" }, `export OPENAI_BASE_URL=${base}`),
     el("p", {}, "Or send one by hand, with your key and a model of yours:"),
     el("pre", { class: "line" }, `curl ${base}/chat/completions -H "authorization: Bearer $OPENAI_API_KEY" -H "content-type: application/json" -d '{"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": "Hello"}]}'`),
+    el("p", { class: "soft" }, "Where this page is at an address of [admin] listen, take the one of [server] listen instead."),
     el("p", { class: "soft" }, "Nothing of this leaves the machine but the request itself, which goes to the upstream named above."));
 }
 
@@ -227,15 +228,17 @@ function tile(name, figure, ...more) {
 
 function tiles(now) {
   const { requests: of = {}, tokens = {}, billed = {}, added_ms: added = {}, store } = now;
-  const failed = [[of.failed, "failed"], [of.shed, "shed"], [of.not_understood, "not understood"]].filter(([n]) => n > 0);
-  const seen = [[of.edited, "edited"], [of.would_be_edited, "would be edited"], [of.unedited, "as they came"]].filter(([n]) => n > 0);
+  const failed = [[of.failed, "unanswered"], [of.shed, "shed"], [of.refused, "refused"], [of.not_understood, "not understood"]].filter(([n]) => n > 0);
+  const seen = [[of.edited, "edited"], [of.would_be_edited, "would be edited"], [of.unedited, "as they came"], [of.passed, "not conversations"]].filter(([n]) => n > 0);
   const list = (pairs) => pairs.map(([n, what]) => `${whole(n)} ${what}`).join(" · ");
   const predicted = now.predicted_cached;
+  const { summaries = {}, rescues } = now;
+  const others = [[summaries.made, "summaries made"], [summaries.failed, "failed"], [total(rescues), "sent a second time"]].filter(([n]) => n > 0);
   return [
     tile("Requests", whole(of.total), list(seen), list(failed)),
     tokens.before > 0
-      ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after))
-      : tile("Tokens", "–", "counted when a conversation is long"),
+      ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after), list(others))
+      : tile("Tokens", "–", "counted when a conversation is long", list(others)),
     tile("Cached, as billed", percent(billed.cached, billed.prompt), known(billed.prompt) && `${short(billed.cached)} of ${short(billed.prompt)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
     tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`),
     tile("Originals kept", store ? bytes(store.bytes) : "none", store ? `${many(store.payloads, "payload")}, ${bytes(store.stored_bytes)} on disk` : "there is no store", now.recalls && `${many(total(now.recalls), "recall")}`),
