@@ -114,7 +114,8 @@ mod tests {
         let (_, body) = read().await;
         // Names of namespaces are no addresses.
         let body = body.replace("http://www.w3.org/2000/svg", "");
-        for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+        for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+        {
             assert!(!body.contains(found), "the page has {found}");
         }
     }

@@ -142,10 +142,7 @@ fn what_contradicts_itself_is_placed_too() {
             "[server]\nmax_in_flight = 0",
             "proxy.toml:2:17: server.max_in_flight: 0 is out of range; allowed: 1 to 10000000",
         ),
-        (
-            "[inspect]\nkeep = 10001",
-            "proxy.toml:2:8: inspect.keep: 10001 is out of range; allowed: 0 to 10000",
-        ),
+        ("[inspect]\nkeep = 10001", "proxy.toml:2:8: inspect.keep: 10001 is out of range; allowed: 0 to 10000"),
         (
             "[store]\nenabled = false\n[inspect]\nkeep = 1",
             "proxy.toml:4:8: inspect.keep: messages are kept in the store, and there is none; allowed: 0, or store.enabled = true",
