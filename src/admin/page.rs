@@ -7,10 +7,7 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
@@ -28,7 +25,6 @@ const POLICY: &str = "default-src 'none'; script-src 'nonce-{}'; style-src 'nonc
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The document, but for the nonce.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
@@ -49,7 +45,7 @@ pub(super) fn has(path: &str) -> bool {
     [PATH, SHORT_PATH].contains(&path)
 }
 
-/// The page, or the way there.
+/// The page, or the way there. What every answer of ours says to browsers it is told in [`super::access`].
 pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
     if path == PATH { page() } else { redirect() }
 }
@@ -66,16 +62,8 @@ fn page() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(DOCUMENT.replace("{{nonce}}", &nonce).into()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, policy);
-    for (name, value) in [
-        (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CACHE_CONTROL, "no-store"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
-        (OPENER_POLICY, "same-origin"),
-        (RESOURCE_POLICY, "same-origin"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
     response
 }
 

@@ -63,9 +63,7 @@ await check("a request that is sent while the page is open appears, with its fig
   assert.match(text, /75\s%/, "the share of cached tokens as the upstream billed them");
   const bars = await row.locator(".meter i").evaluateAll((all) => all.map((bar) => bar.getBoundingClientRect().width));
   assert.ok(bars[0] > bars[1] && bars[1] > 0, `bars of ${bars}`);
-  const totals = await page.textContent("#totals");
-  assert.match(totals, /1 edited/);
-  assert.match(totals, /1 payload/);
+  for (const told of ["1 edited", "1 payload"]) await page.locator("#totals", { hasText: told }).waitFor();
   const picture = page.locator('#chart svg[role="img"]');
   assert.equal(await picture.locator("rect.after").count(), 1);
   assert.match(await page.textContent("#chart-text"), /last 1 request, .*tokens received, .* sent/);
@@ -198,6 +196,12 @@ await check("all of it can be done with keys, and what has the focus can be seen
   assert.equal(await page.isVisible("#payload"), false);
   await press("?");
   assert.equal(await page.locator("#keys").evaluate((dialog) => dialog.open), true);
+  await page.uncheck("#letters");
+  await press("Escape", "r", "?");
+  assert.equal(await page.locator("#keys").evaluate((dialog) => dialog.open), false, "keys of one letter can be switched off");
+  assert.match(page.url(), /#store$/);
+  await page.click("#help");
+  await page.check("#letters");
   await press("Escape");
   assert.equal(await page.locator("#keys").evaluate((dialog) => dialog.open), false);
   await press("r", "t");

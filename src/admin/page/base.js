@@ -111,12 +111,17 @@ function remember(store, key, value) {
 const TOKEN = "abridge-token";
 let token = recalled(sessionStorage, TOKEN);
 
-/** Takes `#token=…` out of the address before anybody sees it. */
+/** Takes `#token=…` out of the address before anybody sees it, and says whether it was there. */
 function takeToken() {
   const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return;
-  setToken(decodeURIComponent(found[1]));
+  if (!found) return false;
   history.replaceState(null, "", location.pathname + location.search);
+  try {
+    setToken(decodeURIComponent(found[1]));
+  } catch {
+    setToken(found[1]);
+  }
+  return true;
 }
 
 function setToken(value) {

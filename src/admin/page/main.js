@@ -36,7 +36,7 @@ function placeOf(hash) {
 }
 
 function arrive() {
-  takeToken();
+  if (takeToken() && gateIsOpen) letIn();
   const before = place;
   place = placeOf(location.hash);
   for (const view of ["requests", "store"]) {
@@ -84,6 +84,8 @@ function onKey(event) {
     }
     return;
   }
+  // Who speaks to the machine, or types without looking, may want none of these.
+  if (event.key.length === 1 && !$("letters").checked) return;
   const arrows = event.target === document.body || listHere().contains(event.target);
   const doing = {
     j: () => step(listHere(), 1),
@@ -143,6 +145,11 @@ function onToken(event) {
   event.preventDefault();
   setToken($("token").value.trim());
   $("token").value = "";
+  letIn();
+}
+
+/** Tries with the token that there is now. */
+function letIn() {
   gateIsOpen = false;
   poll();
 }
@@ -204,6 +211,8 @@ function begin() {
     resized = requestAnimationFrame(drawChart);
   });
   $("theme").addEventListener("click", nextTheme);
+  $("letters").checked = recalled(localStorage, "abridge-letters") !== "off";
+  $("letters").addEventListener("change", () => remember(localStorage, "abridge-letters", $("letters").checked ? null : "off"));
   $("help").addEventListener("click", () => $("keys").showModal());
   $("gate-form").addEventListener("submit", onToken);
   $("filter").addEventListener("input", showRequests);

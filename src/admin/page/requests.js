@@ -239,8 +239,10 @@ function tiles(now) {
     tokens.before > 0
       ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after), list(others))
       : tile("Tokens", "–", "counted when a conversation is long", list(others)),
-    tile("Cached, as billed", percent(billed.cached, billed.prompt), known(billed.prompt) && `${short(billed.cached)} of ${short(billed.prompt)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
-    tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`),
+    tile("Cached, as billed", percent(billed.cached, billed.prompt), billed.prompt > 0 && `${short(billed.cached)} of ${short(billed.prompt)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
+    added.count > 0
+      ? tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`)
+      : tile("Added by abridge", "–"),
     tile("Originals kept", store ? bytes(store.bytes) : "none", store ? `${many(store.payloads, "payload")}, ${bytes(store.stored_bytes)} on disk` : "there is no store", now.recalls && `${many(total(now.recalls), "recall")}`),
     tile("Now", [whole(now.in_flight), el("small", {}, " in flight")], `${many(now.streams ?? 0, "stream")}, ${bytes(now.buffered_bytes)} of bodies`, `${known(now.rss_bytes) ? `${bytes(now.rss_bytes)} of memory, ` : ""}up ${span(now.uptime_seconds)}`),
   ];
