@@ -165,8 +165,9 @@ Examples:
   abridge health --url http://127.0.0.1:8787";
 
 const STATUS_EXAMPLES: &str = "\
-Without --at, the first address of server.listen is asked, so give the same --config, --listen and variables as the
-proxy has. A token for [admin] is read from ABRIDGE_ADMIN_TOKEN. Exit codes: 69 nobody answers, 1 the answer is no.
+Without --at, the first address of admin.listen is asked, or else of server.listen, so give the same --config, --listen and
+variables as the proxy has. The token of [admin] is read from ABRIDGE_ADMIN_TOKEN, or else from the variable that
+admin.token_env names. Exit codes: 69 nobody answers, 1 the answer is no.
 
 Examples:
   abridge status

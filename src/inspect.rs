@@ -255,7 +255,7 @@ impl<'a> Side<'a> {
         let n_texts = lines.len();
         for block in self.conversation.blocks_of(of) {
             let BlockKind::ToolCall { id, name } = &block.kind else { continue };
-            let arguments = self.dialect.input(self.body, block.span).map(|input| self.plain(input.span.of(self.body)));
+            let arguments = self.dialect.input(self.body, block.span).map(|input| plain(input.span.of(self.body)));
             let name = name.as_deref().unwrap_or("?");
             lines.push(format!("[call {}] {name} {}", id.text, arguments.unwrap_or_default()).into());
         }
@@ -264,12 +264,12 @@ impl<'a> Side<'a> {
         }
         if lines.is_empty() { String::from_utf8_lossy(of.span.of(self.body)).into_owned() } else { lines.join("\n") }
     }
+}
 
-    /// A JSON value as text: a string without its escapes.
-    fn plain(&self, json: &[u8]) -> String {
-        let json = String::from_utf8_lossy(json);
-        raw::string(&json).map_or_else(|| json.to_string(), std::borrow::Cow::into_owned)
-    }
+/// A JSON value as text: a string without its escapes.
+fn plain(json: &[u8]) -> String {
+    let json = String::from_utf8_lossy(json);
+    raw::string(&json).map_or_else(|| json.to_string(), std::borrow::Cow::into_owned)
 }
 
 fn role_name(role: Role) -> &'static str {

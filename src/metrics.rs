@@ -77,6 +77,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Nothing happened yet.
+    #[expect(clippy::disallowed_types, reason = "see `Counts`")]
     pub fn new() -> Self {
         Self(Arc::new(Counts {
             edit: Histogram::of_times(SHORT),
@@ -111,7 +112,7 @@ impl Metrics {
         self.0.streams.load(Ordering::Relaxed)
     }
 
-    /// It was not found out how a request began, because too many were waiting for that.
+    /// It was not found out how a request began, because too many were waiting for that or memory was short.
     pub fn unpredicted(&self) {
         self.0.unpredicted.fetch_add(1, Ordering::Relaxed);
     }
@@ -161,7 +162,7 @@ impl Metrics {
         sheet.gauge("abridge_streams", "Answers that are on their way", streams.load(Ordering::Relaxed));
         sheet.counter(
             "abridge_unpredicted",
-            "Requests of which it was not found out how they begin, because too many waited for that",
+            "Requests of which it was not found out how they begin, because too many waited for that or memory was short",
             unpredicted.load(Ordering::Relaxed),
         );
         self.ended(|ended| ended.write(sheet));

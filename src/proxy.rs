@@ -38,6 +38,7 @@ mod exchange;
 mod fail_open;
 mod headers;
 mod inspecting;
+mod prefix;
 pub mod rescue;
 mod respond;
 pub mod scrape;
@@ -52,6 +53,7 @@ use exchange::{Books, RequestId, RequestIds, Stopwatch};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use inspecting::Inspector;
+use prefix::Foresight;
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
 use status::Stats;
@@ -81,6 +83,7 @@ pub struct Proxy {
     stats: Stats,
     events: Events,
     books: Arc<Books>,
+    foresight: Foresight,
     stopping: CancellationToken,
 }
 
@@ -143,6 +146,7 @@ impl Proxy {
     /// A proxy that has served nothing yet.
     pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
         let Beside { recorder, tasks, events, history, metrics } = beside;
+        let foresight = Foresight::new(limits.budget.clone(), tasks.clone(), metrics.clone());
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
         let inspector = Inspector::new(engine.shared_store());
@@ -162,6 +166,7 @@ impl Proxy {
             stats: Stats::default(),
             events,
             books: Arc::new(Books { history, metrics }),
+            foresight,
             stopping: CancellationToken::new(),
         }
     }
@@ -230,11 +235,10 @@ impl Proxy {
         let mut held = watch.stopped(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
         let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
-        let (id, readable) = (self.ids.next(), decoded.is_some());
+        let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
             Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
-                let caller = self.caller(&parts.headers);
                 let origin = || self.origin(&live, &parts, &target, id, caller);
                 let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
@@ -247,13 +251,15 @@ impl Proxy {
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
         exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
-            let caller = self.caller(&parts.headers);
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }
         let Held { bytes, lease } = held;
         let lease = Arc::new(lease);
         let spare = rescue.map(|rescue| (rescue, Spare::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
         let outgoing = outgoing(&mut parts.headers, bytes, lease, &edited, dry_run);
+        if edited.report.is_some() {
+            exchange.prefix = self.foresight.look(dialect, &outgoing, &target, caller);
+        }
         exchange.edited(edited, dry_run, live.report_headers);
         let mut answer = send(&live.upstream, Request::from_parts(parts, outgoing), target, &mut exchange).await?;
         if let Some((rescue, spare)) = spare {

@@ -78,7 +78,7 @@ fn requests(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
 // === one request ===
 
 #[derive(Serialize)]
-struct Request {
+struct Known {
     request: Entry,
     #[serde(flatten)]
     changes: Changes,
@@ -114,13 +114,13 @@ async fn request(id: &str, state: State<'_>) -> Response<Full<Bytes>> {
         Ok(_) => "its messages were not kept: it was sent before [inspect] keep was set, there was no room, or the upstream got it as it came".to_owned(),
     };
     let changes = history.changes(id).unwrap_or_default();
-    json(StatusCode::OK, to_json(&Request { request, changes, content: None, reason }))
+    json(StatusCode::OK, to_json(&Known { request, changes, content: None, reason }))
 }
 
 // === payloads ===
 
 #[derive(Serialize)]
-struct Payloads {
+struct Listed {
     payloads: Vec<Payload>,
     next: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,7 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
         return wrong("search is at most 200 bytes\n");
     }
     let none =
-        |reason| json(StatusCode::OK, to_json(&Payloads { payloads: Vec::new(), next: None, reason: Some(reason) }));
+        |reason| json(StatusCode::OK, to_json(&Listed { payloads: Vec::new(), next: None, reason: Some(reason) }));
     let Some(store) = state.store else { return none("there is no store: store.enabled is false") };
     let prefix = may_begin_a_handle(&search).then(|| search.clone());
     let text = Some(search).filter(|search| !search.is_empty() && state.numbers.inspect().keep > 0);
@@ -158,7 +158,7 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     // It is never closed.
     let _turn = TURN.acquire().await.ok();
     match store.page(Page { most: limit.clamp(1, MOST), after, prefix, text }).await {
-        Ok(paged) => json(StatusCode::OK, to_json(&Payloads::of(paged))),
+        Ok(paged) => json(StatusCode::OK, to_json(&Listed::of(paged))),
         Err(error) => {
             tracing::warn!(%error, cause = %error.source, "payloads could not be listed");
             text_of(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
@@ -166,7 +166,7 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     }
 }
 
-impl Payloads {
+impl Listed {
     fn of(paged: Paged) -> Self {
         let payload = |entry: crate::store::Entry| Payload {
             handle: entry.key,

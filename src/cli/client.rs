@@ -73,24 +73,37 @@ pub enum Unanswered {
 pub struct At {
     /// The proxy's address.
     #[arg(long, value_name = "URL")]
-    #[arg(help = "The proxy's address: http://host:port or unix:/path [default: the first of server.listen]")]
+    #[arg(
+        help = "The proxy's address: http://host:port or unix:/path [default: the first of admin.listen or server.listen]"
+    )]
     at: Option<String>,
 }
 
 impl At {
     /// The proxy, with the token that the environment has.
     pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<Proxy> {
-        let token = sources.variables.secret(TOKEN)?;
-        Ok(Proxy { token, ..Proxy::of(self.at.as_deref(), config, "at")? })
+        let named = config.admin.token_env.as_deref();
+        let mut token = sources.variables.secret(TOKEN)?;
+        if let (None, Some(named)) = (&token, named) {
+            token = sources.variables.secret(named)?;
+        }
+        let operators = config.admin.listen.as_ref().and_then(|listen| listen.0.first());
+        let address = operators.or(config.server.listen.0.first());
+        Ok(Proxy { token, ..Proxy::of(self.at.as_deref(), address, config, "at")? })
     }
 }
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// The proxy at a URL, or else the one that has these settings. `flag` is the one that would name another.
-    pub(super) fn of(url: Option<&str>, config: &Config, flag: &'static str) -> Result<Self, Unanswered> {
-        let (place, name, tls) = match (url, config.server.listen.0.first()) {
+    /// The proxy at a URL, or else at an address of these settings. `flag` is the one that would name another.
+    pub(super) fn of(
+        url: Option<&str>,
+        address: Option<&Address>,
+        config: &Config,
+        flag: &'static str,
+    ) -> Result<Self, Unanswered> {
+        let (place, name, tls) = match (url, address) {
             (Some(url), _) => (place(url)?, url.to_owned(), false),
             (None, Some(Address::Unix(path))) => (Place::Unix(path.clone()), format!("unix:{}", path.display()), false),
             (None, Some(Address::Tcp(address))) if address.port() != 0 => {
@@ -134,9 +147,9 @@ impl Proxy {
         stream.write_all(head.as_bytes()).map_err(broken)?;
         let mut bytes = Vec::new();
         let read = stream.take(LONGEST).read_to_end(&mut bytes);
-        Answer::read(bytes).or_else(|what| match read {
-            Err(error) => Err(broken(error)),
-            Ok(_) => Err(Unanswered::NotOurs(self.name.clone(), what)),
+        Answer::read(bytes).map_err(|what| match read {
+            Err(error) => broken(error),
+            Ok(_) => Unanswered::NotOurs(self.name.clone(), what),
         })
     }
 

@@ -191,21 +191,15 @@ impl Request {
 impl Changed {
     fn to_text(&self) -> String {
         let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, handle } = self;
-        let mut text = format!("{label}: {} message {message}", action.replace('_', " "));
-        if let Some(to) = to {
-            text += &format!(" to {to}");
-        }
-        if !call_id.is_empty() {
-            text += &format!(", call {call_id}");
-        }
-        if let Some(tool) = tool {
-            text += &format!(" of tool {tool}");
-        }
-        text += &format!(", bytes {bytes_before} -> {bytes_after}");
-        if let Some(handle) = handle {
-            text += &format!(", stored as {handle}");
-        }
-        text
+        let parts = [
+            Some(format!("{label}: {} message {message}", action.replace('_', " "))),
+            to.map(|to| format!(" to {to}")),
+            Some(call_id).filter(|id| !id.is_empty()).map(|id| format!(", call {id}")),
+            tool.as_ref().map(|tool| format!(" of tool {tool}")),
+            Some(format!(", bytes {bytes_before} -> {bytes_after}")),
+            handle.as_ref().map(|handle| format!(", stored as {handle}")),
+        ];
+        parts.into_iter().flatten().collect()
     }
 }
 
@@ -217,16 +211,13 @@ impl Message {
             _ => format!("message {}", self.index),
         };
         let name = self.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-        let mut title = format!("{place}, {}{name}: {}", self.role, self.state);
-        match (self.before_bytes, self.after_bytes) {
-            (Some(before), Some(after)) => title += &format!(", {before} -> {after} bytes"),
-            (Some(bytes), None) | (None, Some(bytes)) => title += &format!(", {bytes} bytes"),
-            (None, None) => {}
-        }
-        for handle in handles {
-            title += &format!(", abridge show {handle}");
-        }
-        title
+        let sizes = match (self.before_bytes, self.after_bytes) {
+            (Some(before), Some(after)) => format!(", {before} -> {after} bytes"),
+            (Some(bytes), None) | (None, Some(bytes)) => format!(", {bytes} bytes"),
+            (None, None) => String::new(),
+        };
+        let handles: Vec<_> = handles.iter().map(|handle| format!(", abridge show {handle}")).collect();
+        format!("{place}, {}{name}: {}{sizes}{}", self.role, self.state, handles.concat())
     }
 }
 

@@ -29,7 +29,7 @@ pub fn run(args: &Args, config: &Config) -> Exit {
 }
 
 fn ask(url: Option<&str>, config: &Config) -> Result<(), Unanswered> {
-    let proxy = Proxy::of(url, config, FLAG)?;
+    let proxy = Proxy::of(url, config.server.listen.0.first(), config, FLAG)?;
     if proxy.speaks_tls() {
         return proxy.knock(FLAG);
     }

@@ -141,7 +141,7 @@ impl Status {
         if before == 0 {
             return "none counted".to_owned();
         }
-        format!("{} -> {} ({})", grouped(before), grouped(after), percent(after as f64 / before as f64 - 1.0))
+        format!("{} -> {} ({})", grouped(before), grouped(after), change(before, after))
     }
 
     fn billed(&self) -> String {
@@ -149,13 +149,8 @@ impl Status {
         if prompt == 0 {
             return "the upstream has told of no tokens".to_owned();
         }
-        let (share, prompt) = (cached as f64 / prompt as f64, grouped(prompt));
-        let cached = grouped(cached);
-        format!(
-            "{prompt} prompt, {cached} of them read from cache ({:.0} %), {} completion",
-            100.0 * share,
-            grouped(completion)
-        )
+        let (share, prompt, cached) = (percent(cached, prompt), grouped(prompt), grouped(cached));
+        format!("{prompt} prompt, {cached} of them read from cache ({share} %), {} completion", grouped(completion))
     }
 
     fn predicted(&self) -> String {
@@ -213,8 +208,19 @@ fn some(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() { "never".to_owned() } else { counts.join(", ") }
 }
 
-fn percent(part: f64) -> String {
-    format!("{:+.0} %", 100.0 * part)
+fn change(before: u64, after: u64) -> String {
+    let share = percent(after, before);
+    if share > 100 { format!("+{} %", share - 100) } else { format!("-{} %", 100 - share) }
+}
+
+/// How many hundredths of the whole a part is, rounded.
+fn percent(part: u64, whole: u64) -> u128 {
+    rounded(100 * u128::from(part), whole)
+}
+
+fn rounded(n: u128, by: u64) -> u128 {
+    let by = u128::from(by.max(1));
+    (n + by / 2) / by
 }
 
 /// A number with its thousands apart.
@@ -234,7 +240,13 @@ pub(super) fn grouped(n: u64) -> String {
 pub(super) fn bytes(n: u64) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = units.into_iter().find(|(size, _)| n >= *size);
-    unit.map_or_else(|| format!("{n} B"), |(size, name)| format!("{:.1} {name}", n as f64 / size as f64))
+    unit.map_or_else(
+        || format!("{n} B"),
+        |(size, name)| {
+            let tenths = rounded(10 * u128::from(n), size);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        },
+    )
 }
 
 fn uptime(seconds: u64) -> String {

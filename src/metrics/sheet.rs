@@ -107,7 +107,7 @@ impl Sheet {
 
 impl Collector for Sheet {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, unit, kind, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
+        for Family { name, help, unit, kind, samples } in &self.0 {
             let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
             for (labels, value) in samples {
                 match value {
@@ -148,6 +148,7 @@ mod tests {
         sheet.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
         sheet.info("i", "Words.", vec![("version", "1".to_owned())]);
         let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
+            # HELP none Not there.\n# TYPE none counter\n\
             # HELP g A g.\n# TYPE g gauge\ng 7\n\
             # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
             t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, timeout};
 use tracing::Level;
 
 use super::headers;
@@ -31,9 +31,11 @@ use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, blocking};
 
 mod entry;
+mod line;
 
 use entry::Conversation;
 pub(super) use entry::{Books, Stopwatch};
+use line::Line;
 
 /// The id of an edited request, so that a client's log and ours can be laid side by side.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -48,6 +50,9 @@ pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-ru
 
 /// Of so many chunks one is timed, beginning with the first.
 const TIMED: u32 = 16;
+
+/// How long what is written at the end waits for what is found out beside the request.
+const FORESIGHT: Duration = Duration::from_millis(500);
 
 /// One request and its answer.
 #[derive(Debug)]
@@ -68,6 +73,10 @@ pub struct Exchange {
     // While the answer is on its way.
     streaming: Option<Streaming>,
     n_chunks: u32,
+    ended: Option<Instant>,
+    /// Where it will be told how much of it an earlier request began with.
+    pub(super) prefix: Option<oneshot::Receiver<f64>>,
+    prefix_kept: Option<f64>,
     answer: Option<Answered>,
     edit: Option<Edit>,
     recording: Option<Recording>,
@@ -125,12 +134,15 @@ impl Exchange {
             inspecting: None,
             id,
             watch,
-            sent: Instant::now(),
+            sent: watch.began(),
             added: Duration::ZERO,
             books: Some(books),
             conversation: None,
             streaming: None,
             n_chunks: 0,
+            ended: None,
+            prefix: None,
+            prefix_kept: None,
             answer: None,
             edit: None,
             recording: None,
@@ -235,9 +247,10 @@ impl Exchange {
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
-            ($level:ident, $message:literal, $edits:expr) => {
+            ($level:ident, $outcome:literal, $edits:expr, $message:expr) => {
                 tracing::$level!(
                     request_id = %self.id,
+                    outcome = $outcome,
                     edits = $edits,
                     rescue = self.rescued.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
@@ -255,26 +268,41 @@ impl Exchange {
                     cached_tokens = usage.map(|usage| usage.cached),
                     completion_tokens = usage.map(|usage| usage.completion),
                     tap_overflowed = overflowed.then_some(true),
-                    $message
+                    added_ms = millis(self.added),
+                    summary_ms = edit.summary_time.map(millis),
+                    offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
+                    prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
+                    "{}", $message
                 )
             };
         }
+        let sentence = report.map(|report| self.sentence(edit, report)).unwrap_or_default();
         match edit.counts() {
-            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>),
-            None => line!(debug, "unedited", None::<&str>),
-            Some(edits) if edit.dry_run => line!(info, "would be edited", Some(edits.as_str())),
-            Some(edits) => line!(info, "edited", Some(edits.as_str())),
+            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
+            None => line!(debug, "unedited", None::<&str>, "unedited"),
+            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence),
+            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence),
         }
     }
 
+    /// What was done, for people.
+    fn sentence(&self, edit: &Edit, report: &Report) -> String {
+        let Edit { dry_run, summary_time, offloaded_bytes, .. } = *edit;
+        let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
+        Line { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.text()
+    }
+
     /// All that is done when nothing more comes.
-    fn finish(mut self, end: End) {
+    async fn finish(mut self, end: End) {
         self.in_flight = None;
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
+        self.tell_end(end.into(), seen.clone());
+        self.finish_recording(end);
+        if let Some(prefix) = self.prefix.take() {
+            self.prefix_kept = timeout(FORESIGHT, prefix).await.ok().and_then(Result::ok);
+        }
         self.log(&seen, end);
         self.write_down(&seen, end.into());
-        self.tell_end(end.into(), seen);
-        self.finish_recording(end);
     }
 
     fn tell_end(&mut self, end: HowEnded, seen: Seen) {
@@ -322,13 +350,14 @@ impl Observe for Exchange {
 
     fn on_end(mut self, end: End) {
         self.streaming = None;
+        self.ended = Some(Instant::now());
         let is_told = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
         if !is_told && !tracing::enabled!(Level::DEBUG) {
             return self.write_down(&Seen::default(), end.into());
         }
         // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
         let tasks = self.tasks.clone();
-        tasks.spawn(async move { self.finish(end) });
+        tasks.spawn(self.finish(end));
     }
 }
 

@@ -1,5 +1,5 @@
 //! What every store does. A new one is a store when [`suite`] passes on it.
-#![expect(clippy::unwrap_used, reason = "a panic is a test's answer")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a panic is a test's answer")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -25,6 +25,7 @@ mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // summaries that somebody asks for
 mod memory; // how much of it abridge takes, idle and under load
+mod metrics; // numbers about all requests, and the log's sentence
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
 mod recall; // what was taken out, got back

@@ -9,6 +9,7 @@ pub(crate) mod bodies; // request bodies that are edited, and that are not
 pub(crate) mod conversations; // conversations with everything wrong that can be
 pub(crate) mod http2; // both sides of HTTP/2
 pub(crate) mod offloads; // results that are too long, and their handles
+pub(crate) mod openmetrics; // a strict reader of numbers
 pub(crate) mod summarizer; // an upstream that makes summaries, good and bad
 pub(crate) mod tls; // certificates made for one test
 pub(crate) mod upstream; // the upstream, played by the test

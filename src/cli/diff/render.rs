@@ -103,10 +103,14 @@ impl Paper {
         }
         let (first, rest) = lines.split_at(FIRST_LINES);
         let (middle, last) = rest.split_at(rest.len() - LAST_LINES);
-        first.iter().for_each(|line| self.one(kind, line));
+        for line in first {
+            self.one(kind, line);
+        }
         let bytes: usize = middle.iter().map(|line| line.len() + 1).sum();
         self.mark(kind, &format!("… {} lines, {bytes} bytes", middle.len()));
-        last.iter().for_each(|line| self.one(kind, line));
+        for line in last {
+            self.one(kind, line);
+        }
     }
 
     fn one(&mut self, kind: Kind, line: &str) {
@@ -130,7 +134,7 @@ impl Paper {
 
     fn put(&mut self, colour: &str, line: &str) {
         if self.look.colour && !colour.is_empty() {
-            self.text.push_str(&format!("\x1b[{colour}m{line}\x1b[0m"));
+            self.text.extend(["\x1b[", colour, "m", line, "\x1b[0m"]);
         } else {
             self.text.push_str(line);
         }

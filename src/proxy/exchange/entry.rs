@@ -49,6 +49,11 @@ impl Stopwatch {
         Self { began: Instant::now(), others: Duration::ZERO }
     }
 
+    /// When that was.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Does what the client has its share in: that does not count.
     pub(in crate::proxy) async fn stopped<F: Future>(&mut self, wait: F) -> F::Output {
         let began = Instant::now();
@@ -95,7 +100,7 @@ impl Exchange {
             if is_answer && end == history::End::Complete {
                 books.metrics.answered(&Answer {
                     model: entry.model.as_deref(),
-                    duration: self.sent.elapsed(),
+                    duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
                     billed: seen.usage.map(|usage| [usage.prompt, usage.cached, usage.completion]),
                     predicted: entry.predicted_cached(),
                 });
@@ -117,10 +122,11 @@ impl Exchange {
     /// Has its messages written, if they are kept. Nobody waits for that.
     fn keep_messages(&mut self, entry: Entry) {
         let Some(inspecting) = self.inspecting.take() else { return };
-        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref()).cloned().unwrap_or_default();
+        // It is the last who asks for the report.
+        let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
         let id = self.id;
         self.tasks.spawn(async move {
-            if let Err(error) = inspecting.keep(entry, report).await {
+            if let Err(error) = inspecting.keep(entry, *report).await {
                 tracing::debug!(request_id = %id, %error, "its messages are not kept");
             }
         });
@@ -132,11 +138,13 @@ impl Exchange {
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
         let answer = self.answer.map(|Answered { status, after, .. }| (status.as_u16(), millis(after)));
-        let total = self.watch.began.elapsed();
+        let ended = self.ended.unwrap_or_else(Instant::now);
+        let total = ended.duration_since(self.watch.began);
+        let ago = self.watch.began.elapsed();
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
-            time: (now() - total.as_secs_f64()).max(0.0),
+            time: (now() - ago.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
             path: short(uri.path()),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
@@ -156,7 +164,7 @@ impl Exchange {
             prompt_tokens: seen.usage.map(|usage| usage.prompt),
             cached_tokens: seen.usage.map(|usage| usage.cached),
             completion_tokens: seen.usage.map(|usage| usage.completion),
-            prefix_kept: None,
+            prefix_kept: self.prefix_kept,
             finish_reason: seen.finish_reason.clone(),
             inspectable: false,
         })
