@@ -273,6 +273,8 @@ await check("when abridge is gone the page says so, and comes back by itself", a
   await page.waitForSelector('[data-link="gone"]');
   assert.match(await page.textContent("#link-text"), /reconnecting/);
   assert.ok((await page.locator("#rows a").count()) > 0, "what was there stays");
+  await page.waitForSelector("#body.stale");
+  assert.deepEqual(await tooFaint(page), [], "and stays legible");
   await page.context().setOffline(false);
   await live(page);
   await close(page);

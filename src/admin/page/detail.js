@@ -37,6 +37,9 @@ const MOST_SAME = 400;
 const MOST_MESSAGES = 100;
 const MOST_CHANGES = 30;
 
+/** So often messages are asked for that are being written. */
+const MOST_TRIES = 4;
+
 let view = "difference";
 
 // === the pane ===
@@ -51,7 +54,7 @@ async function openRequest(id) {
   pane.replaceChildren(paneHead("detail-title", entry?.model ?? "Request", id, "#requests"), el("section", {}, el("p", { class: "soft" }, "…")));
   drawChart();
   showPane("detail-title");
-  await loadRequest(id, 4);
+  await loadRequest(id, MOST_TRIES);
 }
 
 async function loadRequest(id, tries) {
@@ -61,7 +64,8 @@ async function loadRequest(id, tries) {
   try {
     answer = await json(`requests/${encodeURIComponent(id)}`);
   } catch (error) {
-    if (await gated(error)) return;
+    // What is there already is better than nothing.
+    if ((await gated(error)) || tries < MOST_TRIES) return;
     answer = { request: entry ?? null, reason: error.message, ...error.body };
   }
   if (requests.open !== id) return;
