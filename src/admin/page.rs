@@ -82,7 +82,7 @@ mod tests {
     async fn read() -> (String, String) {
         let response = answer(PATH);
         let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
         (policy, String::from_utf8(body.to_vec()).unwrap())
     }
 

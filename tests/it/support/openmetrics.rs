@@ -119,7 +119,7 @@ fn parted(sample: &str) -> (&str, Vec<(String, String)>) {
             }
         };
         labels.push((label.to_owned(), value));
-        rest = &behind[end + 1..];
+        rest = behind.split_at(end + 1).1;
         rest = rest.strip_prefix(',').unwrap_or(rest);
     }
     (name, labels)
