@@ -44,6 +44,7 @@ struct Ended {
     left_out: BTreeMap<(&'static str, &'static str), u64>,
     edits: BTreeMap<&'static str, Saved>,
     errors: BTreeMap<&'static str, u64>,
+    sheds: BTreeMap<&'static str, u64>,
     models: Models,
 }
 
@@ -145,6 +146,11 @@ impl Metrics {
         self.ended(|ended| *ended.errors.entry(code).or_default() += 1);
     }
 
+    /// There was no room for a request, for this reason.
+    pub fn shed(&self, reason: &'static str) {
+        self.ended(|ended| *ended.sheds.entry(reason).or_default() += 1);
+    }
+
     /// Writes down the numbers that are kept here.
     pub fn write(&self, sheet: &mut Sheet) {
         let Counts { edit, pass, chunks, streams, unpredicted, .. } = &*self.0;
@@ -208,6 +214,12 @@ impl Ended {
         );
         let errors = self.errors.iter().map(|(code, n)| (vec![("code", (*code).to_owned())], *n));
         sheet.counters("abridge_errors", "Answers of our own, by the code that x-abridge-error has", errors);
+        let sheds = self.sheds.iter().map(|(reason, n)| (vec![("reason", (*reason).to_owned())], *n));
+        sheet.counters(
+            "abridge_shed",
+            "Requests that there was no room for: too many in flight, or too many bytes of bodies in memory",
+            sheds,
+        );
         self.models.write(sheet);
     }
 }

@@ -101,7 +101,7 @@ impl Histogram {
     pub fn snapshot(&self) -> Snapshot {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         let sum = float(self.sum.load(Ordering::Relaxed));
-        let bounds = self.bounds.iter().copied().chain([f64::MAX]);
+        let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         Snapshot {
             sum: if self.unit == Unit::Nanoseconds { sum / 1e9 } else { sum },
             count: counts.iter().sum(),
@@ -127,7 +127,7 @@ mod tests {
         }
         let Snapshot { sum, count, buckets } = histogram.snapshot();
         assert_eq!((sum, count), (1012.0, 6));
-        assert_eq!(buckets, [(1.0, 2), (4.0, 2), (f64::MAX, 2)]);
+        assert_eq!(buckets, [(1.0, 2), (4.0, 2), (f64::INFINITY, 2)]);
     }
 
     #[test]

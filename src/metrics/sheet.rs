@@ -144,7 +144,7 @@ mod tests {
         sheet.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
         sheet.counters("none", "Not there.", []);
         sheet.gauge("g", "A g.", 7);
-        let buckets = vec![(0.5, 1), (f64::MAX, 2)];
+        let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
         sheet.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
         sheet.info("i", "Words.", vec![("version", "1".to_owned())]);
         let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\

@@ -276,12 +276,12 @@ impl Exchange {
                 )
             };
         }
-        let sentence = report.map(|report| self.sentence(edit, report)).unwrap_or_default();
+        let sentence = || report.map(|report| self.sentence(edit, report)).unwrap_or_default();
         match edit.counts() {
             None if self.rescued.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
-            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence),
-            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence),
+            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
+            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
         }
     }
 

@@ -76,6 +76,11 @@ impl Books {
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
         self.metrics.error(error.code());
         match error {
+            ProxyError::TooManyRequests { .. } => self.metrics.shed("in_flight"),
+            ProxyError::TooManyBytes => self.metrics.shed("memory"),
+            _ => {}
+        }
+        match error {
             ProxyError::Upstream(_) => self.history.count_failed(),
             _ if error.status() == StatusCode::SERVICE_UNAVAILABLE => self.history.count_shed(),
             _ => self.history.count_refused(),

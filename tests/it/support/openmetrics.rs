@@ -33,7 +33,7 @@ impl Scrape {
                 let (name, rest) = rest.split_once(' ').expect("a name and more");
                 match word {
                     "HELP" => {
-                        assert!(rest.ends_with('.') && helped.insert(name.to_owned()), "{line}");
+                        assert!(!rest.is_empty() && helped.insert(name.to_owned()), "{line}");
                         name.clone_into(&mut family);
                     }
                     "TYPE" => {
@@ -61,7 +61,6 @@ impl Scrape {
 
     /// Buckets hold those before them, and the last one all.
     fn check_buckets(&self) {
-        let mut before: Option<(&str, f64)> = None;
         let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for (sample, value) in self.samples.iter().filter(|(sample, _)| sample.contains("_bucket{")) {
             let (name, labels) = parted(sample);
@@ -69,9 +68,8 @@ impl Scrape {
             let others: Vec<_> = labels.iter().filter(|(label, _)| label != "le").collect();
             let key = format!("{name}{others:?}");
             buckets.entry(key).or_default().push((bound.unwrap().parse().unwrap(), *value));
-            before = Some((sample, *value));
         }
-        assert!(before.is_some(), "there are histograms");
+        assert!(!buckets.is_empty(), "there are histograms");
         for (name, mut each) in buckets {
             each.sort_by(|a, b| a.0.total_cmp(&b.0));
             assert!(each.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{name}: {each:?}");
@@ -79,14 +77,14 @@ impl Scrape {
         }
     }
 
-    /// The value of one sample; 0 if it is not there.
-    pub(crate) fn get(&self, sample: &str) -> f64 {
-        self.samples.get(sample).copied().unwrap_or(0.0)
+    /// The value of one sample, which is a whole number; 0 if it is not there.
+    pub(crate) fn get(&self, sample: &str) -> u64 {
+        self.samples.get(sample).map_or(0, |value| whole(*value))
     }
 
     /// The sum of all samples with this name, whatever their labels.
-    pub(crate) fn sum(&self, name: &str) -> f64 {
-        self.samples.iter().filter(|(sample, _)| parted(sample).0 == name).map(|(_, value)| value).sum()
+    pub(crate) fn sum(&self, name: &str) -> u64 {
+        self.samples.iter().filter(|(sample, _)| parted(sample).0 == name).map(|(_, value)| whole(*value)).sum()
     }
 
     /// All names that samples have or may have.
@@ -97,6 +95,10 @@ impl Scrape {
             .flat_map(|(family, kind)| suffixes(kind).iter().map(move |suffix| format!("{family}{suffix}")));
         names.collect()
     }
+}
+
+fn whole(value: f64) -> u64 {
+    format!("{value}").parse().expect("a whole number")
 }
 
 /// A name, and its labels with their values.
