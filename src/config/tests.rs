@@ -37,11 +37,11 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -308,7 +308,7 @@ fn mistakes_in_variables_and_flags_name_them() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
+            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),

@@ -64,7 +64,7 @@ fn long_texts_are_shortened_unless_all_is_wanted() {
     paper.gone(&long);
     let shown: Vec<_> = paper.text.lines().collect();
     assert_eq!(shown.len(), 12);
-    assert_eq!((shown[0], shown[7], shown[11]), ("- line 0", "- … 989 lines, 8837 bytes", "- line 999"));
+    assert_eq!((shown[0], shown[7], shown[11]), ("- line 0", "- … 989 lines, 8805 bytes", "- line 999"));
     let mut paper = Paper::new(Look { full: true, ..PLAIN });
     paper.gone(&long);
     assert_eq!(paper.text.lines().count(), 1000);
