@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All that must hold before a merge, in the order in which it is quickest to fail. `just ci` runs it, and .ci/run does.
 #
-# ABRIDGE_CORPUS and ABRIDGE_CLIENTS, where they are set, make `cargo test` run over a corpus and with real clients too.
+# ABRIDGE_CORPUS, ABRIDGE_CLIENTS and ABRIDGE_BROWSER, where they are set, make `cargo test` run over a corpus, with real clients
+# and in a browser too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

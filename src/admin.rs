@@ -1,4 +1,5 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, numbers, payloads to recall, and events.
+//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, numbers, payloads to recall, events,
+//! and a page that shows it all.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use crate::store::Store;
 pub mod access;
 pub mod events;
 mod look;
+mod page;
 mod recall;
 
 pub use recall::Recalls;
@@ -56,7 +58,7 @@ pub type Writing<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
 /// What there is.
-const PATHS: &str = "there are /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
 /// Whether a path is ours and never the upstream's.
 pub fn owns(path: &str) -> bool {
@@ -69,6 +71,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     let handle = path.strip_prefix(RECALL);
     let known = handle.is_some()
         || look::has(path)
+        || page::has(path)
         || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
@@ -85,6 +88,9 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     }
     if look::has(path) {
         return look::answer(path, uri.query().unwrap_or_default(), state).await;
+    }
+    if page::has(path) {
+        return page::answer(path);
     }
     match path {
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
@@ -148,6 +154,8 @@ mod tests {
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", false).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", true).await, 503);
+        assert_eq!(status(Method::GET, "/abridge/", false).await, 200);
+        assert_eq!(status(Method::GET, "/abridge", false).await, 308);
         assert_eq!(status(Method::GET, "/abridge/else", false).await, 404);
         assert_eq!(status(Method::POST, "/abridge/healthz", false).await, 405);
     }

@@ -163,8 +163,9 @@ const CLEARING: &str = "clear_tool_results = { trigger = { tokens = 1000 }, keep
 async fn a_status_counts_what_was_sent() {
     let mut scene = Scene::new().await;
     let Scene { abridge, upstream, .. } = &mut scene;
-    for body in [DANGLING, PLAIN, PLAIN, "no JSON"] {
+    for (n, body) in [DANGLING, PLAIN, PLAIN, "no JSON"].into_iter().enumerate() {
         pass(abridge, upstream, chat(body)).await;
+        requests(abridge, n + 1).await;
     }
     pass(abridge, upstream, post("/v1/embeddings", &[], "{}")).await;
     let found = requests(abridge, 4).await;

@@ -1,0 +1,110 @@
+//! The page at `/abridge/`: one document that carries its style and its script, and asks this abridge and nobody else.
+//!
+//! It holds no data, and so no secret; what it shows it asks the paths beside it for, with the token that somebody gives it.
+//! What it is sent was written by models and tools and is hostile: the script makes text nodes of it, and the policy of the
+//! page runs nothing that has not the nonce of this one answer, lets no text become markup, and loads nothing.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+use super::text;
+
+/// Where it is, and where people look for it.
+const PATH: &str = "/abridge/";
+const SHORT_PATH: &str = "/abridge";
+
+/// The bytes of a nonce, before they are written as digits.
+const NONCE: usize = 16;
+
+/// What the page may do. The nonce takes the place of each `{}`.
+const POLICY: &str = "default-src 'none'; script-src 'nonce-{}'; style-src 'nonce-{}'; img-src data:; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// The document, but for the nonce.
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    let script = [
+        include_str!("page/base.js"),
+        include_str!("page/requests.js"),
+        include_str!("page/detail.js"),
+        include_str!("page/store.js"),
+        include_str!("page/main.js"),
+    ];
+    include_str!("page/index.html")
+        .replace("{{style}}", include_str!("page/style.css"))
+        .replace("{{script}}", &script.join("\n"))
+});
+
+/// Whether a path is one of these.
+pub(super) fn has(path: &str) -> bool {
+    [PATH, SHORT_PATH].contains(&path)
+}
+
+/// The page, or the way there. What every answer of ours says to browsers it is told in [`super::access`].
+pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
+    if path == PATH { page() } else { redirect() }
+}
+
+fn page() -> Response<Full<Bytes>> {
+    let mut random = [0; NONCE];
+    if getrandom::getrandom(&mut random).is_err() {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, "the system gave no random bytes; try again\n");
+    }
+    let nonce = format!("{:032x}", u128::from_be_bytes(random));
+    let Ok(policy) = HeaderValue::try_from(POLICY.replace("{}", &nonce)) else {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be written\n");
+    };
+    let mut response = Response::new(Full::new(DOCUMENT.replace("{{nonce}}", &nonce).into()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+fn redirect() -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::PERMANENT_REDIRECT, "the page is at /abridge/\n");
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn read() -> (String, String) {
+        let response = answer(PATH);
+        let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+        let body = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        (policy, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn each_answer_has_a_nonce_of_its_own_and_nothing_else_may_run() {
+        let ((policy, body), (other, _)) = (read().await, read().await);
+        let nonce = policy.split("'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+        assert_eq!(nonce.len(), 2 * NONCE);
+        assert_ne!(policy, other);
+        assert_eq!(body.matches("<script").count(), 1);
+        assert_eq!(body.matches(&format!(" nonce=\"{nonce}\">")).count(), 2);
+        assert!(!body.contains("{{"), "something was not filled in");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() {
+        let (_, body) = read().await;
+        // Names of namespaces are no addresses.
+        let body = body.replace("http://www.w3.org/2000/svg", "");
+        for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+        {
+            assert!(!body.contains(found), "the page has {found}");
+        }
+    }
+}
