@@ -5,8 +5,10 @@ import json
 import time
 import zlib
 
-import upstream as scripted
+import scripted
 import wire
+from outcome import NotApplicable, Wrong
+from recover import recovered
 
 PATIENCE = 25  # longer than any peer's retries take
 SOON = 1.0
@@ -36,14 +38,6 @@ DANGLING = (
     '{"id":"call_1","type":"function","function":{"name":"bash","arguments":"{}"}},{"id":"call_2","type":"function","function":{"name":"bash","arguments":"{}"}}]},'
     f'{{"role":"tool","tool_call_id":"call_1","content":"a"}},{{"role":"user","content":"Stop, and go on without the second."}}],{TOOLS}}}'
 )
-
-
-class Wrong(Exception):
-    """What was seen instead."""
-
-
-class NotApplicable(Exception):
-    """Why there is nothing to check."""
 
 
 def ask(peer, text, query="", headers=(), body=None, patience=PATIENCE):
@@ -186,12 +180,6 @@ def unanswered(messages):
             return waiting
         waiting += [call["id"] for call in message.get("tool_calls") or []]
     return waiting
-
-
-def recovered(peer, upstream):
-    if not peer.peer.edits:
-        raise NotApplicable("takes nothing out")
-    peer.peer.recover(peer, upstream)
 
 
 CHECKS = {

@@ -27,15 +27,13 @@ class Peer:
     """A proxy that listens on a port which it is told, and takes OpenAI's path and any model."""
 
     name = ""
-    title = ""  # of its row, where that is not its name
     path = "/v1/chat/completions"
     model = "gpt-5.2"
     lock = None
-    edits = True  # whether it takes texts out of conversations at all
 
     def __init__(self, scratch, wide=False):
         self.wide = wide  # with thresholds so high that nothing is edited
-        self.folder = scratch / "installed" / self.name
+        self.folder = scratch / "installed" / str(self.lock)
         self.python = self.folder / "bin" / "python"
 
     def install(self):
@@ -84,7 +82,7 @@ class Running:
         began = time.monotonic()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log, start_new_session=True)
+                                            stderr=log, start_new_session=True)  # so that all of it can be ended
         RUNNING.append(self)
         self._await(began)
         self.ready = time.monotonic() - began
@@ -112,11 +110,12 @@ class Running:
     def stop(self, how=signal.SIGKILL):
         if self in RUNNING:
             RUNNING.remove(self)
-        try:
-            os.killpg(self.process.pid, how)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
+        for signal_number in (how, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, signal_number)
+                self.process.wait(20)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
 
     def processes(self):
         """Those of its session, which nobody else has."""
@@ -181,7 +180,6 @@ def configured(name, home, port, upstream):
 
 class Nginx(Peer):
     name = "nginx"
-    edits = False
 
     def install(self):
         if not shutil.which("nginx"):
@@ -202,11 +200,11 @@ class Nginx(Peer):
 
 class Abridge(Peer):
     name = "abridge"
-    config = "abridge.toml"
 
     def __init__(self, scratch, binary, wide=False):
         super().__init__(scratch, wide)
         self.binary = binary
+        self.config = "abridge-wide.toml" if wide else "abridge.toml"
 
     def install(self):
         pass
@@ -222,13 +220,17 @@ class Abridge(Peer):
 
 
 class AbridgeRewrite(Abridge):
+    """With something to clear and to cut in every request."""
+
     name = "abridge-rewrite"
-    config = "abridge-rewrite.toml"
+
+    def __init__(self, scratch, binary, wide=False):
+        super().__init__(scratch, binary, wide)
+        self.config = "abridge-rewrite.toml"
 
 
 class LiteLlm(Peer):
     name = package = lock = "litellm"
-    edits = False
 
     def environment(self):
         # Without it, it asks the network for its price list three times before it starts.
@@ -240,9 +242,12 @@ class LiteLlm(Peer):
 
 
 class Headroom(Peer):
-    """At its defaults, but for its response cache and its limit of 60 requests a minute, under which nothing could be measured."""
+    """At its defaults, but for its response cache and its limit of 60 requests a minute, under which nothing could be measured.
+
+    To count the tokens of OpenAI's models it wants a vocabulary from the network; those of other models it estimates."""
 
     name = "headroom"
+    model = "llama-3.3-70b"
     package = "headroom-ai"
     lock = "headroom"
     flags = ()
@@ -258,7 +263,7 @@ class Headroom(Peer):
 class HeadroomPassing(Headroom):
     """With what it calls its passthrough mode."""
 
-    title = "headroom, `--no-optimize`"
+    name = "headroom-no-optimize"
     flags = ("--no-optimize",)
 
 
@@ -292,7 +297,6 @@ class TensorZero(Peer):
     name = package = lock = "tensorzero"
     path = "/openai/v1/chat/completions"
     model = "tensorzero::model_name::bench"
-    edits = False
 
     def start(self, upstream, home):
         home.mkdir(parents=True, exist_ok=True)
