@@ -1,7 +1,7 @@
 //! Proxies that somebody else started: the load client of `benches/peers/run.py`.
 //!
-//! A file names the targets and what to measure; the rows go to stdout as JSON. A target that answers wrongly, or not at
-//! all, gets a row that says so, and the others go on.
+//! A file names the targets and what to measure; the rows go to stdout as JSON. Each turn ends with a look at what the
+//! upstream saw. A target that answers wrongly, or itself, or not at all, gets a row that says so; the others go on.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -27,6 +27,8 @@ const TURN: Duration = Duration::from_millis(60);
 const TURN_REQUESTS: usize = 75;
 /// How long a target's turn takes where requests a second are counted.
 const RATE_TURN: Duration = Duration::from_millis(500);
+/// A connection that was not used for this long may be closed by the other side: a new one is opened, untimed.
+const IDLE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize)]
 struct Plan {
@@ -60,8 +62,6 @@ struct Spec {
 struct Row {
     name: String,
     requests: usize,
-    /// How many of them the upstream saw.
-    asked: usize,
     /// Of one body, sent and received.
     bytes: [usize; 2],
     p50: f64,
@@ -125,10 +125,11 @@ struct Lane {
     body_bytes: usize,
     stamps: Vec<usize>,
     number: usize,
-    connection: Option<Connection>,
-    crowd: Vec<TcpStream>,
+    connection: Option<(Connection, Instant)>,
     n_connections: usize,
+    /// What the upstream had seen when the turn began, and what it was sent since.
     before: Counts,
+    sent: usize,
     samples: Vec<f64>,
     /// The median of each turn; or its requests a second.
     turns: Vec<f64>,
@@ -161,9 +162,9 @@ impl Lane {
             stamps,
             number: 0,
             connection: None,
-            crowd: Vec::new(),
             n_connections: plan.connections,
             before: counts(plan.upstream)?,
+            sent: 0,
             samples: Vec::new(),
             turns: Vec::new(),
             spec,
@@ -175,40 +176,52 @@ impl Lane {
         self.samples.clear();
         self.turns.clear();
         self.row.requests = 0;
-        self.row.asked = 0;
     }
 
     fn take_turn(&mut self) -> Result<()> {
         self.before = counts(self.upstream)?;
+        self.sent = 0;
+        if self.connection.as_ref().is_none_or(|(_, used)| used.elapsed() > IDLE) {
+            self.connection = None;
+            self.exchange()?;
+        }
         let first = self.samples.len();
         let start = Instant::now();
         for _ in 0..TURN_REQUESTS {
-            self.number += 1;
-            stamp(&mut self.request, &self.stamps, self.number);
-            let mut connection = match self.connection.take() {
-                Some(connection) => connection,
-                None => Connection::open(self.spec.address)?,
-            };
-            let sent = Instant::now();
-            connection.send(&self.request)?;
-            let mut input = Vec::new();
-            let end = loop {
-                input.extend_from_slice(connection.receive()?);
-                if let Some(end) = answered(&input)? {
-                    break end;
-                }
-            };
-            self.samples.push(micros(sent.elapsed()));
-            self.row.requests += 1;
-            if end == End::KeptOpen {
-                self.connection = Some(connection);
-            }
+            let took = self.exchange()?;
+            self.samples.push(micros(took));
             if start.elapsed() > TURN {
                 break;
             }
         }
+        self.row.requests += self.samples.len() - first;
         self.turns.push(median(self.samples.get(first..).unwrap_or_default()));
         Ok(())
+    }
+
+    /// One request and its answer.
+    fn exchange(&mut self) -> Result<Duration> {
+        self.number += 1;
+        self.sent += 1;
+        stamp(&mut self.request, &self.stamps, self.number);
+        let mut connection = match self.connection.take() {
+            Some((connection, _)) => connection,
+            None => Connection::open(self.spec.address)?,
+        };
+        let mut input = Vec::new();
+        let start = Instant::now();
+        connection.send(&self.request)?;
+        let end = loop {
+            input.extend_from_slice(connection.receive()?);
+            if let Some(end) = answered(&input)? {
+                break end;
+            }
+        };
+        let took = start.elapsed();
+        if end == End::KeptOpen {
+            self.connection = Some((connection, Instant::now()));
+        }
+        Ok(took)
     }
 
     async fn crowd(&mut self) -> Result<()> {
@@ -220,25 +233,22 @@ impl Lane {
             self.number += 1_000_000 / self.n_connections;
             let (mut request, stamps) = (self.request.clone(), self.stamps.clone());
             let (address, first) = (self.spec.address, self.number + number);
-            let kept = self.crowd.pop();
             workers.spawn(async move {
-                let mut kept = kept;
-                let mut n_answered = 0;
+                let (mut kept, mut n_answered) = (None, 0);
                 while start.elapsed() < RATE_TURN {
                     stamp(&mut request, &stamps, first + n_answered);
                     kept = ask(kept, address, &request).await?;
                     n_answered += 1;
                 }
-                Ok::<_, anyhow::Error>((kept, n_answered))
+                Ok::<_, anyhow::Error>(n_answered)
             });
         }
         let mut n_answered = 0;
         while let Some(finished) = workers.join_next().await {
-            let (kept, n_here) = finished??;
-            self.crowd.extend(kept);
-            n_answered += n_here;
+            n_answered += finished??;
         }
         self.row.requests += n_answered;
+        self.sent = n_answered;
         self.turns.push(float(n_answered) / start.elapsed().as_secs_f64());
         Ok(())
     }
@@ -248,7 +258,7 @@ impl Lane {
         let now = counts(self.upstream)?;
         let asked = now.requests - self.before.requests;
         let received = (now.bytes - self.before.bytes).checked_div(asked).unwrap_or_default();
-        self.row.asked += asked;
+        ensure!(asked == self.sent, "the upstream saw {asked} of {} requests", self.sent);
         self.row.bytes = [self.body_bytes, received];
         if let Some(most) = self.spec.arrives {
             ensure!(received * 100 <= self.body_bytes * most, "{received} of {} bytes arrived", self.body_bytes);

@@ -118,10 +118,7 @@ impl Question {
             }
             Self::Unknown => ("404 Not Found", r#"{"error":{"message":"not here"}}"#.to_owned()),
         };
-        format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 }
 
