@@ -39,7 +39,8 @@ class Peer:
     def install(self):
         """An environment of its own, from wheels whose hashes are known; done once."""
         lock = HERE / "locks" / f"{self.lock}.txt"
-        mark, wanted = self.folder / "installed", hashlib.sha256(lock.read_bytes()).hexdigest()
+        pinned = "".join(line for line in lock.read_text().splitlines(True) if not line.startswith("#"))
+        mark, wanted = self.folder / "installed", hashlib.sha256(pinned.encode()).hexdigest()
         if mark.exists() and mark.read_text() == wanted:
             return
         shutil.rmtree(self.folder, ignore_errors=True)

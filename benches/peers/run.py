@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """abridge beside what else stands between an agent and a model: what each adds, takes, and does to an exchange.
 
-    benches/peers/run.py [--out FILE.md] [--once] [--only NAME,...] [--scratch DIR] [--abridge BINARY]
+    benches/peers/run.py [--out FILE.md] [--once] [--only NAME,...] [--scratch DIR]
 
 Installs the peers into a scratch folder (once; needs PyPI), starts all on free ports of this machine, and ends them.
 With --out, the tables go into FILE between the two lines that mark their place, or are all of it.
@@ -9,7 +9,6 @@ With --out, the tables go into FILE between the two lines that mark their place,
 
 import argparse
 import atexit
-import concurrent.futures
 import datetime
 import json
 import os
@@ -21,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -44,8 +44,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     load_before = os.getloadavg()[0]
     binaries = build(options)
-    shutil.rmtree(options.scratch / "run", ignore_errors=True)
     compared = install(options, binaries)
+    if options.install:
+        return
+    shutil.rmtree(options.scratch / "run", ignore_errors=True)
     results = {
         "facts": facts(options, binaries, load_before),
         "peers": {name: vars(peer) for name, peer in compared.items()},
@@ -69,8 +71,10 @@ def parse():
     parser.add_argument("--once", action="store_true", help="a second for each measurement: does it work, not how quick is it")
     parser.add_argument("--seconds", type=int, default=45, help="for each body size, and for requests a second")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="these peers; abridge and nginx always are")
+    parser.add_argument("--install", action="store_true", help="install the peers, and no more")
     parser.add_argument("--scratch", type=lambda text: Path(text).resolve(), default=ROOT / "target" / "peers")
     parser.add_argument("--abridge", type=lambda text: Path(text).resolve(), help="another abridge than the one built here")
+    parser.add_argument("--load", type=lambda text: Path(text).resolve(), help="another load client than the one built here")
     options = parser.parse_args()
     options.seconds = 1 if options.once else options.seconds
     return options
@@ -82,6 +86,8 @@ def note(text):
 
 def build(options):
     """The load client, which is also the upstream, and abridge."""
+    if options.abridge and options.load:
+        return {"load": options.load, "abridge": options.abridge}
     note("building")
     built = subprocess.run(
         ["cargo", "bench", "--bench", "load", "--no-run", "--message-format=json-render-diagnostics"],
@@ -92,13 +98,13 @@ def build(options):
         message = json.loads(line)
         if message.get("executable"):
             found[message["target"]["name"]] = Path(message["executable"])
-    return {"load": found["load"], "abridge": options.abridge or found["abridge"]}
+    return {"load": options.load or found["load"], "abridge": options.abridge or found["abridge"]}
 
 
 class Compared:
     """A peer as it is known before it runs."""
 
-    def __init__(self, kind, note=""):
+    def __init__(self, kind):
         self.kind, self.missing, self.version, self.disk = kind, "", "", 0
 
 
@@ -143,7 +149,7 @@ def fidelity(options, binaries, compared):
 
     wanted = [name for name, entry in compared.items() if not entry.missing]
     upstreams = {name: scripted.Upstream() for name in wanted}
-    with concurrent.futures.ThreadPoolExecutor(len(wanted)) as pool:
+    with ThreadPoolExecutor(len(wanted)) as pool:
         starting = {name: pool.submit(start, name, upstreams[name]) for name in wanted}
     table = {}
     for name in wanted:
@@ -186,7 +192,6 @@ def speed(options, binaries, compared):
     apart = len(cores) > 1
     if apart:
         # Left to the scheduler, a request takes three times as long across the cores as on one of them.
-        os.sched_setaffinity(upstream.pid, cores[:1])
         place(upstream.pid, cores[:1])
         for one in running.values():
             one.move(cores[1:2])
