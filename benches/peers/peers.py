@@ -41,14 +41,15 @@ class Peer:
         lock = HERE / "locks" / f"{self.lock}.txt"
         pinned = "".join(line for line in lock.read_text().splitlines(True) if not line.startswith("#"))
         mark, wanted = self.folder / "installed", hashlib.sha256(pinned.encode()).hexdigest()
-        if mark.exists() and mark.read_text() == wanted:
+        if mark.exists() and mark.read_text().startswith(wanted):
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         run(sys.executable, "-m", "venv", "--without-pip", self.folder)
         # The lock is complete, so that pip has nothing to resolve.
         run(sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", "--disable-pip-version-check",
             "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", lock)
-        mark.write_text(wanted)
+        files = (file for file in self.folder.rglob("*") if file.is_file() and not file.is_symlink())
+        mark.write_text(f"{wanted} {sum(file.stat().st_size for file in files)}")
 
     def version(self):
         """As the lock has it."""
@@ -56,7 +57,7 @@ class Peer:
         return re.search(rf"^{re.escape(self.package)}==(\S+)", first, re.M)[1]
 
     def disk(self):
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file() and not file.is_symlink())
+        return int((self.folder / "installed").read_text().split()[1])
 
     def command(self, port, upstream, home):
         raise NotImplementedError
@@ -151,6 +152,7 @@ RUNNING = []
 
 
 def stop_all():
+    """Ends all that run."""
     for running in list(RUNNING):
         running.stop()
 

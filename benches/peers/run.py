@@ -42,16 +42,21 @@ def main():
     options = parse()
     atexit.register(peers.stop_all)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        compare(options)
+    finally:
+        # Before the threads are waited for that wait for their starts.
+        peers.stop_all()
+
+
+def compare(options):
     load_before = os.getloadavg()[0]
     binaries = build(options)
     compared = install(options, binaries)
     if options.install:
         return
     shutil.rmtree(options.scratch / "run", ignore_errors=True)
-    results = {
-        "facts": facts(options, binaries, load_before),
-        "peers": {name: vars(peer) for name, peer in compared.items()},
-    }
+    results = {"facts": facts(options, load_before), "peers": {name: vars(entry) for name, entry in compared.items()}}
     results["checks"] = fidelity(options, binaries, compared)
     results["speed"] = speed(options, binaries, compared)
     results["facts"]["load after"] = os.getloadavg()[0]
@@ -149,8 +154,8 @@ def fidelity(options, binaries, compared):
 
     wanted = [name for name, entry in compared.items() if not entry.missing]
     upstreams = {name: scripted.Upstream() for name in wanted}
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        starting = {name: pool.submit(start, name, upstreams[name]) for name in wanted}
+    pool = ThreadPoolExecutor(len(wanted))
+    starting = {name: pool.submit(start, name, upstreams[name]) for name in wanted}
     table = {}
     for name in wanted:
         try:
@@ -272,7 +277,7 @@ def measure(options, binaries, upstream, ways, size, connections, cores):
     return rows
 
 
-def facts(options, binaries, load):
+def facts(options, load):
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {
