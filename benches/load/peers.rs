@@ -301,9 +301,12 @@ fn stamp(request: &mut [u8], stamps: &[usize], number: usize) {
 async fn ask(kept: Option<TcpStream>, address: SocketAddr, request: &[u8]) -> Result<Option<TcpStream>> {
     let mut stream = match kept {
         Some(stream) => stream,
-        None => TcpStream::connect(address).await?,
+        None => {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            stream
+        }
     };
-    stream.set_nodelay(true)?;
     stream.write_all(request).await?;
     let mut input = Vec::with_capacity(4 * 1024);
     loop {
