@@ -79,7 +79,7 @@ def other(results):
         rate, figure = rates.get(name), figures.get(name, {})
         disk = results["peers"].get(name, {}).get("disk", 0)
         per_second = "" if not rate else short(rate["error"]) if rate["error"] else f"{rate['per_second']:,.0f}"
-        ratio = f"{rate['to_nginx']:.2f}" if rate and rate["to_nginx"] and name not in ("direct", "nginx") else ""
+        ratio = f"{rate['to_nginx']:.{2 if rate['to_nginx'] > 0.1 else 3}f}" if rate and rate["to_nginx"] and name not in ("direct", "nginx") else ""
         lines.append([
             title(name), per_second, ratio, size(figure.get("idle")), size(figure.get("loaded")),
             f"{figure['ready'] * 1000:,.0f} ms" if "ready" in figure else "", size(disk),
