@@ -299,13 +299,12 @@ fn stamp(request: &mut [u8], stamps: &[usize], number: usize) {
 
 /// One request and its answer; the connection, if it goes on.
 async fn ask(kept: Option<TcpStream>, address: SocketAddr, request: &[u8]) -> Result<Option<TcpStream>> {
-    let mut stream = match kept {
-        Some(stream) => stream,
-        None => {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            stream
-        }
+    let mut stream = if let Some(stream) = kept {
+        stream
+    } else {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        stream
     };
     stream.write_all(request).await?;
     let mut input = Vec::with_capacity(4 * 1024);
