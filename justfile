@@ -54,6 +54,10 @@ bench:
 bench-load *args:
     cargo bench --bench load -- {{ args }}
 
+# Measure and check it beside nginx, litellm, headroom, awecompress, context-guardian and tensorzero; installs them first
+bench-peers *args:
+    benches/peers/run.py {{ args }}
+
 # Check licences, duplicates and advisories (needs cargo-deny)
 deny:
     cargo deny check

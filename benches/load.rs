@@ -8,6 +8,7 @@
 //! works, not how quick it is.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
-use load::{beside, events, latency, machine, rate, streams};
+use load::{beside, events, latency, machine, peers, rate, streams};
 
 /// The parts of the bench, in `benches/load/`.
 mod load {
@@ -29,6 +30,7 @@ mod load {
     pub(crate) mod events;
     pub(crate) mod latency;
     pub(crate) mod machine;
+    pub(crate) mod peers;
     pub(crate) mod rate;
     pub(crate) mod report;
     pub(crate) mod stats;
@@ -66,6 +68,12 @@ struct Options {
     /// Leave it to the scheduler which core runs what
     #[arg(long)]
     float: bool,
+    /// Be nothing but the upstream, at this address, until killed
+    #[arg(long, value_name = "ADDRESS")]
+    serve: Option<SocketAddr>,
+    /// Measure the targets that this file names, which run already; `benches/peers/run.py` writes it
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
     #[arg(long, hide = true)]
     bench: bool,
@@ -100,6 +108,12 @@ struct Bench {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if let Some(address) = options.serve {
+        return peers::serve(address);
+    }
+    if let Some(plan) = &options.plan {
+        return peers::measure(plan);
+    }
     let once = options.once || !options.bench;
     let streams = if once { streams::Shape::brief() } else { streams::Shape::of(options.streams) };
     raise_file_limit(streams.files())?;

@@ -2,10 +2,13 @@
 //! its own, and does as little as can be done.
 //!
 //! The query string says how to answer: `?check=N` also fingerprints the first N bytes of the body and what follows
-//! them; `?events=N&every=MICROS` streams N events, each with the time at which it was sent.
+//! them; `?events=N&every=MICROS` streams N events, each with the time at which it was sent. `GET /counts` says how much
+//! was asked so far; there is nothing else to get.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -30,7 +33,11 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn start(epoch: Instant) -> Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), epoch)
+    }
+
+    pub(crate) fn start_at(address: SocketAddr, epoch: Instant) -> Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -50,18 +57,26 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 async fn serve(listener: std::net::TcpListener, epoch: Instant) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
+    let counts = Arc::new(Counts::default());
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // A connection that breaks is the client's to notice.
-        connections.spawn(async move { answer_all(stream, epoch).await });
+        let counts = Arc::clone(&counts);
+        connections.spawn(async move { answer_all(stream, epoch, &counts).await });
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn answer_all(mut stream: TcpStream, epoch: Instant) -> io::Result<()> {
+async fn answer_all(mut stream: TcpStream, epoch: Instant, counts: &Counts) -> io::Result<()> {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     while let Some(request) = read_head(&mut stream, &mut buffer).await? {
+        if let Some(question) = request.question {
+            stream.write_all(question.answer(counts).as_bytes()).await?;
+            continue;
+        }
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+        counts.bytes.fetch_add(request.length, Ordering::Relaxed);
         let received = read_body(&mut stream, &mut buffer, &request).await?;
         match request.flow {
             Some(flow) => stream_events(&mut stream, flow, epoch).await?,
@@ -77,6 +92,34 @@ struct Request {
     length: usize,
     check: Option<usize>,
     flow: Option<Flow>,
+    question: Option<Question>,
+}
+
+/// What was asked of the upstream since its start, in requests with a body and the bytes of these.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A request without a body.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Counts,
+    Unknown,
+}
+
+impl Question {
+    fn answer(self, counts: &Counts) -> String {
+        let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let (status, body) = match self {
+            Self::Counts => {
+                ("200 OK", format!(r#"{{"requests":{},"bytes":{}}}"#, of(&counts.requests), of(&counts.bytes)))
+            }
+            Self::Unknown => ("404 Not Found", r#"{"error":{"message":"not here"}}"#.to_owned()),
+        };
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +150,11 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<
 fn parse_head(head: &[u8]) -> io::Result<Request> {
     let head = std::str::from_utf8(head).map_err(io::Error::other)?;
     let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+    if !line.starts_with("POST ") {
+        let counts = line.starts_with("GET /counts ");
+        let question = Some(if counts { Question::Counts } else { Question::Unknown });
+        return Ok(Request { length: 0, check: None, flow: None, question });
+    }
     let query = line.split_once('?').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or_default());
     let parameter = |name: &str| {
         query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?.1.parse::<usize>().ok()
@@ -119,7 +167,7 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
         .ok_or_else(|| io::Error::other("a request without a length"))?;
     let every = parameter("every").and_then(|micros| u64::try_from(micros).ok()).unwrap_or_default();
     let flow = parameter("events").map(|events| Flow { events, every: Duration::from_micros(every) });
-    Ok(Request { length, check: parameter("check"), flow })
+    Ok(Request { length, check: parameter("check"), flow, question: None })
 }
 
 async fn read_body(stream: &mut TcpStream, buffer: &mut BytesMut, request: &Request) -> io::Result<Sums> {

@@ -61,7 +61,7 @@ struct Message {
 }
 
 #[derive(Debug, Deserialize)]
-struct Payloads {
+struct Listed {
     payloads: Vec<Payload>,
     next: Option<String>,
     reason: Option<String>,
@@ -223,7 +223,7 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
     let [cut] = of_state("cut")[..] else { panic!("one is cut") };
     assert!(cut.index == 10 && cut.before.as_ref() == Some(&texts[4]));
     let after = cut.after.as_ref().unwrap();
-    assert!(after.len() < texts[4].len() && after.starts_with(&texts[4][..1000]), "{after}");
+    assert!(after.len() < texts[4].len() && after.starts_with(texts[4].get(..1000).unwrap()), "{after}");
     let [inserted] = of_state("inserted")[..] else { panic!("one is put in") };
     let missing = "Tool call bash (gone) has no result: it was interrupted before it finished.";
     assert_eq!((inserted.before.as_ref(), inserted.after.as_deref()), (None, Some(missing)));
@@ -344,7 +344,7 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     let texts: Vec<_> = (1..=3).map(long_text).collect();
-    let list = async |abridge: &Abridge, query: &str| -> Payloads {
+    let list = async |abridge: &Abridge, query: &str| -> Listed {
         read(&look(abridge, &format!("/abridge/payloads{query}")).await)
     };
     for keep in [0, 5] {
@@ -359,7 +359,7 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
         let paged: Vec<_> = first.payloads.iter().chain(&rest.payloads).map(|payload| &*payload.handle).collect();
         assert_eq!(paged, all.payloads.iter().map(|payload| &*payload.handle).collect::<Vec<_>>());
         let handle = &*all.payloads[1].handle;
-        let found = list(&abridge, &format!("?search={}", &handle[..12])).await;
+        let found = list(&abridge, &format!("?search={}", handle.get(..12).unwrap())).await;
         assert_eq!(found.payloads.iter().map(|payload| &*payload.handle).collect::<Vec<_>>(), [handle]);
 
         let inside = list(&abridge, "?search=2:%20line%204711").await;
