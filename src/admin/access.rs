@@ -1,6 +1,6 @@
 //! Who may ask what below `/abridge/`.
 //!
-//! Each path has a [`Class`]; one that is not in the table is for operators.
+//! Each path has a class; one that is not in the table is for operators.
 //!
 //! | class | on `server.listen` | on `admin.listen` |
 //! |---|---|---|
