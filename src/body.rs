@@ -137,11 +137,6 @@ impl Budget {
         self.1.saturating_sub(self.0.available_permits()) * GRAIN
     }
 
-    /// Whether less than half of it is left.
-    pub fn is_scarce(&self) -> bool {
-        self.0.available_permits() < self.1 / 2
-    }
-
     /// The bytes that are left.
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {

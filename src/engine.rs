@@ -18,7 +18,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::{Language, summarize};
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Need, OffloadEffect, Plan, Report, SummaryEffect};
+use crate::plan::{Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
 use crate::store::{Clock, Store, StoreError};
@@ -112,6 +112,8 @@ pub struct Edited {
     pub summary_time: Option<Duration>,
     /// The length of what was taken out and is in the store.
     pub offloaded_bytes: usize,
+    /// What the model reads of it, where that was counted.
+    pub reads: Vec<Stretch>,
 }
 
 /// What went wrong.
@@ -161,6 +163,7 @@ impl Edited {
             unmade: None,
             summary_time: None,
             offloaded_bytes: 0,
+            reads: Vec::new(),
         }
     }
 
@@ -171,8 +174,8 @@ impl Edited {
 
     fn planned(body: Bytes, planned: Result<Plan, Unplanned>, trouble: Option<Trouble>) -> Self {
         match planned {
-            Ok(Plan { splices, report, .. }) => {
-                Self { body: splice(&body, &splices), report: Some(report), trouble, ..Self::untouched(body) }
+            Ok(Plan { splices, reads, report, .. }) => {
+                Self { body: splice(&body, &splices), report: Some(report), reads, trouble, ..Self::untouched(body) }
             }
             Err(Unplanned::NotUnderstood(error)) => Self { skipped: Some(error), ..Self::untouched(body) },
             Err(Unplanned::Panic) => Self { trouble: Some(Trouble::Panic), ..Self::untouched(body) },

@@ -33,7 +33,6 @@ struct Counts {
     pass: Histogram,
     chunks: Histogram,
     streams: AtomicU64,
-    unpredicted: AtomicU64,
     ended: std::sync::Mutex<Ended>,
 }
 
@@ -85,7 +84,6 @@ impl Metrics {
             pass: Histogram::of_times(SHORT),
             chunks: Histogram::of_times(SHORTEST),
             streams: AtomicU64::new(0),
-            unpredicted: AtomicU64::new(0),
             ended: std::sync::Mutex::default(),
         }))
     }
@@ -111,11 +109,6 @@ impl Metrics {
     /// How many answers are on their way.
     pub fn streams(&self) -> u64 {
         self.0.streams.load(Ordering::Relaxed)
-    }
-
-    /// It was not found out how a request began, because too many were waiting for that or memory was short.
-    pub fn unpredicted(&self) {
-        self.0.unpredicted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request was edited like this.
@@ -153,7 +146,7 @@ impl Metrics {
 
     /// Writes down the numbers that are kept here.
     pub fn write(&self, sheet: &mut Sheet) {
-        let Counts { edit, pass, chunks, streams, unpredicted, .. } = &*self.0;
+        let Counts { edit, pass, chunks, streams, .. } = &*self.0;
         let way = |name: &str| vec![("way", name.to_owned())];
         sheet.times(
             "abridge_added",
@@ -166,11 +159,6 @@ impl Metrics {
             [(Labels::new(), chunks.snapshot())],
         );
         sheet.gauge("abridge_streams", "Answers that are on their way", streams.load(Ordering::Relaxed));
-        sheet.counter(
-            "abridge_unpredicted",
-            "Requests of which it was not found out how they begin, because too many waited for that or memory was short",
-            unpredicted.load(Ordering::Relaxed),
-        );
         self.ended(|ended| ended.write(sheet));
     }
 

@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 use serde::Serialize;
 
 use crate::{
-    payload::{ChainKey, Payload, PayloadKey},
+    payload::{ChainKey, Fingerprint, Payload, PayloadKey},
     span::Splice,
     summary::{Frame, Source},
 };
@@ -19,8 +19,19 @@ pub struct Plan {
     pub offloads: Vec<OffloadEffect>,
     /// What is needed for a better plan. This one can be carried out without.
     pub needs: Option<Need>,
+    /// What the model reads, in order: the tools, and then each message as it is sent. Nothing where no tokens were counted.
+    pub reads: Vec<Stretch>,
     /// What the splices mean.
     pub report: Report,
+}
+
+/// A stretch of what a model reads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stretch {
+    /// What it is known by in this process.
+    pub print: Fingerprint,
+    /// Its tokens.
+    pub tokens: usize,
 }
 
 /// What a better plan needs.

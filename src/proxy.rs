@@ -53,7 +53,7 @@ use exchange::{Books, RequestId, RequestIds, Stopwatch};
 use fail_open::{FailOpen, Reason};
 use headers::Wish;
 use inspecting::Inspector;
-use prefix::Foresight;
+use prefix::{Cache, Prompts};
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
 use status::Stats;
@@ -83,7 +83,6 @@ pub struct Proxy {
     stats: Stats,
     events: Events,
     books: Arc<Books>,
-    foresight: Foresight,
     stopping: CancellationToken,
 }
 
@@ -146,7 +145,6 @@ impl Proxy {
     /// A proxy that has served nothing yet.
     pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
         let Beside { recorder, tasks, events, history, metrics } = beside;
-        let foresight = Foresight::new(limits.budget.clone(), tasks.clone(), metrics.clone());
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
         let inspector = Inspector::new(engine.shared_store());
@@ -165,8 +163,7 @@ impl Proxy {
             inspector,
             stats: Stats::default(),
             events,
-            books: Arc::new(Books { history, metrics }),
-            foresight,
+            books: Arc::new(Books { history, metrics, prompts: Prompts::default() }),
             stopping: CancellationToken::new(),
         }
     }
@@ -247,7 +244,7 @@ impl Proxy {
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
-        exchange.converses(&parts.uri, text.len(), readable);
+        exchange.converses(&parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
         exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
@@ -257,9 +254,6 @@ impl Proxy {
         let lease = Arc::new(lease);
         let spare = rescue.map(|rescue| (rescue, Spare::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
         let outgoing = outgoing(&mut parts.headers, bytes, lease, &edited, dry_run);
-        if edited.report.is_some() {
-            exchange.prefix = self.foresight.look(dialect, &outgoing, &target, caller);
-        }
         exchange.edited(edited, dry_run, live.report_headers);
         let mut answer = send(&live.upstream, Request::from_parts(parts, outgoing), target, &mut exchange).await?;
         if let Some((rescue, spare)) = spare {
@@ -280,7 +274,7 @@ impl Proxy {
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.tunnel = tunnel;
         if parts.method == Method::POST && dialect::for_path(parts.uri.path()).is_some() {
-            exchange.converses(&parts.uri, 0, true);
+            exchange.converses(&parts.uri, 0, true, Cache::default());
         }
         let request = Request::from_parts(parts, Outgoing::Streamed(body));
         let answer = send(&live.upstream, request, target, &mut exchange).await?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Draft, Placed, replace::Slot, seams};
 use crate::{
-    plan::{Action, OffloadEffect, Plan, Report, Sizes},
+    plan::{Action, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
 };
 
@@ -18,7 +18,8 @@ impl Draft<'_> {
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
         let rewritten = self.rewritten_tokens();
-        let (tokens_before, tokens_after) = self.total_tokens(&rewritten);
+        let reads = self.stretches();
+        let (tokens_before, tokens_after) = self.total_tokens(&reads);
         self.measure_changes(&rewritten);
         self.number_as_they_came();
         let n_added = self.added.iter().filter(|added| !added.gone).count();
@@ -34,7 +35,7 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        Plan { splices, needs: self.need.take(), offloads: self.offloads(), report }
+        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, report }
     }
 
     /// Gives messages in changes the indices that they had as they came.
@@ -150,18 +151,10 @@ impl Draft<'_> {
     }
 
     /// The tokens of the whole request before and after, if anybody has asked for tokens.
-    fn total_tokens(&self, rewritten: &BTreeMap<usize, usize>) -> (Option<usize>, Option<usize>) {
+    fn total_tokens(&self, reads: &[Stretch]) -> (Option<usize>, Option<usize>) {
         let Some(counts) = self.counts.get() else { return (None, None) };
         let before = counts.base + counts.messages.iter().sum::<usize>();
-        let of = |message: usize| {
-            rewritten.get(&message).or_else(|| counts.messages.get(message)).copied().unwrap_or_default()
-        };
-        let in_place: usize = (0..self.in_place.len()).filter(|&n| self.in_place.get(n) == Some(&true)).map(of).sum();
-        let added = self.added.iter().filter(|added| !added.gone).map(|added| match &added.what {
-            Placed::New { bytes, .. } => self.gauge().message(bytes),
-            Placed::Moved(message) => of(*message),
-        });
-        (Some(before), Some(counts.base + in_place + added.sum::<usize>()))
+        (Some(before), Some(reads.iter().map(|stretch| stretch.tokens).sum()))
     }
 
     /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.

@@ -2,10 +2,13 @@
 //!
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 
+use std::iter;
+
 use super::{Draft, Placed, Row, replace::Slot};
 use crate::{
     conversation::{Message, Prints},
     payload::Fingerprint,
+    plan::Stretch,
     span::Span,
     tokens::{Gauge, REQUEST_OVERHEAD},
 };
@@ -67,6 +70,23 @@ impl Draft<'_> {
     /// only if that was not counted before.
     pub(super) fn tokens_with(&self, message: usize, more: &[Slot]) -> usize {
         self.gauge().message_known(self.print_with(message, more), || self.written_with(message, more))
+    }
+
+    /// What the model reads, in order, if anybody has asked for tokens: what is beside the messages, then each of them.
+    pub(super) fn stretches(&self) -> Vec<Stretch> {
+        let Some(counts) = self.counts.get() else { return Vec::new() };
+        let tools = self.source.conversation.tools.map_or(&[][..], |tools| tools.of(self.source.body));
+        let beside = Stretch { print: Fingerprint::of(tools), tokens: counts.base };
+        let message = |row: Row| Stretch { print: self.print_of(&row), tokens: self.tokens_of(&row) };
+        iter::once(beside).chain(self.rows().into_iter().map(message)).collect()
+    }
+
+    fn print_of(&self, row: &Row) -> Fingerprint {
+        match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
+            (Some(message), _) => self.print_with(message, &[]),
+            (None, Some(Placed::New { bytes, .. })) => Fingerprint::of(bytes),
+            (None, _) => Fingerprint::default(),
+        }
     }
 
     /// What a message is known by.

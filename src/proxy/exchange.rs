@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tracing::Level;
 
 use super::headers;
 use super::inspecting::Inspecting;
+use super::prefix::Cache;
 use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
@@ -24,7 +25,7 @@ use crate::engine::{Edited, Trouble};
 use crate::events::Ended as HowEnded;
 use crate::history;
 use crate::metrics::Streaming;
-use crate::plan::Report;
+use crate::plan::{Report, Stretch};
 use crate::recording::{Ended, Recorder, Recording, Sent};
 use crate::relay::tap::{Seen, Tap};
 use crate::relay::{End, Observe};
@@ -51,9 +52,6 @@ pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-ru
 /// Of so many chunks one is timed, beginning with the first.
 const TIMED: u32 = 16;
 
-/// How long what is written at the end waits for what is found out beside the request.
-const FORESIGHT: Duration = Duration::from_millis(500);
-
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
@@ -74,8 +72,6 @@ pub struct Exchange {
     streaming: Option<Streaming>,
     n_chunks: u32,
     ended: Option<Instant>,
-    /// Where it will be told how much of it an earlier request began with.
-    pub(super) prefix: Option<oneshot::Receiver<f64>>,
     prefix_kept: Option<f64>,
     answer: Option<Answered>,
     edit: Option<Edit>,
@@ -97,6 +93,7 @@ struct Edit {
     understood: bool,
     summary_time: Option<Duration>,
     offloaded_bytes: usize,
+    reads: Vec<Stretch>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +138,6 @@ impl Exchange {
             streaming: None,
             n_chunks: 0,
             ended: None,
-            prefix: None,
             prefix_kept: None,
             answer: None,
             edit: None,
@@ -160,14 +156,15 @@ impl Exchange {
     /// Notes what the edits did, for the answer's headers and the log.
     pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
         let understood = edited.skipped.is_none() && !matches!(edited.trouble, Some(Trouble::Panic));
-        let Edited { report, summary_time, offloaded_bytes, .. } = edited;
+        let Edited { report, summary_time, offloaded_bytes, reads, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
-        self.edit = Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes });
+        self.edit =
+            Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
     }
 
-    /// It is a conversation, of so many bytes as it came; `readable` if its coding could be undone.
-    pub(super) fn converses(&mut self, uri: &Uri, bytes: usize, readable: bool) {
-        self.conversation = Some(Conversation { uri: uri.clone(), bytes, readable });
+    /// It is a conversation, of so many bytes as it came, for that prompt cache; `readable` if its coding could be undone.
+    pub(super) fn converses(&mut self, uri: &Uri, bytes: usize, readable: bool, cache: Cache) {
+        self.conversation = Some(Conversation { uri: uri.clone(), bytes, readable, cache });
     }
 
     /// It is handed to the upstream's pool now.
@@ -293,14 +290,12 @@ impl Exchange {
     }
 
     /// All that is done when nothing more comes.
-    async fn finish(mut self, end: End) {
+    fn finish(mut self, end: End) {
         self.in_flight = None;
+        self.prefix_kept = self.met_before();
         let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
         self.tell_end(end.into(), seen.clone());
         self.finish_recording(end);
-        if let Some(prefix) = self.prefix.take() {
-            self.prefix_kept = timeout(FORESIGHT, prefix).await.ok().and_then(Result::ok);
-        }
         self.log(&seen, end);
         self.write_down(&seen, end.into());
     }
@@ -357,7 +352,7 @@ impl Observe for Exchange {
         }
         // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
         let tasks = self.tasks.clone();
-        tasks.spawn(self.finish(end));
+        tasks.spawn(async move { self.finish(end) });
     }
 }
 

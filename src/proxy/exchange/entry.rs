@@ -10,6 +10,7 @@ use super::{Answered, Edit, Exchange};
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::Changes;
 use crate::metrics::{Answer, Metrics, Way};
+use crate::proxy::prefix::{Cache, Prompts};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
 use crate::relay::tap::Seen;
@@ -21,6 +22,8 @@ pub(in crate::proxy) struct Books {
     pub(in crate::proxy) history: History,
     /// Numbers about all.
     pub(in crate::proxy) metrics: Metrics,
+    /// How those began that were sent.
+    pub(in crate::proxy) prompts: Prompts,
 }
 
 /// A request that is a conversation.
@@ -29,6 +32,7 @@ pub(super) struct Conversation {
     pub(super) uri: Uri,
     pub(super) bytes: usize,
     pub(super) readable: bool,
+    pub(super) cache: Cache,
 }
 
 /// Tells our share of the time.
@@ -117,6 +121,13 @@ impl Exchange {
         self.keep_messages(entry);
     }
 
+    /// The share of its tokens that an earlier request began with, if tokens were counted.
+    pub(super) fn met_before(&self) -> Option<f64> {
+        let edit = self.edit.as_ref().filter(|edit| !edit.dry_run)?;
+        let model = edit.report.as_ref()?.model.as_deref().unwrap_or_default();
+        self.books.as_ref()?.prompts.meet(self.conversation.as_ref()?.cache, model, &edit.reads)
+    }
+
     fn note_changes(&self, history: &History) {
         let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref());
         if let Some(report) = report.filter(|report| !(report.changes.is_empty() && report.left_out.is_empty())) {
@@ -139,7 +150,7 @@ impl Exchange {
 
     /// The line in the history; none if it is no conversation.
     fn entry(&self, seen: &Seen, end: history::End) -> Option<Entry> {
-        let Conversation { uri, bytes, readable } = self.conversation.as_ref()?;
+        let Conversation { uri, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
         let answer = self.answer.map(|Answered { status, after, .. }| (status.as_u16(), millis(after)));
