@@ -13,7 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{Door, Way};
@@ -95,6 +95,9 @@ pub enum Drained {
 /// How long a listener rests after a failed accept: descriptors may be exhausted, and trying at once would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// A failed accept is told of once, until for so long none has failed: while descriptors are exhausted, each try fails.
+const ACCEPT_CALM: Duration = Duration::from_secs(10);
+
 // === impl Server ===
 
 impl Server {
@@ -150,12 +153,15 @@ impl Server {
 
     /// One connection after another. A failed accept is never the end of it.
     async fn accept(&self, listener: Listener, door: Door) {
+        let mut failed: Option<Instant> = None;
         // The semaphore is never closed, so the loop ends only by being dropped.
         while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
             match listener.accept().await {
                 Ok(socket) => self.welcome(socket, door, place),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    if failed.replace(Instant::now()).is_none_or(|before| before.elapsed() >= ACCEPT_CALM) {
+                        tracing::warn!(%error, "a connection could not be accepted; it waits, and is tried again");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -5,8 +5,8 @@ use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HOST};
-use http::{Request, Response, Uri};
+use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -196,10 +196,17 @@ impl Upstream {
         for (name, value) in &self.headers {
             headers.insert(name.clone(), value.clone());
         }
+        let may_switch = headers.contains_key(UPGRADE);
         let progress = Progress::begin();
         let request = request.map(|body| progress.watch(body));
         tokio::select! {
-            answer = self.client.request(request) => answer.map_err(UpstreamError::from),
+            answer = self.client.request(request) => match answer {
+                // Nobody would speak another protocol with it.
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
+                    Err(UpstreamError { kind: UpstreamErrorKind::Closed, source: None })
+                }
+                answer => answer.map_err(UpstreamError::from),
+            },
             () = progress.stands_still(self.first_byte) => {
                 Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None })
             }

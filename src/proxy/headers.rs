@@ -63,6 +63,10 @@ pub(super) fn to_upstream(headers: &mut HeaderMap) {
 
 /// Makes the upstream's header fields fit for the client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
+    // RFC 9112, section 6.3: it is the chunks that say where a body ends, whatever length is stated beside them.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     strip_hop(headers);
 }
 

@@ -42,6 +42,7 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     let hands = Hands::new();
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
     sweeps_by_size((open(small, hands.clock()), hands)).await;
+    loses_nothing_when_the_clock_is_set_back(default(&open)).await;
     keeps_summaries(default(&open)).await;
     keeps_the_last_requests(default(&open)).await;
     pages(default(&open)).await;
@@ -175,6 +176,24 @@ async fn sweeps_by_size((store, hands): (impl Store, Hands)) {
     }
 }
 
+async fn loses_nothing_when_the_clock_is_set_back((store, hands): (impl Store, Hands)) {
+    let (before, behind) = (dense(1, 2_000), dense(2, 2_000));
+    store.put_all(vec![(key(&before), before.clone())]).await.unwrap();
+    hands.back(365 * DAY);
+    store.put_all(vec![(key(&behind), behind.clone())]).await.unwrap();
+    store.keep_house().await.unwrap();
+    hands.forward(6 * DAY);
+    store.keep_house().await.unwrap();
+    for payload in [&before, &behind] {
+        assert_eq!(store.get(key(payload)).await.unwrap().as_ref(), Some(payload));
+    }
+    // Set right again, what was used in the meantime looks old. It goes, and is remembered as what it is.
+    hands.forward(359 * DAY);
+    store.keep_house().await.unwrap();
+    assert_eq!(store.get(key(&behind)).await.unwrap(), None);
+    assert!(store.was_swept(key(&behind)).await.unwrap());
+}
+
 async fn keeps_summaries((store, hands): (impl Store, Hands)) {
     let beginning = |n| ChainKey::from_bytes([n; 16]);
     assert_eq!(store.summary(beginning(1)).await.unwrap(), None);
@@ -299,6 +318,11 @@ impl Hands {
     /// Moves them by so many seconds.
     pub fn forward(&self, seconds: u64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    /// Sets them back by so many seconds, as a machine does that learns the time late.
+    pub fn back(&self, seconds: u64) {
+        self.0.fetch_sub(seconds, Ordering::Relaxed);
     }
 }
 

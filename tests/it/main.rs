@@ -20,6 +20,7 @@ mod doctor; // what is well, and each fault with its fix
 mod edits; // what an edited exchange looks like on both sides
 mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
+mod faults; // an upstream, a disk and a kernel at their worst
 mod full_disk; // nothing more can be stored, until it can again
 mod hostile; // bodies that nobody should send
 mod inspect; // what a person looks at, and what is kept for that

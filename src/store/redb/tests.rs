@@ -154,6 +154,19 @@ async fn uses_are_written_down_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_does_not_put_sweeping_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let hands = Hands::new();
+    let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
+    store.keep_house().await.unwrap();
+    hands.back(365 * 86_400);
+    store.put_all(one(1)).await.unwrap();
+    hands.forward(8 * 86_400);
+    store.keep_house().await.unwrap();
+    assert!(store.was_swept(one(1)[0].0).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_file_that_shrank_gives_its_room_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");

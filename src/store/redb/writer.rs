@@ -267,7 +267,8 @@ impl Writer {
     fn keep_house(&mut self) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
         let pause = SWEEP_PAUSE.min(self.shared.settings.keep_for.0 / 8);
-        if self.swept.is_none_or(|swept| now.since(swept) >= pause) {
+        // A clock that was set back says nothing of how long ago that was.
+        if self.swept.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
             self.sweep()?;
         } else {
             self.write_uses()?;

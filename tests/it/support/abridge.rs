@@ -24,6 +24,7 @@ pub(crate) struct Setup {
     environment: Vec<(String, String)>,
     arguments: Vec<OsString>,
     survives_full_disks: bool,
+    minds_modes: bool,
     probes: bool,
 }
 
@@ -66,6 +67,7 @@ impl Setup {
             environment: Vec::new(),
             arguments: Vec::new(),
             survives_full_disks: false,
+            minds_modes: false,
             probes: false,
         }
     }
@@ -100,6 +102,12 @@ impl Setup {
         self
     }
 
+    /// What the modes of files forbid is forbidden to the process, even if the tests run as root.
+    pub(crate) fn minds_modes(mut self) -> Self {
+        self.minds_modes = true;
+        self
+    }
+
     /// The upstream is asked at start if it is there, and not only by the test's own requests.
     pub(crate) fn probes(mut self) -> Self {
         self.probes = true;
@@ -131,13 +139,18 @@ impl Setup {
         let written = format!("upstream.url = {url:?}\nupstream.probe = {probes}\nserver.listen = {listen:?}\n{lines}");
         std::fs::write(&config, &written).unwrap();
 
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut program = Vec::new();
         if self.survives_full_disks {
             // What a shell ignores, the program that takes its place ignores too.
-            command = Command::new("sh");
-            command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_abridge")]);
+            program.extend(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
         }
+        if self.minds_modes && rustix::process::geteuid().is_root() {
+            program.extend(["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+        }
+        program.push(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(program[0]);
         command
+            .args(&program[1..])
             .arg("serve")
             .arg("--config")
             .arg(&config)
@@ -256,8 +269,26 @@ impl Abridge {
     /// No file of it can become longer than this, as on a full disk; none is no limit.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
-        let (pid, limit) = (format!("--pid={}", self.pid), format!("--fsize={limit}:unlimited"));
-        let set = Command::new("prlimit").args([pid, limit]).status().expect("prlimit, of util-linux");
+        self.limit(&format!("--fsize={limit}:unlimited"));
+    }
+
+    /// It can open so many descriptors more than it has now, and no others.
+    pub(crate) fn limit_descriptors(&self, more: usize) {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count();
+        self.limit(&format!("--nofile={}:", open + more));
+    }
+
+    /// The time that it has computed, in hundredths of a second.
+    pub(crate) fn computed(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
+        // Behind the name, which may hold anything: user time and system time are the fields 14 and 15 of all.
+        let (_, behind) = stat.rsplit_once(')').unwrap();
+        behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    }
+
+    fn limit(&self, limit: &str) {
+        let pid = format!("--pid={}", self.pid);
+        let set = Command::new("prlimit").args([&pid, limit]).status().expect("prlimit, of util-linux");
         assert!(set.success());
     }
 
