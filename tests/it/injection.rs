@@ -98,7 +98,7 @@ async fn a_long_result_that_looks_like_a_placeholder_is_cleared_as_any_other() {
 
 #[tokio::test]
 async fn a_result_that_names_a_handle_stays_whole_and_the_others_do_not() {
-    let mut scene = Scene::new().await;
+    let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
     let theirs = sent(&mut scene, "b", &with_results(&[long_text(9)])).await;
     let [theirs] = &recalls(&theirs)[..] else { panic!("one handle") };
     for named in [theirs, UNKNOWN] {

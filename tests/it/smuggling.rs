@@ -490,7 +490,7 @@ async fn a_header_of_the_settings_is_one_line() {
             None => setup,
         };
         let failed = setup.fail().await;
-        assert_eq!(failed.status.code(), Some(2), "{lines}: {failed:?}");
+        assert_eq!(failed.status.code(), Some(78), "{lines}: {failed:?}");
         assert!(!failed.stderr.contains("secret"), "{lines}: {failed:?}");
     }
 }
