@@ -53,24 +53,13 @@ impl Stage {
 
         let got = self.upstream.chats().split_off(before);
         let lines: Vec<_> = got.iter().map(|asked| asked.head.start.as_str()).collect();
-        let n_passed = match fate {
-            Refused(status) => {
-                assert_eq!(statuses, [status], "{shown}");
-                0
-            }
-            Broken => {
-                assert!(statuses.iter().all(|status| *status >= 400), "{statuses:?} for {shown}");
-                0
-            }
-            PassesAlone(_) => {
-                assert_eq!(statuses, [200], "{shown}");
-                1
-            }
-            Passes(_) => {
-                assert_eq!(statuses, [200, 200], "{shown}");
-                2
-            }
+        let (n_passed, expected) = match fate {
+            Refused(status) => (0, vec![status]),
+            Broken => (0, statuses.iter().copied().filter(|status| *status >= 400).collect()),
+            PassesAlone(_) => (1, vec![200]),
+            Passes(_) => (2, vec![200, 200]),
         };
+        assert_eq!(statuses, expected, "{shown}");
         let (passed, rest) = lines.split_at(n_passed.min(lines.len()));
         assert_eq!(rest, ["GET /v1/other HTTP/1.1"], "{lines:?} for {shown}");
         let (Passes(body) | PassesAlone(body)) = fate else { return None };
@@ -473,22 +462,18 @@ async fn an_upload_that_breaks_off_takes_its_connection_along() {
 
 #[tokio::test]
 async fn a_header_of_the_settings_is_one_line() {
-    for (lines, key) in [
-        ("upstream.headers = { x-a = \"secret\\r\\nx-b: 2\" }", None),
-        ("upstream.headers = { x-a = \"secret\\nx-b: 2\" }", None),
-        ("upstream.headers = { x-a = \"secret\\rx-b: 2\" }", None),
-        ("upstream.headers = { x-a = \"secret\\u0000\" }", None),
-        ("upstream.headers = { \"x-a: 1\\r\\nx-b\" = \"secret\" }", None),
-        ("upstream.headers = { \"x a\" = \"secret\" }", None),
-        ("upstream.headers = { content-length = \"5\" }", None),
-        ("upstream.headers = { transfer-encoding = \"chunked\" }", None),
-        ("upstream.api_key_env = \"KEY\"", Some("secret\r\nx-b: 2")),
+    for lines in [
+        "upstream.headers = { x-a = \"secret\\r\\nx-b: 2\" }",
+        "upstream.headers = { x-a = \"secret\\nx-b: 2\" }",
+        "upstream.headers = { x-a = \"secret\\rx-b: 2\" }",
+        "upstream.headers = { x-a = \"secret\\u0000\" }",
+        "upstream.headers = { \"x-a: 1\\r\\nx-b\" = \"secret\" }",
+        "upstream.headers = { \"x a\" = \"secret\" }",
+        "upstream.headers = { content-length = \"5\" }",
+        "upstream.headers = { transfer-encoding = \"chunked\" }",
+        "upstream.api_key_env = \"KEY\"",
     ] {
-        let setup = Setup::to("http://localhost:1/v1").with(lines);
-        let setup = match key {
-            Some(key) => setup.environment("KEY", key),
-            None => setup,
-        };
+        let setup = Setup::to("http://localhost:1/v1").with(lines).environment("KEY", "secret\r\nx-b: 2");
         let failed = setup.fail().await;
         assert_eq!(failed.status.code(), Some(78), "{lines}: {failed:?}");
         assert!(!failed.stderr.contains("secret"), "{lines}: {failed:?}");
