@@ -31,6 +31,7 @@ use crate::planner::When;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
+use crate::upstream::target::NoPath;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod by_hand;
@@ -265,6 +266,9 @@ impl Proxy {
     /// A request that is none of our business: both bodies stream through.
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Answer>, ProxyError> {
         let watch = Stopwatch::start();
+        if request.method() == Method::CONNECT {
+            return Err(NoPath.into()); // whatever its target looks like
+        }
         let tunnel = Tunnel::asked_for(&mut request);
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
@@ -358,6 +362,9 @@ fn outgoing(headers: &mut HeaderMap, bytes: Bytes, lease: Arc<Lease>, edited: &E
 impl Proxy {
     /// A place among the requests in flight, which the exchange keeps until its answer ends.
     fn admit(&self, headers: &HeaderMap, body: Incoming) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
+        if headers::is_coded(headers) {
+            return Err(ProxyError::BadTransfer);
+        }
         if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
             return Ok((permit, body));
         }

@@ -12,8 +12,12 @@ pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
 /// Where Azure's clients put their key.
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// What belongs to one connection by itself.
+const HOP: [HeaderName; 7] = [CONNECTION, HTTP2_SETTINGS, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
 
 /// What the client wishes for this request, by the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,8 +77,18 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
 /// The protocol that the headers ask to change to, as in `connection: upgrade` with `upgrade: websocket`.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
-    // HTTP/2 by upgrade is a matter of one hop, and goes with a field that has stayed on it. Some clients offer it with each request.
-    headers.get(UPGRADE).filter(|protocol| asked && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
+    // HTTP/2 by upgrade is a matter of one hop. Some clients offer it with each request, and an upstream that took it would be
+    // spoken to past us; so a list that has it in it is not handed on either.
+    let offers_http2 = || headers.get_all(UPGRADE).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"h2c"));
+    headers.get(UPGRADE).filter(|_| asked && !offers_http2()).cloned()
+}
+
+/// Whether a body comes in another coding than in chunks, or in chunks twice. The field goes no further than here, so the
+/// upstream would not know of the other coding.
+pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|first| !is_chunked(first)) || codings.next().is_some()
 }
 
 /// Says that the connection changes to another protocol.
@@ -101,7 +115,7 @@ fn strip_hop(headers: &mut HeaderMap) {
         .flat_map(names)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect();
-    for name in named.iter().chain(&[CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE]) {
+    for name in named.iter().chain(&HOP) {
         headers.remove(name);
     }
 }
@@ -155,7 +169,26 @@ mod tests {
         assert!(upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])).is_some());
         assert!(upgrade(&headers(&[("upgrade", "websocket")])).is_none());
         assert!(upgrade(&headers(&[("connection", "upgrade")])).is_none());
-        assert!(upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])).is_none());
+        for offers_http2 in [&["h2c"][..], &["websocket, H2C"], &["websocket", "h2c"]] {
+            let mut lines = vec![("connection", "upgrade")];
+            lines.extend(offers_http2.iter().map(|protocol| ("upgrade", *protocol)));
+            assert!(upgrade(&headers(&lines)).is_none(), "{offers_http2:?}");
+        }
+    }
+
+    #[test]
+    fn knows_chunks_from_other_codings() {
+        for (values, coded) in [
+            (&[][..], false),
+            (&["chunked"], false),
+            (&["CHUNKED"], false),
+            (&["gzip, chunked"], true),
+            (&["chunked", "chunked"], true),
+            (&["gzip", "chunked"], true),
+        ] {
+            let lines: Vec<_> = values.iter().map(|value| ("transfer-encoding", *value)).collect();
+            assert_eq!(is_coded(&headers(&lines)), coded, "{values:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
@@ -51,6 +51,9 @@ pub(super) enum ProxyError {
     /// The target has no path.
     #[error(transparent)]
     Target(#[from] NoPath),
+    /// The body comes in a transfer coding besides chunks.
+    #[error("the transfer-encoding of the request body is not \"chunked\" alone")]
+    BadTransfer,
     /// A body that was posted to be summarised is coded in a way that cannot be undone.
     #[error("the content-encoding of the request body cannot be undone")]
     BadEncoding,
@@ -89,6 +92,7 @@ impl ProxyError {
             Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
             Self::BodyBroken(_)
             | Self::Target(_)
+            | Self::BadTransfer
             | Self::BadEncoding
             | Self::NotUnderstood(_)
             | Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => StatusCode::BAD_REQUEST,
@@ -113,6 +117,7 @@ impl ProxyError {
             Self::BodyBroken(_) => "body_broken",
             Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
             Self::Target(_) => "bad_target",
+            Self::BadTransfer => "bad_transfer_encoding",
             Self::BadEncoding => "bad_encoding",
             Self::NotUnderstood(_) => "not_understood",
             Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => "summarize_off",
@@ -146,6 +151,9 @@ impl ProxyError {
             }
             Self::Target(NoPath) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
+            }
+            Self::BadTransfer => {
+                "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and say by content-encoding how it is compressed".to_owned()
             }
             Self::BadEncoding => {
                 "abridge: the content-encoding of the request body is not one of gzip, deflate, br, zstd, or the body is not in it".to_owned()
@@ -184,6 +192,10 @@ impl ProxyError {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ERROR, HeaderValue::from_static(self.code()));
+        if matches!(self, Self::BadTransfer) {
+            // Where the body ends, others may see otherwise.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
         }

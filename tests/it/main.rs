@@ -23,6 +23,7 @@ mod failures; // the upstream breaks: the client gets to know, and nothing is hi
 mod faults; // an upstream, a disk and a kernel at their worst
 mod full_disk; // nothing more can be stored, until it can again
 mod hostile; // bodies that nobody should send
+mod injection; // texts that imitate ours
 mod inspect; // what a person looks at, and what is kept for that
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
@@ -39,6 +40,7 @@ mod rescue; // a second try of what the upstream has refused
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it
+mod smuggling; // requests that could be read in two ways
 mod start; // what is said at start
 mod store_crash; // killed, and started again
 mod streaming; // chunk by chunk, with backpressure
