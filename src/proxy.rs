@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, Access, Door, Way};
 use crate::admin::events::Stream;
-use crate::admin::{self, Recalls};
+use crate::admin::{self, Reader, Recalls};
 use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
@@ -112,6 +112,8 @@ pub struct Live {
     pub windows: Windows,
     /// Who may ask what of abridge itself.
     pub access: Access,
+    /// A recall shows the credential of the conversation.
+    pub require_auth: bool,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
     /// Of how many edited requests the messages are kept.
@@ -178,8 +180,8 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let state =
-                    admin::State { numbers: self, draining, store: self.engine.store(), recalls: &self.recalls };
+                let (store, reader) = (self.engine.store(), self.reader(request.headers(), way));
+                let state = admin::State { numbers: self, draining, store, recalls: &self.recalls, reader };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, way).map(Either::Right)),
@@ -196,6 +198,18 @@ impl Proxy {
             access::seal(&mut answer);
         }
         answer
+    }
+
+    /// Who recalls, as far as it matters.
+    fn reader(&self, headers: &HeaderMap, way: Way) -> Reader<'_> {
+        let live = self.live.load();
+        // Who came to the address of operators was let in as one.
+        let is_operator = || matches!(way.door, Door::Operators(_)) || live.access.is_operator(headers);
+        if !live.require_auth || is_operator() {
+            return Reader::Anybody;
+        }
+        let Some(shown) = headers::credential(headers) else { return Reader::Stranger };
+        Reader::Caller(self.engine.keys(), self.engine.caller(Some(shown)))
     }
 
     /// What happens, for who may know it.
