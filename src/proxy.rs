@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, Access, Door, Way};
 use crate::admin::events::Stream;
-use crate::admin::{self, Reader, Recalls};
+use crate::admin::{self, Recalls};
 use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
-use crate::events::{Audience, Events};
+use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
@@ -45,7 +45,8 @@ pub mod scrape;
 mod status;
 mod telling;
 mod tunnel;
-mod windows;
+mod whose;
+pub mod windows;
 
 use by_hand::ByHand;
 pub use exchange::Exchange;
@@ -198,30 +199,6 @@ impl Proxy {
             access::seal(&mut answer);
         }
         answer
-    }
-
-    /// Who recalls, as far as it matters.
-    fn reader(&self, headers: &HeaderMap, way: Way) -> Reader<'_> {
-        let live = self.live.load();
-        // Who came to the address of operators was let in as one.
-        let is_operator = || matches!(way.door, Door::Operators(_)) || live.access.is_operator(headers);
-        if !live.require_auth || is_operator() {
-            return Reader::Anybody;
-        }
-        let Some(shown) = headers::credential(headers) else { return Reader::Stranger };
-        Reader::Caller(self.engine.keys(), self.engine.caller(Some(shown)))
-    }
-
-    /// What happens, for who may know it.
-    fn listen(&self, request: &Request<Incoming>, way: Way) -> Response<Either<Full<Bytes>, Stream>> {
-        let access = &self.live.load().access;
-        let audience = match headers::credential(request.headers()) {
-            _ if access.is_operator(request.headers()) => Some(Audience::All),
-            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
-            None => access.trusts(request, way.peer).then_some(Audience::All),
-        };
-        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
-        admin::events::answer(request, &state)
     }
 
     /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, perhaps once

@@ -63,8 +63,8 @@ async fn a_handle_is_nothing_to_another_caller() {
     }
     let [ann, bob, nobody] = &handles[..] else { panic!("one handle each: {handles:?}") };
     // The last digit of another caller's, and half of it with half of one's own.
-    let near = format!("{}{}", &bob[..bob.len() - 1], if bob.ends_with('0') { '1' } else { '0' });
-    let (head, tail) = (&bob[..bob.len() - 9], &ann[ann.len() - 9..]);
+    let near = format!("{}{}", bob.split_at(bob.len() - 1).0, if bob.ends_with('0') { '1' } else { '0' });
+    let (head, tail) = (bob.split_at(bob.len() - 9).0, ann.split_at(ann.len() - 9).1);
     let (mixed, path) = (format!("{head}{tail}"), "/abridge/recall/../../etc/passwd");
     let all = [ann, bob, nobody, &near, &mixed, UNKNOWN, "/abridge/recall/x", path];
 
@@ -78,7 +78,8 @@ async fn a_handle_is_nothing_to_another_caller() {
                 let mut client = abridge.connect().await;
                 client.send(request("HEAD", &target, &[shown])).await;
                 let head = client.head().await;
-                assert_eq!(head.raw, reply.head.raw, "{shown} {target}");
+                // Only that there is nothing at all is not said by a head alone.
+                assert!(reply.body.is_empty() || head.raw == reply.head.raw, "{shown} {target}: {head:?}");
                 if own.is_some_and(|own| own == handle) {
                     assert_eq!(reply.head.status(), 200, "{shown} {target}");
                     assert_eq!(reply.head.get("x-abridge-size"), Some(&*text.len().to_string()));
@@ -162,8 +163,8 @@ async fn operators_recall_everybody_s() {
     let show = |token: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
         command.args(["show", handles[0].rsplit_once('/').unwrap().1, "--at", &format!("http://{at}")]);
-        command.current_dir("/").env_remove("ABRIDGE_TOKEN");
-        token.map(|token| command.env("ABRIDGE_TOKEN", token));
+        command.current_dir("/").env_remove("ABRIDGE_ADMIN_TOKEN");
+        token.map(|token| command.env("ABRIDGE_ADMIN_TOKEN", token));
         command.output().unwrap()
     };
     let shown = show(Some(TOKEN));
