@@ -28,7 +28,7 @@ use crate::server::listen::{Address, Listener, reached_at};
 use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
 use crate::store::{self, Clock, Redb, Store, Swept};
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, blocking, give_way};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::Upstream;
@@ -182,9 +182,10 @@ fn live(
             && present.models == config.models
             && present.upstream.url == config.upstream.url
     };
-    let meter = present
-        .filter(|(present, _)| same_counts(present))
-        .map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, live)| live.rules.meter.clone());
+    let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
+        || Meter::giving_way(&config.tokens, &config.models, give_way),
+        |(_, live)| live.rules.meter.clone(),
+    );
     let endpoints = endpoints.context("[summarize]")?;
     let rules = |parts: &Parts| {
         Arc::new(Rules {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::thread;
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -52,6 +53,11 @@ fn stand_back() {
     if !STANDS_BACK.replace(true) {
         let _present = rustix::process::nice(NICE); // of this thread alone, on Linux
     }
+}
+
+/// Offers the processor to whoever waits for it. A thread that stands back still has it for some milliseconds at a time.
+pub fn give_way() {
+    thread::yield_now();
 }
 
 /// Runs a function that computes or blocks for long away from the threads that serve requests.

@@ -92,6 +92,8 @@ struct Shared {
     models: Models,
     /// How many bytes were tokenised.
     n_tokenised: AtomicU64,
+    /// Lets others have a turn.
+    give_way: fn(),
 }
 
 /// What counts for one request.
@@ -107,9 +109,15 @@ pub struct Gauge {
 impl Meter {
     /// Nothing is built or allocated yet.
     pub fn new(tokens: &Settings, models: &[models::Settings]) -> Self {
+        Self::giving_way(tokens, models, || ())
+    }
+
+    /// The same, and between two pieces of a text it calls `give_way`: a megabyte takes 30 ms and more, and where there is
+    /// one processor for all, others are served meanwhile.
+    pub fn giving_way(tokens: &Settings, models: &[models::Settings], give_way: fn()) -> Self {
         let memo = Memo::new(tokens.memo.as_usize());
         let (counter, models) = (tokens.counter, Models::new(models));
-        Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), give_way }) }
     }
 
     /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
@@ -199,7 +207,7 @@ impl Gauge {
     fn count(&self, text: &str) -> usize {
         self.shared.n_tokenised.fetch_add(text.len() as u64, Ordering::Relaxed);
         match self.shared.counter {
-            Counter::Exact => self.encoding.count(text),
+            Counter::Exact => self.encoding.count_in_turns(text, self.shared.give_way),
             Counter::Estimate => Estimate.count(text),
         }
     }

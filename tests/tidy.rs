@@ -55,7 +55,8 @@ const EDIT_SECTIONS: [&str; 4] =
     ["# What it does", "# When it acts", "# What the model sees", "# What it never touches"];
 
 /// The documents that speak of the project to people.
-const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"];
+const DOCUMENTS: [&str; 6] =
+    ["README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"];
 
 /// The most recipes that a person can be asked to know.
 const MAX_RECIPES: usize = 15;

@@ -5,8 +5,6 @@
 //! where a token is likely to end. A cut through a token makes one token more, so a count can only be too high, and that
 //! by less than one in a thousand.
 
-use std::thread;
-
 use serde::{Deserialize, Serialize};
 use tiktoken_rs::CoreBPE;
 
@@ -15,8 +13,7 @@ use super::{TokenCounter, vocabulary};
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;
 
-/// From this length on, in bytes, a piece is followed by an offer of the processor to whoever waits for it. A megabyte takes
-/// 30 ms and more, and where there is one processor for all, others are served between two pieces.
+/// From this length on, in bytes, a piece has taken long enough to let others have a turn.
 const WORTH_A_TURN: usize = 256;
 
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
@@ -46,6 +43,22 @@ impl Encoding {
         self.vocabulary();
     }
 
+    /// How many tokens the text is. Between two pieces, of which each takes some 100 µs, others get their turn.
+    pub(super) fn count_in_turns(self, text: &str, give_way: fn()) -> usize {
+        if text.is_empty() {
+            return 0;
+        }
+        let vocabulary = self.vocabulary();
+        let mut tokens = 0;
+        for piece in pieces(text) {
+            tokens += vocabulary.count_ordinary(piece);
+            if piece.len() >= WORTH_A_TURN {
+                give_way();
+            }
+        }
+        tokens
+    }
+
     fn vocabulary(self) -> &'static CoreBPE {
         match self {
             Self::O200kBase | Self::O200kHarmony => &vocabulary::O200K_BASE,
@@ -58,18 +71,7 @@ impl Encoding {
 
 impl TokenCounter for Encoding {
     fn count(&self, text: &str) -> usize {
-        if text.is_empty() {
-            return 0;
-        }
-        let vocabulary = self.vocabulary();
-        let mut tokens = 0;
-        for piece in pieces(text) {
-            tokens += vocabulary.count_ordinary(piece);
-            if piece.len() >= WORTH_A_TURN {
-                thread::yield_now();
-            }
-        }
-        tokens
+        self.count_in_turns(text, || ())
     }
 }
 
