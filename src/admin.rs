@@ -21,7 +21,7 @@ mod look;
 mod page;
 mod recall;
 
-pub use recall::Recalls;
+pub use recall::{Reader, Recalls};
 
 /// What the answers depend on besides the request.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,8 @@ pub struct State<'a> {
     pub store: Option<&'a dyn Store>,
     /// What recalls may take.
     pub recalls: &'a Recalls,
+    /// Who recalls.
+    pub reader: Reader<'a>,
 }
 
 /// Knows the numbers about all requests.
@@ -84,7 +86,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         return response;
     }
     if let Some(handle) = handle {
-        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store).await;
+        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store, state.reader).await;
     }
     if look::has(path) {
         return look::answer(path, uri.query().unwrap_or_default(), state).await;
@@ -148,7 +150,8 @@ mod tests {
     async fn tells_life_from_readiness() {
         let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0));
         let status = async |method: Method, path: &'static str, draining| {
-            let state = State { numbers: &Nothing(History::new()), draining, store: None, recalls: &recalls };
+            let numbers = &Nothing(History::new());
+            let state = State { numbers, draining, store: None, recalls: &recalls, reader: Reader::Anybody };
             answer(&method, &Uri::from_static(path), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);

@@ -208,6 +208,7 @@ fn live(
             .context("[upstream]")?,
         windows: Windows::new(&config.tokens),
         access,
+        require_auth: config.recall.require_auth,
         inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,

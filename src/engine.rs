@@ -225,6 +225,11 @@ impl Engine {
         })
     }
 
+    /// What names payloads.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// Where payloads are.
     pub fn store(&self) -> Option<&dyn Store> {
         self.store.as_deref()

@@ -21,11 +21,15 @@ mod fingerprint;
 pub use chain::{Chain, ChainKey};
 pub use fingerprint::Fingerprint;
 
-/// How many bytes of a hash are kept. 128 bits collide by accident never, and on purpose only for who has the secret.
+/// How many bytes of a hash are kept. 128 bits collide by accident never, nor do the 96 of a payload's content; on purpose only
+/// for who has the secret.
 const KEPT: usize = 16;
 
 /// The digits of a handle: Crockford's base 32, in which no two digits look alike.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// How many bytes of a name are of the content. The rest says whose it is, for who has the secret.
+const OF_CONTENT: usize = 12;
 
 /// How many digits a handle has.
 const N_DIGITS: usize = 26;
@@ -96,7 +100,22 @@ impl Keys {
 
     /// The name of what was taken out of a conversation of `caller`.
     pub fn payload(&self, caller: Caller, payload: &[u8]) -> PayloadKey {
-        PayloadKey(self.hash(b"payload", &caller.0, payload))
+        self.marked(caller, self.hash(b"payload", &caller.0, payload))
+    }
+
+    /// Whether the name may be one of `caller`'s; one in four thousand millions of other names may, too. It takes one time for
+    /// all names, and asks no store.
+    pub fn may_be_of(&self, caller: Caller, key: PayloadKey) -> bool {
+        self.marked(caller, key.0) == key
+    }
+
+    /// A name that ends in what says whose it is.
+    fn marked(&self, caller: Caller, mut name: [u8; KEPT]) -> PayloadKey {
+        let (content, mark) = name.split_at_mut(OF_CONTENT);
+        for (byte, of_caller) in mark.iter_mut().zip(self.hash(b"owner", &caller.0, content)) {
+            *byte = of_caller;
+        }
+        PayloadKey(name)
     }
 
     /// The name of the text of a JSON string, which is known by what is written: out of memory, or else made of what `text`
@@ -287,6 +306,25 @@ mod tests {
         assert_ne!(one.payload(ann, b"x"), one.payload(ann, b"y"));
         assert_ne!(one.payload(ann, b"x"), other.payload(ann, b"x"));
         assert_ne!(one.caller(b"ann"), other.caller(b"ann"));
+    }
+
+    #[test]
+    fn a_name_says_whose_it_is_to_who_has_the_secret() {
+        let (one, other) = (keys(), Keys::new([8; 32]));
+        let (ann, bob) = (one.caller(b"ann"), one.caller(b"bob"));
+        for text in [&b""[..], b"x", b"y"] {
+            let key = one.payload(ann, text);
+            assert!(one.may_be_of(ann, key));
+            assert!(!one.may_be_of(bob, key) && !other.may_be_of(other.caller(b"ann"), key));
+            for n in 0..KEPT {
+                let mut wrong = *key.as_bytes();
+                wrong[n] ^= 1;
+                assert!(!one.may_be_of(ann, PayloadKey::from_bytes(wrong)), "{n}");
+            }
+        }
+        // Two names of one caller do not show that they are.
+        let [x, y] = [b"x", b"y"].map(|text| *one.payload(ann, text).as_bytes());
+        assert_ne!(x[OF_CONTENT..], y[OF_CONTENT..]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
-use crate::events::{Audience, Events};
+use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
@@ -46,7 +46,8 @@ pub mod scrape;
 mod status;
 mod telling;
 mod tunnel;
-mod windows;
+mod whose;
+pub mod windows;
 
 use by_hand::ByHand;
 pub use exchange::Exchange;
@@ -113,6 +114,8 @@ pub struct Live {
     pub windows: Windows,
     /// Who may ask what of abridge itself.
     pub access: Access,
+    /// A recall shows the credential of the conversation.
+    pub require_auth: bool,
     /// How requests are sent a second time that the upstream has refused, if that is wanted.
     pub rescue: Option<Rescue>,
     /// Of how many edited requests the messages are kept.
@@ -179,8 +182,8 @@ impl Proxy {
         let answer = match route(&request) {
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let state =
-                    admin::State { numbers: self, draining, store: self.engine.store(), recalls: &self.recalls };
+                let (store, reader) = (self.engine.store(), self.reader(request.headers(), way));
+                let state = admin::State { numbers: self, draining, store, recalls: &self.recalls, reader };
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
             }
             Route::Events => Ok(self.listen(&request, way).map(Either::Right)),
@@ -197,18 +200,6 @@ impl Proxy {
             access::seal(&mut answer);
         }
         answer
-    }
-
-    /// What happens, for who may know it.
-    fn listen(&self, request: &Request<Incoming>, way: Way) -> Response<Either<Full<Bytes>, Stream>> {
-        let access = &self.live.load().access;
-        let audience = match headers::credential(request.headers()) {
-            _ if access.is_operator(request.headers()) => Some(Audience::All),
-            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
-            None => access.trusts(request, way.peer).then_some(Audience::All),
-        };
-        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
-        admin::events::answer(request, &state)
     }
 
     /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, perhaps once

@@ -23,6 +23,8 @@ pub struct Settings {
     pub reader_tools: Vec<String>,
     /// The tools that can make an HTTP request, for `via = "auto"`; letter case does not matter.
     pub shell_tools: Vec<String>,
+    /// Whether HTTP gives a payload only to who shows the credential of its conversation, and to operators.
+    pub require_auth: bool,
 }
 
 /// How a payload is got back.
@@ -74,6 +76,7 @@ impl Default for Settings {
             reader_tool: "read_file".to_owned(),
             reader_tools: vec!["read_file".to_owned()],
             shell_tools: SHELL_TOOLS.map(str::to_owned).to_vec(),
+            require_auth: false,
         }
     }
 }

@@ -14,6 +14,10 @@
 //! of another store get the same answer. Equal handles are told in constant time; the store's file finds one in a tree, whose
 //! order tells at most where among keyed hashes a guess would stand.
 //!
+//! With `recall.require_auth` the handle is not enough: who shows no credential is told so, and for who shows another's the
+//! handle is unknown. Whose it is stands in the handle, so for a stranger's handle the store is not even asked, and no time
+//! that it takes tells what is in it.
+//!
 //! A recall is a request in flight, and what it reads counts to the memory of all bodies, until the answer has been written.
 
 use std::fmt::Write as _;
@@ -22,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use memchr::{memchr_iter, memmem};
@@ -30,7 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::text;
 use crate::body::{Budget, Lease};
-use crate::payload::PayloadKey;
+use crate::payload::{Caller, Keys, PayloadKey};
 use crate::store::{Store, StoreError};
 use crate::tasks::blocking;
 
@@ -58,6 +62,8 @@ const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 const USAGE: &str =
     "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
 
+const WHOSE: &str = "recall.require_auth is set: show the key of the conversation that the handle is from, as its requests do (`authorization` or `api-key`), or the token that admin.token_env names\n";
+
 /// Which part of a payload is asked for.
 #[derive(Debug, Eq, PartialEq)]
 enum Part {
@@ -82,6 +88,17 @@ pub struct Recalls {
     budget: Budget,
     readers: Semaphore,
     counts: Counts,
+}
+
+/// Who recalls.
+#[derive(Clone, Copy, Debug)]
+pub enum Reader<'a> {
+    /// One whose handle is enough: no more is asked for, or it is an operator.
+    Anybody,
+    /// One who gets what these keys name for this caller.
+    Caller(&'a Keys, Caller),
+    /// One who shows nothing, and would have to.
+    Stranger,
 }
 
 /// How often there was which answer.
@@ -117,35 +134,52 @@ impl Recalls {
     }
 
     /// The answer.
-    pub(super) async fn answer(&self, handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
-        let response = self.part(handle, query, store).await;
+    pub(super) async fn answer(
+        &self,
+        handle: &str,
+        query: &str,
+        store: Option<&dyn Store>,
+        reader: Reader<'_>,
+    ) -> Response<Full<Bytes>> {
+        let response = self.part(handle, query, store, reader).await;
         let Counts { found, unknown, swept, refused, busy } = &self.counts;
         let count = match response.status() {
             StatusCode::OK => found,
             StatusCode::NOT_FOUND => unknown,
             StatusCode::GONE => swept,
-            StatusCode::BAD_REQUEST => refused,
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED => refused,
             _ => busy,
         };
         count.fetch_add(1, Ordering::Relaxed);
         response
     }
 
-    async fn part(&self, handle: &str, query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+    async fn part(
+        &self,
+        handle: &str,
+        query: &str,
+        store: Option<&dyn Store>,
+        reader: Reader<'_>,
+    ) -> Response<Full<Bytes>> {
+        if matches!(reader, Reader::Stranger) {
+            let mut response = text(StatusCode::UNAUTHORIZED, WHOSE);
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return response;
+        }
         let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return later("abridge already has as many requests in flight as server.max_in_flight allows");
         };
-        let (payload, mut lease) = match self.find(handle, store).await {
+        let (key, payload, mut lease) = match self.find(handle, store, reader).await {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
         let (size, is_search) = (payload.len(), matches!(part, Part::Grep(_)));
-        let found = if size < HOP_FROM {
-            part.of(&payload)
-        } else {
-            blocking(move || part.of(&payload)).await.unwrap_or_default()
-        };
+        let owner = reader.owner();
+        let is_theirs = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
+        let of = move || is_theirs(&payload).then(|| part.of(&payload));
+        let found = if size < HOP_FROM { of() } else { blocking(of).await.unwrap_or_else(|_| Some(Found::default())) };
+        let Some(found) = found else { return Missing::Never.to_response() };
         // What was found is written anew; all else is a slice of the payload.
         if is_search && !self.budget.extend(&mut lease, found.body.len()) {
             return Missing::NoBudget.to_response();
@@ -167,16 +201,36 @@ impl Recalls {
     }
 
     /// The payload, paid for.
-    async fn find(&self, handle: &str, store: Option<&dyn Store>) -> Result<(Bytes, Lease), Missing> {
+    async fn find(
+        &self,
+        handle: &str,
+        store: Option<&dyn Store>,
+        reader: Reader<'_>,
+    ) -> Result<(PayloadKey, Bytes, Lease), Missing> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(Missing::Never) };
+        if let Reader::Caller(keys, caller) = reader
+            && !keys.may_be_of(caller, key)
+        {
+            return Err(Missing::Never);
+        }
         // It is never closed.
         let _reader = self.readers.acquire().await.ok();
         if let Some(payload) = store.get(key).await.map_err(Missing::Unknown)? {
             let lease = self.budget.lease(payload.len()).ok_or(Missing::NoBudget)?;
-            return Ok((payload, lease));
+            return Ok((key, payload, lease));
         }
         let swept = store.was_swept(key).await.map_err(Missing::Unknown)?;
         Err(if swept { Missing::Swept } else { Missing::Never })
+    }
+}
+
+impl Reader<'_> {
+    /// Whose payloads it gets; none if everybody's.
+    fn owner(self) -> Option<(Keys, Caller)> {
+        match self {
+            Self::Caller(keys, caller) => Some((keys.clone(), caller)),
+            Self::Anybody | Self::Stranger => None,
+        }
     }
 }
 

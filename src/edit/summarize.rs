@@ -382,6 +382,7 @@ impl Scope {
             failover: usual.failover,
             ..settings.clone()
         };
+        let recall = &recall::Settings { require_auth: recall::Settings::default().require_auth, ..recall.clone() };
         let text = serde_json::to_string(&(language, &shaping, recall));
         Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?} {recall:?}")))
     }

@@ -47,9 +47,10 @@ impl Wish {
     }
 }
 
-/// What the client shows of itself, if anything. It is hashed, and neither kept nor logged.
+/// What the client shows of itself, if anything: an empty field is nothing. It is hashed, and neither kept nor logged.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get(AUTHORIZATION).or_else(|| headers.get(API_KEY)).map(HeaderValue::as_bytes)
+    let shown = [AUTHORIZATION, API_KEY].map(|name| headers.get(name).map(HeaderValue::as_bytes));
+    shown.into_iter().flatten().find(|credential| !credential.is_empty())
 }
 
 /// Makes a client's header fields fit for the upstream.
@@ -196,6 +197,8 @@ mod tests {
         assert_eq!(credential(&headers(&[("api-key", "b"), ("authorization", "a")])), Some(&b"a"[..]));
         assert_eq!(credential(&headers(&[("api-key", "b")])), Some(&b"b"[..]));
         assert_eq!(credential(&headers(&[("x-key", "b")])), None);
+        assert_eq!(credential(&headers(&[("authorization", ""), ("api-key", "")])), None);
+        assert_eq!(credential(&headers(&[("authorization", ""), ("api-key", "b")])), Some(&b"b"[..]));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Ears {
     }
 
     /// Listens, with these lines in the head.
-    async fn with(abridge: &Abridge, fields: &[&str]) -> Self {
+    pub(crate) async fn with(abridge: &Abridge, fields: &[&str]) -> Self {
         let mut wire = abridge.connect().await;
         wire.send(asking(fields)).await;
         let head = wire.head().await;

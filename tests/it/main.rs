@@ -49,6 +49,7 @@ mod summarised; // what holds for every conversation that summaries stand in
 mod support; // what the tests stand on
 mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
+mod tenants; // two callers, and nothing of one for the other
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
 mod webhook; // what happens, posted elsewhere

@@ -141,7 +141,7 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
     let payload = dense(1, 100);
     let handle = key(&payload).to_string();
     let recalls = recalls(9, 1 << 20);
-    let answer = async |handle: &str, query: &str, store| recalls.answer(handle, query, store).await;
+    let answer = async |handle: &str, query: &str, store| recalls.answer(handle, query, store, Reader::Anybody).await;
     let status = async || answer(&handle, "", Some(&store)).await.status().as_u16();
     assert_eq!(status().await, 404);
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();
@@ -162,6 +162,34 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
     assert_eq!(answer(&handle, "x=1", Some(&store)).await.status(), 400);
 }
 
+// === whose it is ===
+
+#[tokio::test]
+async fn for_a_stranger_s_handle_the_store_is_not_asked() {
+    let store = Memory::new(Settings::default(), Hands::new().clock());
+    let [payload, other] = [1, 2].map(|seed| dense(seed, 100));
+    let large = dense(3, HOP_FROM + 1);
+    let names = [key(&payload), key(&large)];
+    store.put_all(vec![(names[0], payload), (names[1], large), (key(b"a name of another text"), other)]).await.unwrap();
+    let keys = Keys::new([7; 32]);
+    let [own, foreign] = [b"Bearer someone", b"Bearer another"].map(|shown| Reader::Caller(&keys, keys.caller(shown)));
+    let recalls = recalls(9, 8 << 20);
+    let status = async |name: PayloadKey, reader: Reader<'_>| {
+        recalls.answer(&name.to_string(), "", Some(&store), reader).await.status().as_u16()
+    };
+    for name in names {
+        assert_eq!((status(name, own).await, status(name, foreign).await), (200, 404));
+        assert_eq!((status(name, Reader::Anybody).await, status(name, Reader::Stranger).await), (200, 401));
+    }
+    // What a name says of its owner is not the last word: the text is named again.
+    let lying = key(b"a name of another text");
+    assert_eq!((status(lying, Reader::Anybody).await, status(lying, own).await), (200, 404));
+    // A store that is closed says so to whom it is asked for.
+    store.close().await.unwrap();
+    assert_eq!((status(names[0], own).await, status(names[0], foreign).await), (503, 404));
+    assert_eq!(recalls.counted(), [("found", 5), ("unknown", 4), ("swept", 0), ("refused", 2), ("busy", 1)]);
+}
+
 // === limits ===
 
 #[tokio::test]
@@ -173,7 +201,7 @@ async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
     let held = |recalls: &Recalls| (recalls.places.available_permits(), recalls.budget.left());
 
     let recalls = recalls(2, 30 << 10);
-    let answer = async |query: &str| recalls.answer(&handle, query, Some(&store)).await;
+    let answer = async |query: &str| recalls.answer(&handle, query, Some(&store), Reader::Anybody).await;
     let before = held(&recalls);
     let whole = answer("").await;
     assert_eq!((whole.status().as_u16(), held(&recalls)), (200, (1, before.1 - (8 << 10))));
@@ -190,7 +218,7 @@ async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
     assert!(text.len() > 8 << 10 && text.len() < 22 << 10);
     for (budget, query) in [(7 << 10, ""), (8 << 10, "grep=one")] {
         let small = self::recalls(2, budget);
-        let (status, again, text) = said(small.answer(&handle, query, Some(&store)).await).await;
+        let (status, again, text) = said(small.answer(&handle, query, Some(&store), Reader::Anybody).await).await;
         assert!(status == 503 && again && text.contains("server.max_buffered"), "{status} {text}");
         assert_eq!(held(&small), (2, budget));
     }
