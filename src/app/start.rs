@@ -12,6 +12,7 @@ use crate::planner::EditName;
 use crate::server::listen::Address;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
+use crate::units::grouped;
 use crate::upstream::Upstream;
 use crate::upstream::probe::Probed;
 
@@ -161,19 +162,6 @@ fn windows(config: &Config) -> String {
     }
     text.push_str("well-known models by name");
     text.push_str(if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" });
-    text
-}
-
-/// `1,048,576`.
-fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
     text
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::cli::client::At;
 use crate::cli::{Exit, complain, escape, print};
 use crate::config::{Config, Sources};
+use crate::units::grouped;
 
 /// Whom to ask, and how to print.
 #[derive(clap::Args, Debug)]
@@ -221,19 +222,6 @@ fn percent(part: u64, whole: u64) -> u128 {
 fn rounded(n: u128, by: u64) -> u128 {
     let by = u128::from(by.max(1));
     (n + by / 2) / by
-}
-
-/// A number with its thousands apart.
-pub(super) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A number of bytes, in the largest unit that is not nought.

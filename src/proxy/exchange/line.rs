@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::RequestId;
 use crate::plan::{Action, Report};
+use crate::units::grouped;
 
 /// What the sentence tells.
 #[derive(Debug)]
@@ -88,19 +89,6 @@ fn counts_as(action: Action, deed: Deed, edit: &str) -> usize {
         Action::Summarize { from, to } => return if deed == Deed::Summarise { to.saturating_sub(from) } else { 0 },
     };
     usize::from(is_deed)
-}
-
-/// `48,900`
-fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `31 kB`
