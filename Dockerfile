@@ -4,7 +4,7 @@ FROM rust:1.95-slim-bookworm AS build
 # The image has a C compiler, which zstd and the cryptography of ring need.
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin abridge
+RUN scripts/release.sh
 
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*

@@ -58,6 +58,14 @@ bench-load *args:
 bench-peers *args:
     benches/peers/run.py {{ args }}
 
-# Check licences, duplicates and advisories (needs cargo-deny)
-deny:
-    cargo deny check
+# Build the binary that is given to others: the same bytes from the same commit; `just release --check` builds it twice and compares
+release *args:
+    scripts/release.sh {{ args }}
+
+# Check licences, duplicates, sources and advisories (needs cargo-deny, and for the last github.com)
+deny *args:
+    cargo deny check {{ args }}
+
+# Write what is built in, with versions, licences and sums, to abridge-proxy.cdx.json (needs cargo-cyclonedx)
+sbom:
+    cargo cyclonedx --format json --no-build-deps --spec-version 1.5
