@@ -204,7 +204,7 @@ pub fn unread_from(roles: impl DoubleEndedIterator<Item = Role> + ExactSizeItera
 }
 
 impl Role {
-    /// The role that the three wire formats call `name`.
+    /// The role that wire formats call `name`.
     pub fn named(name: &str) -> Self {
         match name {
             "system" => Self::System,

@@ -5,7 +5,7 @@
 //!
 //! - leading `system` and `developer` messages are not touched;
 //! - a call leaves together with its result, or not at all;
-//! - what the model has not read yet, the results behind its last message, is neither dropped nor cleared;
+//! - what the model has not read yet, the results behind its last message, is neither cleared nor left out with its call;
 //! - what is put in place of something is smaller than that, in tokens, unless the edit is told otherwise;
 //! - what is said to be stored is among the plan's offloads, and is not taken out where it cannot be stored;
 //! - of two edits that claim one message the first has it, except that a truncated result may still be cleared.
@@ -334,8 +334,9 @@ impl<'a> Draft<'a> {
         };
         let Some(batch) = self.batch_of(call) else { return false };
         let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
-        let unread = row.message.unwrap_or(caller + 1);
-        if self.is_unread(unread)
+        // One that an edit has put in has come with its call, and stands behind it.
+        let stands_at = row.message.unwrap_or(caller + 1);
+        if self.is_unread(stands_at)
             || self.last_assistant == Some(caller)
             || row.message.is_some_and(|m| self.is_written_on(m))
         {

@@ -176,7 +176,7 @@ pub enum Action {
         /// The message that it goes behind.
         behind: usize,
     },
-    /// A result is left out.
+    /// A result is left out, or a message that says nothing and that all calls have left.
     Drop {
         /// The message.
         message: usize,

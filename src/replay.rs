@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::payload::Keys;
 use crate::planner::{Offload, Parts, Policy, Situation, When};
 use crate::recording::{Exchange, ReadError};
+use crate::span::joined;
 use crate::summary::NoMemory;
 use crate::tokens::Meter;
 use crate::{dialect, engine, tokens};
@@ -308,11 +309,7 @@ fn rewrite(policy: &Policy, exchange: &Exchange) -> Rewritten {
     let edited = engine::edit_body(policy, dialect, exchange.request.clone(), &Scene::default().situation());
     let counts = edited.report.map(|report| report.counts()).unwrap_or_default();
     let edits: Vec<_> = counts.iter().map(|(label, n)| format!("{label}={n}")).collect();
-    let body = match <[Bytes; 1]>::try_from(edited.body) {
-        Ok([whole]) => whole,
-        Err(pieces) => pieces.concat().into(),
-    };
-    Rewritten { body, edits: edits.join(";") }
+    Rewritten { body: joined(edited.body), edits: edits.join(";") }
 }
 
 /// An error with all its causes, each of which prints its own level only.

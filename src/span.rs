@@ -74,6 +74,14 @@ pub fn splice(body: &Bytes, splices: &[Splice]) -> Vec<Bytes> {
     pieces
 }
 
+/// A body in one piece. One that is in one piece already is not copied.
+pub fn joined(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([whole]) => whole,
+        Err(pieces) => pieces.concat().into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +118,7 @@ mod tests {
         let pieces = splice(&body, &[Splice { span: Span { start: 1, end: 2 }, with: Bytes::from_static(b"x") }]);
         assert_eq!(pieces[0].as_ptr(), body.as_ptr());
         assert_eq!(pieces[2].as_ptr(), body[2..].as_ptr());
+        assert_eq!(joined(pieces), "0x23");
+        assert_eq!(joined(vec![body.clone()]).as_ptr(), body.as_ptr());
     }
 }

@@ -193,7 +193,7 @@ pub struct Swept {
     pub summaries: u64,
 }
 
-/// Numbers about a store. Those below `commits` are of this process, since it started.
+/// Numbers about a store. Those from `commits` on are of this process, since it started.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Stats {
     /// Payloads that are kept.
@@ -361,4 +361,15 @@ impl fmt::Debug for Clock {
 
 fn as_text<S: serde::Serializer>(key: &PayloadKey, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_still_to_come_was_no_time_ago() {
+        assert_eq!(Time(5).since(Time(3)), Duration::from_secs(2));
+        assert_eq!(Time(3).since(Time(5)), Duration::ZERO);
+    }
 }

@@ -143,6 +143,8 @@ fn user_messages(summary: &str) -> Option<Section<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn frame() -> Frame {
@@ -230,6 +232,8 @@ mod tests {
     #[test]
     fn many_tags_take_no_time_to_speak_of() {
         let hostile = "<all_user_messages>".repeat(100_000) + &"</all_user_messages>".repeat(100_000);
+        let began = Instant::now();
         assert!(frame().around(&hostile).contains("OURS"));
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

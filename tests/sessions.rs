@@ -4,7 +4,7 @@
 //!
 //! - what went out once goes out again at the beginning of the next request, byte for byte, unless the trigger held anew,
 //!   and then nothing is another but the results that were cleared now;
-//! - no request is larger than the trigger, unless it is so with what must not be cleared alone;
+//! - no request is larger than the trigger and what a pass waits for, unless it is so with what must not be cleared alone;
 //! - on each of the ten longest, a sticky frontier moves at most a quarter as often as a sliding one, and costs less than
 //!   that and than no edits; where a pass is made however little it frees, it holds no more than its order.
 #![expect(clippy::indexing_slicing, reason = "a panic is a test's answer")]
@@ -18,9 +18,9 @@ use abridge_proxy::conversation::Role;
 use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
 use abridge_proxy::planner::{Parts, Policy};
-use abridge_proxy::simulate::play::{Sent, joined};
+use abridge_proxy::simulate::play::Sent;
 use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Stage, Summarist, Transcript};
-use abridge_proxy::span::splice;
+use abridge_proxy::span::{joined, splice};
 use abridge_proxy::summary::NoMemory;
 use abridge_proxy::tokens::{self, Meter};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -116,8 +116,8 @@ fn step(
     Ok(Step { sent, roles, tokens, cleared: cleared.collect(), patches: patches.collect(), spared })
 }
 
-/// Below the trigger and what a pass waits for, or nothing that could go is there: what is left of the other results is placeholders, and results
-/// that are no longer than those.
+/// Below the trigger and what a pass waits for, or nothing that could go is there: what is left of the other results is
+/// placeholders, and results that are no longer than those.
 fn bounded(now: &Step) -> Result<(), String> {
     const PLACEHOLDER: usize = 60;
     let n_results = now.roles.iter().filter(|role| **role == Role::Tool).count();

@@ -111,6 +111,24 @@ fn every_module_has_a_floor() {
 }
 
 #[test]
+fn the_document_has_the_same_floors() {
+    let text = section(&read("ARCHITECTURE.md"), "## Floors");
+    let table = text.split("```").nth(1).unwrap_or_default();
+    // A number, names, and behind them what they are for; without a number, more names of the line above.
+    let (mut written, mut at) = (vec![BTreeSet::new(); FLOORS.len()], None);
+    for line in table.lines().filter(|line| !line.contains('═')) {
+        let (number, names) = line.split_at_checked(4).unwrap_or_default();
+        at = number.trim().parse().ok().or(at);
+        let Some(floor) = at.and_then(|at: usize| written.get_mut(at)) else { continue };
+        let names = names.trim_start().split("  ").next().unwrap_or_default().split(", ");
+        floor.extend(names.map(|name| name.trim_end_matches(',')).filter(|name| !name.is_empty()));
+    }
+    for (n, (written, floor)) in written.iter().zip(FLOORS).enumerate() {
+        assert!(written.iter().eq(floor), "floor {n} of ARCHITECTURE.md is not that of tests/tidy.rs: {written:?}");
+    }
+}
+
+#[test]
 fn nothing_below_the_io_line_waits_or_asks_the_world() {
     let mut wrong = Wrong::default();
     for file in Source::of("src").iter().filter(|file| floor_of(&file.family()).is_some_and(|floor| floor < N_PURE)) {
@@ -332,16 +350,11 @@ impl Source {
             return String::new();
         }
         let text = self.text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        text.lines()
-            .map(
-                |line| {
-                    if line.trim_start().starts_with("//") { "" } else { line.split(" // ").next().unwrap_or_default() }
-                },
-            )
-            .fold(String::new(), |mut code, line| {
-                let _ = writeln!(code, "{line}");
-                code
-            })
+        text.lines().fold(String::new(), |mut code, line| {
+            let line = line.split(" // ").next().filter(|line| !line.trim_start().starts_with("//"));
+            let _ = writeln!(code, "{}", line.unwrap_or_default());
+            code
+        })
     }
 
     fn words(&self) -> impl Iterator<Item = String> {

@@ -11,7 +11,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
             (Some(wanted), Some(found)) if wanted == '?' || wanted == found => drop(name.next()),
             (None, None) => return true,
             _ => {
-                // The star takes one character more; the last star is the only one that ever need to.
+                // The star takes one character more; the last star is the only one that ever needs to.
                 let Some((behind, rest)) = &mut star else { return false };
                 if rest.next().is_none() {
                     return false;

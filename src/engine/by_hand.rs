@@ -3,6 +3,7 @@
 use super::summarizer::Unmade;
 use super::{Edited, Trouble};
 use crate::dialect::ParseError;
+use crate::edit::summarize::Summarize;
 use crate::plan::{Action, LeftOut, Why};
 
 /// What became of a summary that was asked for, whatever the trigger.
@@ -69,7 +70,7 @@ impl Edited {
         if let Some(trouble) = &self.trouble {
             return Err(NoSummary::Trouble(trouble.clone()));
         }
-        match left_out.iter().find(|left_out| left_out.edit == "summary").map(|LeftOut { why, .. }| why) {
+        match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
             None | Some(Why::TooLittle) => Ok(false),
             Some(Why::NoStore) => Err(NoSummary::NoStore),
             Some(Why::NoSummary | Why::NotSmaller) => Err(NoSummary::Unknown),

@@ -8,7 +8,7 @@ use super::figures::Request;
 use super::summarist::{Summaries, Summarist};
 use super::{Contender, Figures, Prices, ReadError, Stage, Transcript, dialect};
 use crate::plan::{Action, Need};
-use crate::span::{Span, splice};
+use crate::span::{Span, joined, splice};
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
 /// What went upstream.
@@ -148,13 +148,5 @@ impl Sent {
 
     fn message(&self, n: usize) -> Option<(&[u8], usize)> {
         self.messages.get(n).map(|(span, tokens)| (span.of(&self.body), *tokens))
-    }
-}
-
-/// A body in one piece.
-pub fn joined(pieces: Vec<Bytes>) -> Bytes {
-    match <[Bytes; 1]>::try_from(pieces) {
-        Ok([whole]) => whole,
-        Err(pieces) => pieces.concat().into(),
     }
 }

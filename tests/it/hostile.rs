@@ -67,14 +67,23 @@ async fn json_without_messages_or_with_something_else_in_their_place() {
 
 #[tokio::test]
 async fn keys_that_stand_twice_or_are_escaped() {
-    texts_arrive_as_they_were(&[
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":[{\"role\":\"user\",\"content\":\"b\"}]}",
-        "{\"m\\u0065ssages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"role\":\"assistant\",\"content\":\"a\"}]}",
-        "{\"messages\":[{\"r\\u006fle\":\"user\",\"content\":\"a\"}]}",
-        "{\"model\":\"a\",\"model\":\"b\",\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"content\":\"b\"}]}",
-    ])
-    .await;
+    let (id, calls) = (r#""id":"a""#, r#""tool_calls":[{"id":"a"}]"#);
+    let call = format!(r#"{{"role":"assistant",{calls}}}"#);
+    let body = |message: &str| format!(r#"{{"messages":[{message}]}}"#);
+    // Whichever of the two one takes, a result is missing.
+    let twice = [
+        format!(r#"{{"messages":[{call}],"messages":[{call}]}}"#),
+        format!(r#"{{"messages":[{call}],"m\u0065ssages":[{call}]}}"#),
+        format!(r#"{{"model":"a","model":"b","messages":[{call}]}}"#),
+        body(&format!(r#"{{"role":"assistant","role":"assistant",{calls}}}"#)),
+        body(&format!(r#"{{"role":"assistant",{calls},{calls}}}"#)),
+        body(&format!(r#"{{"role":"assistant","tool_calls":[{{{id},{id}}}]}}"#)),
+    ];
+    let escaped = [
+        r#"{"m\u0065ssages":[{"role":"user","content":"a"}]}"#,
+        r#"{"messages":[{"r\u006fle":"user","content":"a"}]}"#,
+    ];
+    arrive_as_they_were(twice.into_iter().chain(escaped.map(str::to_owned)).map(String::into_bytes)).await;
 }
 
 #[tokio::test]

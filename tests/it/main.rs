@@ -53,4 +53,5 @@ mod tenants; // two callers, and nothing of one for the other
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
 mod webhook; // what happens, posted elsewhere
+mod windows; // how many tokens a model takes, learned from the upstream
 mod wire; // the upstream of the tests, against a client that nobody here wrote

@@ -4,10 +4,8 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use crate::failures::refused;
+use crate::support::summarizer::messages;
 use crate::support::upstream::Exchange;
 use crate::support::wire::Reply;
 use crate::support::{ClosedPort, Scene, Setup, Upstream, Wire, post, request, within};
@@ -25,17 +23,6 @@ fn talk(n_turns: usize) -> String {
     format!(
         r#"{{"model":"some-model","messages":[{{"role":"system","content":"be brief"}}, {turns}{{"role":"user","content":"the last"}}],"temperature":0.5}}"#
     )
-}
-
-/// The messages of a body, as they are written.
-fn messages(body: &[u8]) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Chat<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    let chat: Chat<'_> = serde_json::from_slice(body).unwrap();
-    chat.messages.iter().map(|message| message.get().to_owned()).collect()
 }
 
 /// Answers a request for a summary.

@@ -9,10 +9,10 @@ use abridge_proxy::{
 };
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::support::{
+    bodies,
     conversations::{Layout, Message, body, damaged, layout, steps},
     validator,
 };
@@ -43,13 +43,7 @@ fn is_same_allocation(body: &Bytes, edited: &Edited) -> bool {
 
 /// The elements of the message array as they are written.
 fn elements(body: &[u8]) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
-    request.messages.iter().map(|raw| raw.get().to_owned()).collect()
+    bodies::elements(body).into_iter().map(str::to_owned).collect()
 }
 
 /// Whether the element of an edited array is one that abridge wrote.

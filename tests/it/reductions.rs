@@ -1,6 +1,6 @@
 //! What holds for every conversation that is made shorter, under every policy.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use abridge_proxy::{
     dialect::{self, Dialect},
@@ -14,9 +14,9 @@ use abridge_proxy::{
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::support::{
+    bodies::elements,
     conversations::{Message, body, damaged, layout, long_steps},
     validator,
 };
@@ -70,17 +70,6 @@ fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
 
 fn plan(policy: &str, body: &Bytes) -> (Plan, Bytes) {
     plan_with(policy, body, Offload::Possible)
-}
-
-/// The elements of the message array as they are written.
-fn elements(body: &[u8]) -> Vec<&str> {
-    #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
-    request.messages.iter().map(|raw| raw.get()).collect()
 }
 
 /// The index of the last message of the model.
@@ -221,17 +210,16 @@ proptest! {
                 }
             }
             prop_assert!(gone.is_subset(&now), "{}\n{:?} {}", policy, gone, plan);
-gone = now;
+            gone = now;
         }
     }
 
     #[test]
-    fn one_step_more_is_one_pass_more_at_most(
+    fn what_a_request_clears_all_later_ones_clear(
         layout in layout(),
         messages in long_steps(1..14),
         policy in prop::sample::select(&STICKY[..5]),
     ) {
-        // Seen as the requests of a session: what a request clears, all later ones clear.
         let ends: Vec<usize> = (0..=messages.len())
             .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)))
             .collect();
@@ -335,40 +323,75 @@ gone = now;
     }
 }
 
-/// Sizes at which anything that is not linear would not come to an end.
-#[test]
-fn hostile_sizes_take_linear_time() {
-    let policies = [STICKY[1], STICKY[2], STICKY[3], OTHER[2]];
-    let rounds = |ids: &dyn Fn(usize) -> String, n_calls: usize, result: &str| {
-        let calls: Vec<_> = (0..n_calls)
-            .map(|n| format!(r#"{{"id":"{}","function":{{"name":"f{n}","arguments":"{{\"a\":{n}}}"}}}}"#, ids(n)))
-            .collect();
-        let results: Vec<_> = (0..n_calls)
-            .map(|n| format!(r#"{{"role":"tool","tool_call_id":"{}","content":{result}}}"#, ids(n)))
-            .collect();
+/// What is asked for, and many times that. What takes time by the square of it takes 64 times as long.
+const MORE: usize = 8;
+
+/// A request with so many of something.
+type Shape = fn(usize) -> String;
+
+const HOSTILE: [(&str, usize, Shape); 11] = [
+    ("calls", 3_000, |n| rounds(n, &|n| format!("c{n}"), &"word ".repeat(60))),
+    ("calls of one id", 3_000, |n| rounds(n, &|_| "same".to_owned(), "word")),
+    ("calls of long ids", 20, |n| rounds(n, &|_| "../../etc/passwd".to_owned() + &"x".repeat(10_000), "word")),
+    ("calls without ids", 3_000, |n| rounds(n, &|_| String::new(), "word")),
+    ("calls without results", 3_000, |n| rounds(n, &|_| "same".to_owned(), "word").replace("tool\"", "user\"")),
+    ("late results", 3_000, late),
+    ("blanks", 125_000, |n| rounds(2, &|n| n.to_string(), &" ".repeat(n))),
+    ("letters", 125_000, |n| rounds(2, &|n| n.to_string(), &"a".repeat(n))),
+    ("escaped quotes", 125_000, |n| rounds(2, &|n| n.to_string(), &"\\\"".repeat(n))),
+    ("backslashes", 125_000, |n| rounds(2, &|n| n.to_string(), &"\\\\".repeat(n))),
+    ("short lines", 125_000, |n| rounds(2, &|n| n.to_string(), &"é\\n".repeat(n))),
+];
+
+/// So many calls of one message, with their results.
+fn rounds(n_calls: usize, id: &dyn Fn(usize) -> String, result: &str) -> String {
+    let call = |n| format!(r#"{{"id":"{}","function":{{"name":"f{n}","arguments":"{{\"a\":{n}}}"}}}}"#, id(n));
+    let answer = |n| format!(r#"{{"role":"tool","tool_call_id":"{}","content":"{result}"}}"#, id(n));
+    let calls: Vec<_> = (0..n_calls).map(call).collect();
+    let results: Vec<_> = (0..n_calls).map(answer).collect();
+    format!(
+        r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{}]}},{},{{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
+        calls.join(","),
+        results.join(",")
+    )
+}
+
+/// So many messages with a call of the same id and one of another, whose results come late or have no id.
+fn late(n_messages: usize) -> String {
+    let round = |n| {
         format!(
-            r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{}]}},{},{{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
-            calls.join(","),
-            results.join(",")
+            r#"{{"role":"assistant","tool_calls":[{{"id":"same"}},{{"id":"x{n}"}}]}},{{"role":"user"}},{{"role":"tool","tool_call_id":"same"}},{{"role":"tool"}}"#
         )
     };
-    let long = "\"".to_owned() + &"word ".repeat(60) + "\"";
-    let mega = |piece: &str| format!("\"{}\"", piece.repeat(1_000_000));
-    for body in [
-        rounds(&|n| format!("c{n}"), 10_000, &long),
-        rounds(&|_| "same".to_owned(), 500, &long),
-        rounds(&|_| "../../etc/passwd".to_owned() + &"x".repeat(10_000), 20, &long),
-        rounds(&|_| String::new(), 1_000, &long),
-        rounds(&|n| n.to_string(), 2, &mega(" ")),
-        rounds(&|n| n.to_string(), 2, &mega("a")),
-        rounds(&|n| n.to_string(), 2, &mega("\\\"")),
-        rounds(&|n| n.to_string(), 2, &mega("\\\\")),
-        rounds(&|n| n.to_string(), 2, &mega("é\\n")),
-    ] {
-        let body = Bytes::from(body);
-        for policy in policies {
-            let (_, output) = plan(policy, &body);
-            assert_eq!(validator::check(&output), Ok(()));
+    format!(r#"{{"messages":[{}]}}"#, (0..n_messages).map(round).collect::<Vec<_>>().join(","))
+}
+
+/// How long this thread has computed, whatever else the machine does.
+fn computed() -> Duration {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(times.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// The least time that planning takes.
+fn planning(policy: &str, body: &Bytes) -> Duration {
+    let once = || {
+        let began = computed();
+        plan(policy, body);
+        computed() - began
+    };
+    (0..3).map(|_| once()).min().unwrap()
+}
+
+#[test]
+fn hostile_sizes_take_linear_time() {
+    for (what, n, shape) in HOSTILE {
+        let (few, many) = (Bytes::from(shape(n)), Bytes::from(shape(n * MORE)));
+        for policy in [STICKY[1], STICKY[2], STICKY[3], OTHER[2]] {
+            let (_, output) = plan(policy, &few);
+            assert_eq!(validator::check(&output), Ok(()), "{what}");
+            let (short, long) = (planning(policy, &few), planning(policy, &many));
+            let most = short * u32::try_from(3 * MORE).unwrap() + Duration::from_millis(10);
+            assert!(long <= most, "{n} {what} took {short:?}, {MORE} times as many {long:?}: {policy}");
         }
     }
 }

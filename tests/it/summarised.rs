@@ -18,9 +18,9 @@ use abridge_proxy::{
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::support::{
+    bodies::elements,
     conversations::{Layout, Message, body, damaged, layout, long_steps, steps},
     validator,
 };
@@ -105,17 +105,6 @@ impl Scene {
         };
         self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
     }
-}
-
-/// The elements of the message array as they are written.
-fn elements(body: &[u8]) -> Vec<&str> {
-    #[derive(Deserialize)]
-    struct Request<'a> {
-        #[serde(borrow)]
-        messages: Vec<&'a RawValue>,
-    }
-    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
-    request.messages.iter().map(|raw| raw.get()).collect()
 }
 
 /// The messages that a summary stands for.

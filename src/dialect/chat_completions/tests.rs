@@ -191,7 +191,7 @@ fn value() -> impl Strategy<Value = String> {
     ];
     leaf.prop_recursive(4, 40, 5, |inner| {
         let key = prop_oneof![
-            9 => prop::sample::select(&["messages", "role", "content", "tool_calls", "tool_call_id", "id", "function", "custom", "name", "model"][..]),
+            9 => prop::sample::select(&["messages", "role", "content", "tool_calls", "tool_call_id", "id", "function", "custom", "name", "model", "tools", "response_format"][..]),
             2 => Just("other"),
             1 => Just(r"\u0069d"),
         ];

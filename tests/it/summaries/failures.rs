@@ -137,10 +137,10 @@ async fn pauses_are_kept() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_means_no_summary() {
+async fn a_transcript_that_cannot_be_kept_means_no_summary() {
     let folder = tempfile::tempdir().unwrap();
     let upstream = Summarizer::playing([Play::good().held()]).await;
-    // The transcript is to be a file, too, and its folder is none.
+    // It is to be a file, too, and its folder is none.
     std::fs::write(folder.path().join("file"), "").unwrap();
     let dir = folder.path().join("file").join("exported");
     let abridge = setup(&upstream).with(format!("recall.export_dir = {dir:?}")).start().await;

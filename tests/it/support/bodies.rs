@@ -1,6 +1,7 @@
-//! Request bodies: one that no edit touches, one with a call that nobody answered.
+//! Request bodies: one that no edit touches, one with a call that nobody answered; and the messages in a body.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Nothing to edit. Key order, blanks, escapes, numbers and unknown keys are such as a re-serialiser would change.
 pub(crate) const PLAIN: &str = concat!(
@@ -39,4 +40,15 @@ pub(crate) fn assert_patched(body: &[u8]) {
     assert_eq!((&*inserted.role, &*inserted.tool_call_id), ("tool", "call_b"));
     let text = "Tool call list (call_b) has no result: it was interrupted before it finished.";
     assert_eq!(inserted.content, text);
+}
+
+/// The elements of the message array of a body, as they are written.
+pub(crate) fn elements(body: &[u8]) -> Vec<&str> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        messages: Vec<&'a RawValue>,
+    }
+    let request: Request<'_> = serde_json::from_slice(body).expect("valid JSON");
+    request.messages.iter().map(|raw| raw.get()).collect()
 }

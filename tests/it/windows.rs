@@ -1,0 +1,42 @@
+//! How many tokens a model takes, where the upstream has to say it.
+
+use crate::support::offloads::with_results;
+use crate::support::{Scene, post};
+
+#[tokio::test]
+async fn the_upstream_is_asked_once_for_windows_that_nobody_knows() {
+    let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }\nserver.workers = 2").await;
+    let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
+    let body = with_results(&texts).replace("gpt-4o", "house-model");
+    let request = post("/v1/chat/completions?v=1", &["authorization: Bearer a"], &body);
+
+    scene.client.send(&request).await;
+    let mut first = scene.upstream.request().await;
+    let mut second = scene.upstream.request().await;
+    if first.head.start.starts_with("GET") {
+        std::mem::swap(&mut first, &mut second);
+    }
+    assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
+    assert_eq!(second.head.start, "GET /v1/models?v=1 HTTP/1.1");
+    assert_eq!(second.head.get("authorization"), Some("Bearer a"));
+    // The request does not wait for the listing.
+    first.json("{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+    let listing = r#"{"object":"list","data":[{"id":"house-model","max_model_len":16000}]}"#;
+    second.answer("200 OK", &["connection: close"], listing).await;
+
+    // Learned at some point behind the answer; from then on, old results are cleared.
+    let mut call = first;
+    for _ in 0..1000 {
+        scene.client.send(&request).await;
+        call = call.next().await;
+        let got = call.bytes().await;
+        call.json("{}").await;
+        scene.client.reply().await;
+        if got.len() < body.len() {
+            scene.upstream.no_more();
+            return;
+        }
+    }
+    panic!("the window should have been learned");
+}
