@@ -55,6 +55,7 @@ struct Requests {
     passed: u64,
     failed: u64,
     shed: u64,
+    refused: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,7 +170,7 @@ impl Status {
 
 impl Requests {
     fn to_text(&self, dry_run: bool) -> String {
-        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed } = *self;
+        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused } = *self;
         let mut parts = vec![format!("{} edited", grouped(edited)), format!("{} unedited", grouped(unedited))];
         for (n, what) in [
             (would_be_edited, "would be edited"),
@@ -177,6 +178,7 @@ impl Requests {
             (passed, "passed"),
             (failed, "failed"),
             (shed, "shed"),
+            (refused, "refused"),
         ] {
             if n > 0 || dry_run && what == "would be edited" {
                 parts.push(format!("{} {what}", grouped(n)));
