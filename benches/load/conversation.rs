@@ -79,6 +79,16 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
     Ok(Sample { body: body.into_bytes(), stamps, gap })
 }
 
+/// Makes a request another one than those before it.
+pub(crate) fn stamp(request: &mut [u8], stamps: &[usize], number: usize) {
+    let digits = format!("{:0STAMP$}", number % 100_000_000);
+    for &at in stamps {
+        if let Some(stamp) = request.get_mut(at..at + STAMP) {
+            stamp.copy_from_slice(digits.as_bytes());
+        }
+    }
+}
+
 fn call(number: usize, id: &str) -> Result<String> {
     let arguments = quoted(&format!(r#"{{"command":"cargo test -p part_{number} -- --nocapture | tail -n 80"}}"#))?;
     let content =
