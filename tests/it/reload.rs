@@ -58,6 +58,33 @@ async fn a_file_that_is_gone_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_takes_a_restart_is_said_as_long_as_it_is_so() {
+    let scene = Scene::new().await;
+    let reload = async |lines: &str| {
+        let from = scene.abridge.stderr().len();
+        scene.abridge.reload_with(lines);
+        scene.abridge.says(RELOADED, from).await;
+        let said = scene.abridge.stderr().split_off(from);
+        said.into_iter().filter(|line| line.contains("only with a restart")).collect::<Vec<_>>()
+    };
+    for (lines, what) in [
+        ("server.grace = \"1s\"", "[server]"),
+        ("admin.listen = \"127.0.0.1:0\"", "admin.listen"),
+        ("store.keep_for = \"1d\"", "[store]"),
+        ("events.queue = 1", "[events]"),
+        ("log.format = \"json\"", "log.format"),
+    ] {
+        // The second time, too: it is in force no more than before.
+        for _ in 0..2 {
+            let said = reload(lines).await;
+            assert!(matches!(&said[..], [line] if line.contains(&format!("a change of {what} "))), "{lines}: {said:?}");
+        }
+    }
+    let said = reload("policy.edits = []").await;
+    assert!(said.is_empty(), "all is as it was at the start: {said:?}");
+}
+
+#[tokio::test]
 async fn requests_under_way_are_not_disturbed() {
     let mut scene = Scene::new().await;
     let mut call = scene.ask(chat(PLAIN)).await;
