@@ -120,7 +120,7 @@ async fn a_stream_that_pauses_too_long_is_cut_on_both_sides() {
 async fn a_chunked_answer_that_breaks_off_breaks_off_at_the_client() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        let mut call = scene.stream(chat(body)).await;
+        let call = scene.stream(chat(body)).await;
         drop(call);
         let (rest, _) = scene.client.rest().await;
         assert_eq!(rest, "", "no last chunk is faked");
@@ -153,7 +153,7 @@ async fn an_answer_shorter_than_announced_is_short_at_the_client() {
 #[tokio::test]
 async fn a_reset_in_mid_stream_breaks_off_at_the_client() {
     let mut scene = Scene::new().await;
-    let mut call = scene.stream(chat(PLAIN)).await;
+    let call = scene.stream(chat(PLAIN)).await;
     call.into_wire().reset();
     assert_eq!(scene.client.rest().await.0, "");
 }
