@@ -3,7 +3,8 @@
 use tokio::net::TcpStream;
 
 use crate::support::bodies::{DANGLING, PLAIN};
-use crate::support::{End, Scene, Setup, Upstream, chat, request, within};
+use crate::support::tls::Certificate;
+use crate::support::{End, Scene, Setup, Upstream, Wire, chat, request, within};
 
 /// Returns once connections are refused. Each try is a round trip through the kernel.
 async fn refuses(scene: &Scene) {
@@ -51,6 +52,21 @@ async fn idle_connections_do_not_hold_up_the_end() {
     scene.abridge.signal("TERM");
     assert!(scene.abridge.exit().await.success());
     scene.client.rest().await;
+    silent.rest().await;
+}
+
+#[tokio::test]
+async fn handshakes_that_do_not_come_do_not_hold_up_the_end() {
+    let certificate = Certificate::new();
+    let upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(certificate.lines()).start().await;
+    let mut silent = abridge.connect().await;
+    // Connections are taken in turn, so the silent one has been, too.
+    let mut client = Wire::new(certificate.connect(abridge.address(), &["http/1.1"]).await.unwrap());
+    client.send(request("GET", "/abridge/healthz", &["connection: close"])).await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    abridge.signal("TERM");
+    assert!(abridge.exit().await.success());
     silent.rest().await;
 }
 
