@@ -1,4 +1,4 @@
-# abridge in a container: docker build -t abridge . && docker run -p 8787:8787 abridge
+# abridge in a container: docker build -t abridge . && docker run -p 127.0.0.1:8787:8787 abridge
 
 FROM rust:1.95-slim-bookworm AS build
 # The image has a C compiler, which zstd and the cryptography of ring need.

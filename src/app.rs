@@ -130,7 +130,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let probing = start::probe(&config, proxy.live().upstream.clone(), &tasks, voice);
 
     let grace = config.server.grace.0;
-    let mut running = Running { sources, config, level, proxy, acceptor, address };
+    let mut running = Running { sources, began: config.clone(), config, level, proxy, acceptor, address };
     while let Event::Reload = signals.next().await {
         running.reload();
     }
@@ -332,6 +332,8 @@ impl Posting {
 /// What a reload needs.
 struct Running {
     sources: Sources,
+    // As it was started, and as it is now.
+    began: Config,
     config: Config,
     level: LevelHandle,
     proxy: Arc<Proxy>,
@@ -357,17 +359,8 @@ impl Running {
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }
-        if config.server != self.config.server || config.tls.is_some() != self.config.tls.is_some() {
-            tracing::warn!("changes of [server], or TLS on or off, come into force only with a restart");
-        }
-        if config.admin.listen != self.config.admin.listen {
-            tracing::warn!("a change of admin.listen comes into force only with a restart");
-        }
-        if config.store != self.config.store {
-            tracing::warn!("changes of [store] come into force only with a restart");
-        }
-        if config.events != self.config.events {
-            tracing::warn!("changes of [events] come into force only with a restart");
+        for what in self.waits_for_a_restart(&config) {
+            tracing::warn!("a change of {what} comes into force only with a restart");
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);
@@ -376,6 +369,20 @@ impl Running {
         }
         self.config = config;
         Ok(())
+    }
+
+    /// What is in force from the start to the end, as far as it is said otherwise now.
+    fn waits_for_a_restart(&self, now: &Config) -> impl Iterator<Item = &'static str> {
+        let began = &self.began;
+        let changed = [
+            ("[server]", now.server != began.server),
+            ("[tls], on or off,", now.tls.is_some() != began.tls.is_some()),
+            ("admin.listen", now.admin.listen != began.admin.listen),
+            ("[store]", now.store != began.store),
+            ("[events]", now.events != began.events),
+            ("log.format", now.log.format != began.log.format),
+        ];
+        changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))
     }
 }
 

@@ -201,10 +201,13 @@ struct Connection {
 
 impl Connection {
     async fn secure(self, acceptor: Acceptor, tcp: TcpStream) {
-        match timeout(self.header_timeout, acceptor.accept(tcp)).await {
-            Ok(Ok(tls)) => self.serve(TokioIo::new(tls)).await,
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        let handshake = timeout(self.header_timeout, acceptor.accept(tcp));
+        match self.stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(tls))) => self.serve(TokioIo::new(tls)).await,
+            Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+            Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
+            // Nothing is asked before it is over, so nobody waits for an answer.
+            None => {}
         }
     }
 

@@ -225,6 +225,12 @@ mod tests {
     }
 
     #[test]
+    fn digits_are_grouped() {
+        let groups = [0, 999, 1000, 12_345, 1_234_567].map(grouped);
+        assert_eq!(groups, ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
+
+    #[test]
     fn a_fraction_rounds_down() {
         let of = |part, whole| Fraction::new(part).unwrap().of(whole);
         assert_eq!([of(0.5, 7), of(1.0, 7), of(0.1, 9), of(0.8, 131_072)], [3, 7, 0, 104_857]);

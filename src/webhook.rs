@@ -1,8 +1,8 @@
 //! Posts every event to a URL, one after the other, beside the requests: what is too slow there is lost, never waited for.
 //!
-//! A post that fails is tried twice more where that may help, unless those before it have failed as well. What is given up and what did not fit into
-//! the queue is counted, and told to the webhook itself as soon as it answers again. The log has a line when it begins to fail
-//! and one when it is over, not one for each event.
+//! A post that fails is tried twice more where that may help, unless those before it have failed as well. What is given up and
+//! what did not fit into the queue is counted, and told to the webhook itself as soon as it answers again. The log has a line
+//! when it begins to fail and one when it is over, not one for each event.
 
 use std::time::Duration;
 

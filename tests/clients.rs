@@ -73,6 +73,8 @@ struct Notices {
 /// The arguments of the call that the agents in `examples/clients` are told to make.
 const FILE: &str = "{\\\"path\\\":\\\"notes.txt\\\"}";
 
+const JSON: [&str; 2] = ["content-type: application/json", "x-request-id: req_1"];
+
 const TEXT: &str = "caf\u{e9} \u{1f980}";
 
 fn main() -> ExitCode {
@@ -308,9 +310,7 @@ async fn told(wire: &mut Wire, names: &watch::Sender<HashSet<String>>, name: &st
 }
 
 async fn json(wire: &mut Wire, body: &str) {
-    let length = format!("content-length: {}", body.len());
-    let fields = ["content-type: application/json", "x-request-id: req_1", &length];
-    wire.send([&upstream::head("200 OK", &fields), body.as_bytes()].concat()).await;
+    wire.send(upstream::whole("200 OK", &JSON, body)).await;
 }
 
 /// An error with a body whose spelling is not what a serialiser would write.
@@ -318,10 +318,8 @@ async fn refuse(wire: &mut Wire, status: &str, field: &str) {
     let code = status.split(' ').next().unwrap();
     let body =
         format!("{{ \"error\": {{\"message\":\"no: {code}\", \"type\":\"t\",\"param\":null,\"code\":\"c{code}\"}}}}\n");
-    let length = format!("content-length: {}", body.len());
-    let mut fields = vec!["content-type: application/json", "x-request-id: req_1", &length];
-    fields.extend(Some(field).filter(|field| !field.is_empty()));
-    wire.send([&upstream::head(status, &fields), body.as_bytes()].concat()).await;
+    let field: &[&str] = if field.is_empty() { &[] } else { &[field] };
+    wire.send(upstream::whole(status, &[&JSON, field].concat(), body)).await;
 }
 
 async fn begin(wire: &mut Wire) {

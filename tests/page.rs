@@ -100,6 +100,5 @@ fn completion(prompt: usize) -> String {
 }
 
 async fn answer(wire: &mut Wire, kind: &str, body: &str) {
-    let fields = [format!("content-type: {kind}"), format!("content-length: {}", body.len())];
-    wire.send([&upstream::head("200 OK", &fields.each_ref().map(String::as_str)), body.as_bytes()].concat()).await;
+    wire.send(upstream::whole("200 OK", &[&format!("content-type: {kind}")], body)).await;
 }

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 
 use crate::Bench;
 
 use super::client::{Connection, request};
-use super::conversation::{STAMP, sample};
+use super::conversation::{sample, stamp};
 use super::machine::micros;
 use super::stats::{median, quantile};
 use super::target::{Route, Target};
@@ -113,11 +113,7 @@ impl Large {
     /// Sends a request with no text in its results that was there before.
     fn send(&mut self) -> Result<()> {
         self.sent += 1;
-        let number = self.sent % 100_000_000;
-        for at in &self.stamps {
-            let stamp = self.request.get_mut(*at..at + STAMP).context("a stamp beyond the end")?;
-            stamp.copy_from_slice(format!("{number:0STAMP$}").as_bytes());
-        }
+        stamp(&mut self.request, &self.stamps, self.sent);
         let reply = self.connection.exchange(&self.request)?;
         ensure!(reply.received < LARGE / 2, "a large request was not reduced");
         Ok(())

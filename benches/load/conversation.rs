@@ -41,6 +41,16 @@ const LINES: [&str; 8] = [
     "\u{1b}[32m✔\u{1b}[0m built in 1.2s\n",
 ];
 
+/// Makes a request another one than those before it.
+pub(crate) fn stamp(request: &mut [u8], stamps: &[usize], number: usize) {
+    let digits = format!("{:0STAMP$}", number % 100_000_000);
+    for &at in stamps {
+        if let Some(stamp) = request.get_mut(at..at + STAMP) {
+            stamp.copy_from_slice(digits.as_bytes());
+        }
+    }
+}
+
 /// Builds a body of exactly `bytes` bytes; the same one each time.
 pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
     let mut random = Random::new(u64::try_from(bytes)?);

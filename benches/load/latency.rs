@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Bench;
 
 use super::client::{Connection, check, request};
-use super::conversation::{STAMP, sample};
+use super::conversation::{sample, stamp};
 use super::machine::micros;
 use super::stats::{Ratio, added, added_ratio, float, median, quantile};
 use super::target::{Route, Target};
@@ -65,7 +65,7 @@ struct Lane {
     request: Vec<u8>,
     /// Where a request gets its number, if it is to be another one than the last.
     stamps: Vec<usize>,
-    number: u32,
+    number: usize,
     /// How many bytes the upstream has to receive; of a request that is reduced, at most.
     expected: usize,
     samples: Vec<f64>,
@@ -140,13 +140,8 @@ impl Lane {
 
     /// Makes the next request another one than all before it, as far as its route wants that.
     fn stamp(&mut self) {
-        self.number = self.number.wrapping_add(1);
-        let digits = format!("{:0STAMP$}", self.number % 100_000_000);
-        for &at in &self.stamps {
-            if let Some(stamp) = self.request.get_mut(at..at + STAMP) {
-                stamp.copy_from_slice(digits.as_bytes());
-            }
-        }
+        self.number += 1;
+        stamp(&mut self.request, &self.stamps, self.number);
     }
 
     fn row(&self, lanes: &[Self], cpu: f64) -> Result<Row> {

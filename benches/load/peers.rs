@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::client::Connection;
-use super::conversation::{Calls, STAMP, sample};
+use super::conversation::{Calls, sample, stamp};
 use super::machine::micros;
 use super::stats::{added, added_ratio, float, median, quantile};
 use super::upstream::Upstream;
@@ -285,16 +285,6 @@ fn rows(lanes: Vec<Lane>) -> Vec<Row> {
         }
     };
     lanes.into_iter().map(row).collect()
-}
-
-/// Makes a request another one than those before it.
-fn stamp(request: &mut [u8], stamps: &[usize], number: usize) {
-    let digits = format!("{:0STAMP$}", number % 100_000_000);
-    for &at in stamps {
-        if let Some(stamp) = request.get_mut(at..at + STAMP) {
-            stamp.copy_from_slice(digits.as_bytes());
-        }
-    }
 }
 
 /// One request and its answer; the connection, if it goes on.

@@ -22,8 +22,7 @@ use crate::payload::{Caller, Keys};
 use crate::plan::SummaryEffect;
 use crate::planner::When;
 use crate::proxy::Live;
-use crate::server::listen::Address;
-use crate::server::listen::reached_at;
+use crate::server::listen::{Address, reached_at};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 

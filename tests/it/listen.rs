@@ -47,7 +47,7 @@ async fn an_address_that_is_taken_is_said_in_one_line() {
     let taken = other.address().to_string();
     let failed = Setup::before(&upstream).listen(&[&taken]).fail().await;
     assert_eq!(failed.status.code(), Some(69), "{failed:?}");
-    assert!(failed.stderr.contains(&taken), "{failed:?}");
+    assert!(failed.stderr.contains(&taken) && failed.stderr.lines().count() == 1, "{failed:?}");
 }
 
 #[tokio::test]

@@ -284,20 +284,6 @@ async fn an_answer_that_ends_with_its_connection_arrives_whole() {
 }
 
 #[tokio::test]
-async fn an_interim_answer_does_not_stand_for_the_final_one() {
-    let mut scene = Scene::new().await;
-    let mut call = scene.ask(chat(PLAIN)).await;
-    call.send(head("103 Early Hints", &["link: </a>"])).await;
-    call.answer("201 Created", &[], "made").await;
-    let mut reply = scene.client.head().await;
-    while reply.status() < 200 {
-        reply = scene.client.head().await;
-    }
-    assert_eq!(reply.status(), 201);
-    assert_eq!(scene.client.body(&reply).await.bytes, "made");
-}
-
-#[tokio::test]
 async fn an_encoded_answer_stays_encoded() {
     let mut scene = Scene::new().await;
     let mut call = scene.ask(post("/v1/chat/completions", &["accept-encoding: gzip"], PLAIN)).await;

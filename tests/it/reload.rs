@@ -2,14 +2,15 @@
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::offloads::with_results;
-use crate::support::{Scene, Upstream, chat, request};
+use crate::support::{Scene, chat, request};
 
 const RELOADED: &str = "settings reloaded";
 const REFUSED: &str = "not reloaded";
 
-async fn passes_on(scene: &mut Scene, upstream: &mut Upstream) -> bytes::Bytes {
+/// What the upstream gets of a conversation that the default policy edits.
+async fn passes_on(scene: &mut Scene) -> bytes::Bytes {
     scene.client.send(chat(DANGLING)).await;
-    let mut call = upstream.request().await;
+    let mut call = scene.upstream.request().await;
     let body = call.bytes().await;
     call.answer("200 OK", &["connection: close"], "{}").await;
     scene.client.reply().await;
@@ -19,12 +20,11 @@ async fn passes_on(scene: &mut Scene, upstream: &mut Upstream) -> bytes::Bytes {
 #[tokio::test]
 async fn a_new_policy_comes_into_force_without_a_restart() {
     let mut scene = Scene::new().await;
-    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
-    assert_patched(&passes_on(&mut scene, &mut upstream).await);
+    assert_patched(&passes_on(&mut scene).await);
     let from = scene.abridge.stderr().len();
     scene.abridge.reload_with("policy.edits = []");
     scene.abridge.says(RELOADED, from).await;
-    assert_eq!(passes_on(&mut scene, &mut upstream).await, DANGLING);
+    assert_eq!(passes_on(&mut scene).await, DANGLING);
 }
 
 #[tokio::test]
@@ -37,26 +37,51 @@ async fn a_bad_file_changes_nothing_and_says_where_it_is_wrong() {
         "upstream.idle_timeout = \"3 parsecs\"",
     ];
     let mut scene = Scene::new().await;
-    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
     for lines in bad {
         let from = scene.abridge.stderr().len();
         scene.abridge.reload_with(&format!("dry_run = true\n{lines}"));
         let line = scene.abridge.says(REFUSED, from).await;
         let file = scene.abridge.config().display().to_string();
         assert!(line.contains(&file), "{file} is missing: {line}");
-        assert_patched(&passes_on(&mut scene, &mut upstream).await);
+        assert_patched(&passes_on(&mut scene).await);
     }
 }
 
 #[tokio::test]
 async fn a_file_that_is_gone_changes_nothing() {
     let mut scene = Scene::new().await;
-    let mut upstream = std::mem::replace(&mut scene.upstream, Upstream::start().await);
     let from = scene.abridge.stderr().len();
     std::fs::remove_file(scene.abridge.config()).unwrap();
     scene.abridge.signal("HUP");
     scene.abridge.says(REFUSED, from).await;
-    assert_patched(&passes_on(&mut scene, &mut upstream).await);
+    assert_patched(&passes_on(&mut scene).await);
+}
+
+#[tokio::test]
+async fn what_takes_a_restart_is_said_as_long_as_it_is_so() {
+    let scene = Scene::new().await;
+    let reload = async |lines: &str| {
+        let from = scene.abridge.stderr().len();
+        scene.abridge.reload_with(lines);
+        scene.abridge.says(RELOADED, from).await;
+        let said = scene.abridge.stderr().split_off(from);
+        said.into_iter().filter(|line| line.contains("only with a restart")).collect::<Vec<_>>()
+    };
+    for (lines, what) in [
+        ("server.grace = \"1s\"", "[server]"),
+        ("admin.listen = \"127.0.0.1:0\"", "admin.listen"),
+        ("store.keep_for = \"1d\"", "[store]"),
+        ("events.queue = 1", "[events]"),
+        ("log.format = \"json\"", "log.format"),
+    ] {
+        // The second time, too: it is in force no more than before.
+        for _ in 0..2 {
+            let said = reload(lines).await;
+            assert!(matches!(&said[..], [line] if line.contains(&format!("a change of {what} "))), "{lines}: {said:?}");
+        }
+    }
+    let said = reload("policy.edits = []").await;
+    assert!(said.is_empty(), "all is as it was at the start: {said:?}");
 }
 
 #[tokio::test]

@@ -3,18 +3,8 @@
 use tokio::net::TcpStream;
 
 use crate::support::bodies::{DANGLING, PLAIN};
-use crate::support::upstream::Exchange;
-use crate::support::{End, Scene, Setup, Upstream, chat, request, within};
-
-/// A scene in the middle of a stream.
-async fn streaming(scene: &mut Scene) -> Exchange {
-    let mut call = scene.ask(chat(DANGLING)).await;
-    call.begin_stream().await;
-    call.send_chunk("data: 1\n\n").await;
-    scene.client.head().await;
-    scene.client.chunk().await;
-    call
-}
+use crate::support::tls::Certificate;
+use crate::support::{End, Scene, Setup, Upstream, Wire, chat, request, within};
 
 /// Returns once connections are refused. Each try is a round trip through the kernel.
 async fn refuses(scene: &Scene) {
@@ -26,7 +16,7 @@ async fn refuses(scene: &Scene) {
 async fn a_running_stream_is_finished_and_nothing_new_is_taken() {
     for signal in ["TERM", "INT"] {
         let mut scene = Scene::new().await;
-        let mut call = streaming(&mut scene).await;
+        let mut call = scene.stream(chat(DANGLING)).await;
         scene.abridge.signal(signal);
         refuses(&scene).await;
         for event in ["data: 2\n\n", "data: [DONE]\n\n"] {
@@ -66,9 +56,24 @@ async fn idle_connections_do_not_hold_up_the_end() {
 }
 
 #[tokio::test]
+async fn handshakes_that_do_not_come_do_not_hold_up_the_end() {
+    let certificate = Certificate::new();
+    let upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(certificate.lines()).start().await;
+    let mut silent = abridge.connect().await;
+    // Connections are taken in turn, so the silent one has been, too.
+    let mut client = Wire::new(certificate.connect(abridge.address(), &["http/1.1"]).await.unwrap());
+    client.send(request("GET", "/abridge/healthz", &["connection: close"])).await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    abridge.signal("TERM");
+    assert!(abridge.exit().await.success());
+    silent.rest().await;
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_at_once() {
     let mut scene = Scene::new().await;
-    let mut call = streaming(&mut scene).await;
+    let mut call = scene.stream(chat(DANGLING)).await;
     scene.abridge.signal("TERM");
     refuses(&scene).await;
     scene.abridge.signal("TERM");
@@ -80,7 +85,7 @@ async fn a_second_signal_ends_at_once() {
 #[tokio::test]
 async fn the_grace_is_the_longest_that_the_end_waits() {
     let mut scene = Scene::with("server.grace = \"200ms\"").await;
-    let mut call = streaming(&mut scene).await;
+    let mut call = scene.stream(chat(DANGLING)).await;
     scene.abridge.signal("TERM");
     assert_eq!(scene.abridge.exit().await.code(), Some(1), "an answer was cut");
     assert_eq!(scene.client.rest().await.0, "", "no end is faked");
@@ -90,7 +95,7 @@ async fn the_grace_is_the_longest_that_the_end_waits() {
 #[tokio::test]
 async fn readiness_ends_before_the_connections_do() {
     let mut scene = Scene::new().await;
-    let mut call = streaming(&mut scene).await;
+    let mut call = scene.stream(chat(DANGLING)).await;
     // Half a request, so that this connection is not an idle one when the signal comes. A page that is answered on a
     // connection made later says that this one has been taken in.
     let mut asking = scene.abridge.connect().await;

@@ -1,12 +1,14 @@
 //! Answers that come bit by bit go on bit by bit.
 
 use std::io;
+use std::time::Duration;
 
-use bytes::Bytes;
+use tokio::time::timeout;
 
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::upstream::head;
-use crate::support::{Scene, chat, request};
+use crate::support::wire::framed;
+use crate::support::{Scene, Wire, chat, request};
 
 /// Server-sent events as upstreams write them, each in a chunk of its own, some in pieces and some together.
 const EVENTS: [&str; 8] = [
@@ -84,6 +86,23 @@ async fn streams_side_by_side_do_not_wait_for_each_other() {
     }
 }
 
+/// Writes chunks of a mebibyte that nobody reads, until a write does not go through; how many did.
+async fn flood(wire: &mut Wire) -> u64 {
+    // Sooner or later the kernel has no room, long before a gigabyte is written.
+    let block = framed(vec![b'x'; 1 << 20]);
+    let mut written = 0;
+    let stalled = async {
+        while written < 1024 {
+            wire.try_send(&block).await?;
+            written += 1;
+        }
+        io::Result::Ok(())
+    };
+    let idle = Duration::from_secs(2);
+    assert!(timeout(idle, stalled).await.is_err(), "{written} MiB went through and nobody read them");
+    written
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_the_upstream_up_and_fills_no_memory() {
     let mut scene = Scene::new().await;
@@ -92,19 +111,7 @@ async fn a_client_that_does_not_read_holds_the_upstream_up_and_fills_no_memory()
     call.send(head("200 OK", &["transfer-encoding: chunked"])).await;
     scene.client.head().await;
     let before = scene.abridge.peak_memory();
-
-    // Nobody reads: sooner or later a write does not go through, long before a gigabyte has.
-    let block = Bytes::from(vec![b'x'; 1 << 20]);
-    let mut written = 0_u64;
-    let stalled = async {
-        while written < 1024 {
-            call.try_send(crate::support::wire::framed(&block)).await?;
-            written += 1;
-        }
-        io::Result::Ok(())
-    };
-    let idle = std::time::Duration::from_secs(2);
-    assert!(tokio::time::timeout(idle, stalled).await.is_err(), "{written} MiB went through and nobody read them");
+    let written = flood(&mut call).await;
     let grown = scene.abridge.peak_memory() - before;
     assert!(grown < 8 << 10, "abridge grew by {grown} KiB while its client did not read");
 
@@ -119,19 +126,15 @@ async fn a_client_that_does_not_read_holds_the_upstream_up_and_fills_no_memory()
 async fn an_upstream_that_does_not_read_holds_the_client_up() {
     let mut scene = Scene::new().await;
     scene.client.send(request("POST", "/v1/files", &["transfer-encoding: chunked"])).await;
-    let _call = scene.upstream.request().await;
+    let mut call = scene.upstream.request().await;
     let before = scene.abridge.peak_memory();
-    let block = crate::support::wire::framed(vec![b'x'; 1 << 20]);
-    let mut written = 0_u64;
-    let stalled = async {
-        while written < 1024 {
-            scene.client.try_send(&block).await?;
-            written += 1;
-        }
-        io::Result::Ok(())
-    };
-    let idle = std::time::Duration::from_secs(2);
-    assert!(tokio::time::timeout(idle, stalled).await.is_err(), "{written} MiB went through and nobody read them");
+    let written = flood(&mut scene.client).await;
     let grown = scene.abridge.peak_memory() - before;
     assert!(grown < 8 << 10, "abridge grew by {grown} KiB while the upstream did not read");
+
+    // The upstream reads again, and everything flows.
+    let mut read = 0_u64;
+    while read < written << 20 {
+        read += call.some().await.unwrap().len() as u64;
+    }
 }

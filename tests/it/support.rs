@@ -53,6 +53,16 @@ impl Scene {
         call.bytes().await;
         call
     }
+
+    /// Sends a request, and returns once the first event of its streamed answer is at the client.
+    pub(crate) async fn stream(&mut self, request: impl AsRef<[u8]>) -> Exchange {
+        let mut call = self.ask(request).await;
+        call.begin_stream().await;
+        call.send_chunk("data: 1\n\n").await;
+        self.client.head().await;
+        assert_eq!(self.client.chunk().await.unwrap(), "data: 1\n\n");
+        call
+    }
 }
 
 // === helpers ===

@@ -1,6 +1,5 @@
 //! Where a request goes: the client's path, joined to the upstream's.
 
-use crate::failures::refused;
 use crate::support::bodies::{DANGLING, assert_patched};
 use crate::support::{Abridge, Setup, Upstream, post, request};
 
@@ -81,17 +80,6 @@ async fn an_azure_conversation_is_edited_and_its_key_arrives() {
     assert_eq!(call.head.target(), target);
     assert_eq!(call.head.get("api-key"), Some("k"));
     assert_patched(&call.bytes().await);
-}
-
-#[tokio::test]
-async fn a_target_without_a_path_is_refused() {
-    let upstream = Upstream::start().await;
-    let abridge = Abridge::before(&upstream).await;
-    for (method, target) in [("OPTIONS", "*"), ("CONNECT", "example.com:443")] {
-        let mut client = abridge.connect().await;
-        client.send(request(method, target, &[])).await;
-        refused(&client.reply().await, 400, "bad_target");
-    }
 }
 
 #[tokio::test]

@@ -109,6 +109,9 @@ async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
     while !json.contains("events.lost") {
         json = posted(&mut hook, OK).await;
     }
+    let lost = json.strip_prefix("{\"type\":\"events.lost\",\"lost\":").and_then(|n| n.strip_suffix('}'));
+    let lost: usize = lost.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{json}"));
+    assert!(lost >= 10, "of twelve events the one that hung is lost, and all that did not fit into the queue: {lost}");
     scene.abridge.says("told to the webhook again", 0).await;
     let reply = edited(&mut scene, &[]).await;
     let id = reply.head.get("x-abridge-request-id").unwrap();

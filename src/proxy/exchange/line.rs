@@ -152,10 +152,4 @@ mod tests {
             "chat 3f2a  dry run  1.2 MB→999 B  summarised 40 messages  filtered 1 call  dropped 1 result  offloaded 2.0 MB  0.8 ms  waited 3.2 s for a summary"
         );
     }
-
-    #[test]
-    fn digits_are_grouped() {
-        let groups = [0, 999, 1000, 12_345, 1_234_567].map(grouped);
-        assert_eq!(groups, ["0", "999", "1,000", "12,345", "1,234,567"]);
-    }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use super::upstream::{Upstream, head};
+use super::upstream::{Upstream, head, whole};
 use super::wire::{Head, Wire};
 use super::within;
 
@@ -219,10 +219,8 @@ impl Stage {
 }
 
 async fn answer(mut wire: Wire, status: &str, fields: &[&str], body: &str) -> Option<Wire> {
-    let length = format!("content-length: {}", body.len());
-    let fields = [&["content-type: application/json", &length], fields].concat();
-    let answer = [head(status, &fields), body.as_bytes().to_vec()].concat();
-    wire.try_send(answer).await.ok()?;
+    let fields = [&["content-type: application/json"], fields].concat();
+    wire.try_send(whole(status, &fields, body)).await.ok()?;
     Some(wire)
 }
 

@@ -151,12 +151,7 @@ impl Exchange {
 
     /// Answers in one piece. `fields` are lines without line ends.
     pub(crate) async fn answer(&mut self, status: &str, fields: &[&str], body: impl AsRef<[u8]>) {
-        let body = body.as_ref();
-        let mut answer = head(status, fields);
-        answer.truncate(answer.len() - 2);
-        answer.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
-        answer.extend_from_slice(body);
-        self.wire.send(answer).await;
+        self.wire.send(whole(status, fields, body)).await;
     }
 
     /// Answers 200 with JSON.
@@ -212,4 +207,11 @@ pub(crate) fn head(status: &str, fields: &[&str]) -> Vec<u8> {
     }
     head.push_str("\r\n");
     head.into_bytes()
+}
+
+/// A response with these lines, the length of its body, and nothing else.
+pub(crate) fn whole(status: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let length = format!("content-length: {}", body.len());
+    [&head(status, &[fields, &[&length]].concat()), body].concat()
 }
