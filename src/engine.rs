@@ -292,6 +292,11 @@ impl Engine {
                         self.summaries.until_read().await;
                         continue;
                     }
+                    // Who summarises reads what the other edits have left, and may repeat what that names. If it cannot be
+                    // stored, there is trouble with the same plan right after this.
+                    if self.fulfil(rules, &plan.offloads).await.is_err() {
+                        return Ok(plan);
+                    }
                     if !effect.waits {
                         self.summarizer.begin(rules, *effect, origin());
                         return Ok(plan);
