@@ -38,21 +38,23 @@ const AGENTS: usize = 50;
 /// nothing that is new could be flat.
 const NEW_FROM: Duration = Duration::from_mins(5);
 
-/// The caches are small, so that they are full long before the end, and the store is, too.
+/// The caches are small, so that they are full long before the end, and the store is, too. The first lines are of the table
+/// `[upstream]`, which is open.
 const SETTINGS: &str = "\
-[upstream]
 pool_idle_timeout = \"5s\"
 probe = false
 
 [tokens]
 memo = \"1MiB\"
-preload = true
 ask_upstream = false
 
 [store]
 max_bytes = \"24MiB\"
 keep_for = \"10m\"
 cache = \"4MiB\"
+
+[recall]
+via = \"http\"
 
 [truncate_tool_results]
 max_bytes = 10000

@@ -50,11 +50,13 @@ const KILLS: usize = 200;
 /// Stores that are filled, killed and read beside each other, which shares the time that disks and starts take.
 const VICTIMS: usize = 2;
 const CLIENTS: usize = 6;
-/// The load before a kill, in microseconds; early moments are drawn more often than late ones.
-const LOAD: (u64, u64) = (5_000, 120_000);
+/// A kill comes when the upstream has got fewer bodies than this of a process, and less than this later. Bodies are counted and
+/// not milliseconds, so that a slow machine puts as much at risk as a quick one.
+const BODIES: u64 = 20;
+const LATER: Duration = Duration::from_millis(10);
 /// Of all handles, those that are asked for after a kill beside the latest ones. All are at the end.
-const SAMPLE: usize = 16;
-const LATEST: usize = 64;
+const SAMPLE: usize = 8;
+const LATEST: usize = 24;
 /// The longest that opening a store may take.
 const OPENING: Duration = Duration::from_secs(1);
 
@@ -118,9 +120,8 @@ impl Victim {
             let wire = abridge.connect().await;
             clients.spawn(async move { (place, until_killed(wire, talk).await) });
         }
-        let (least, most) = LOAD;
-        let part = self.random.below(1000);
-        sleep(Duration::from_micros(least + (most - least) * part * part / 1_000_000)).await;
+        self.model.has_got(self.random.below(BODIES)).await;
+        sleep(LATER * u32::try_from(self.random.below(1000)).unwrap() / 1000).await;
         abridge.signal("KILL");
         abridge.exit().await;
         while let Some(ended) = clients.join_next().await {

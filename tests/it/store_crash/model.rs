@@ -27,6 +27,7 @@ pub(super) struct Model {
 #[derive(Default)]
 struct Desk {
     got: Mutex<Vec<Got>>,
+    n_got: watch::Sender<u64>,
     given: Mutex<BTreeSet<String>>,
     open: watch::Sender<usize>,
     summaries: watch::Sender<Summaries>,
@@ -76,6 +77,13 @@ impl Model {
         &self.url
     }
 
+    /// Waits until so many more bodies have come.
+    pub(super) async fn has_got(&self, more: u64) {
+        let mut n_got = self.desk.n_got.subscribe();
+        let enough = *n_got.borrow() + more;
+        within("bodies to come", n_got.wait_for(|n| *n >= enough)).await.unwrap();
+    }
+
     /// What has come since it was asked last, of a process that is no more.
     pub(super) async fn got(&self) -> Vec<Got> {
         // A connection that nobody has accepted yet is read to its end too, and found here the next time.
@@ -107,6 +115,7 @@ impl Desk {
         while let Some((_, body)) = wire.next_whole().await {
             let is_summary = memchr::memmem::find(&body, INSTRUCTION.as_bytes()).is_some();
             self.got.lock().await.push(Got { body: body.clone(), is_summary });
+            self.n_got.send_modify(|n| *n += 1);
             let answered = if is_summary { self.summarise(&mut wire, &body).await } else { answer(&mut wire).await };
             if answered.is_err() {
                 return;
