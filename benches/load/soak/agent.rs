@@ -39,16 +39,21 @@ enum Ending {
 pub(super) async fn run(stage: &Stage, address: SocketAddr, n: u64, repeats: bool) -> Result<()> {
     let mut random = Random::new(n + 1_000_000);
     let mut line = Line::open(address).await?;
+    // They are not all at the same step.
+    let begins_at = random.below(STEPS);
     for number in 0.. {
         let mut said = Random::new(n << 32 | if repeats { 0 } else { number });
         let mut session = Session::new(&mut said)?;
         for step in 0..STEPS {
+            session.grow(step, &mut said)?;
+            if number == 0 && step < begins_at {
+                continue;
+            }
             let pause = PAUSE.0 + random.below(PAUSE.1 - PAUSE.0);
             sleep(Duration::from_millis(pause.try_into()?)).await;
             if stage.is_over() {
                 return Ok(());
             }
-            session.grow(step, &mut said)?;
             match session.send(&mut line, &mut random).await? {
                 Ending::Answered => {}
                 Ending::HalfSent | Ending::HalfRead => {
