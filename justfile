@@ -58,6 +58,10 @@ bench-load *args:
 bench-peers *args:
     benches/peers/run.py {{ args }}
 
+# Put everything on abridge at once for 20 minutes, or for so many seconds, and see that nothing grows
+soak seconds="1200":
+    cargo bench --bench load -- --soak {{ seconds }}
+
 # Build the binary that is given to others: the same bytes from the same commit; `just release --check` builds it twice and compares
 release *args:
     scripts/release.sh {{ args }}

@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
-use load::{beside, events, latency, machine, peers, rate, streams};
+use load::{beside, events, latency, machine, peers, rate, soak, streams};
 
 /// The parts of the bench, in `benches/load/`.
 mod load {
@@ -33,6 +33,7 @@ mod load {
     pub(crate) mod peers;
     pub(crate) mod rate;
     pub(crate) mod report;
+    pub(crate) mod soak;
     pub(crate) mod stats;
     pub(crate) mod streams;
     pub(crate) mod target;
@@ -74,6 +75,9 @@ struct Options {
     /// Measure the targets that this file names, which run already; `benches/peers/run.py` writes it
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Soak abridge for so many seconds, and fail if anything grows
+    #[arg(long, value_name = "SECONDS")]
+    soak: Option<u64>,
     /// What cargo passes to benches; without it (`cargo test --benches`) the run is one of `--once`
     #[arg(long, hide = true)]
     bench: bool,
@@ -116,7 +120,7 @@ fn main() -> Result<()> {
     }
     let once = options.once || !options.bench;
     let streams = if once { streams::Shape::brief() } else { streams::Shape::of(options.streams) };
-    raise_file_limit(streams.files())?;
+    raise_file_limit(streams.files().max(soak::FILES))?;
 
     let mut machine = machine::Facts::read(&options.abridge);
     if !options.float {
@@ -130,6 +134,9 @@ fn main() -> Result<()> {
         budget: if once { Duration::ZERO } else { Duration::from_secs(options.seconds) },
         streams,
     };
+    if let Some(seconds) = options.soak {
+        return soak::run(&bench, &machine, Duration::from_secs(seconds));
+    }
     let wanted = |part| options.parts.contains(&part);
     let mut results = Results { machine, ..Results::default() };
     if bench.routes.iter().any(|route| route.is_abridge()) {

@@ -24,4 +24,6 @@ RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-
 # One round, which says that the benches work, not how quick anything is.
 step cargo bench --locked --bench core -- --once
 step cargo bench --locked --bench load -- --once
+# A minute of what `just soak` does for twenty.
+step cargo bench --locked --bench load -- --soak 60
 printf '\n== all of it holds (after %d s)\n' "$SECONDS"

@@ -266,7 +266,11 @@ impl Engine {
             Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
             _ => &[],
         };
-        let Err(trouble) = self.fulfil(rules, offloads).await else {
+        let fulfilled = match waited.trouble.take() {
+            Some(trouble) => Err(trouble),
+            None => self.fulfil(rules, offloads).await,
+        };
+        let Err(trouble) = fulfilled else {
             self.summaries.note_uses().await;
             let offloaded_bytes = offloads.iter().map(|effect| effect.payload.len()).sum();
             return Edited { offloaded_bytes, ..waited.put_into(Edited::planned(body, planned, None)) };
@@ -291,6 +295,11 @@ impl Engine {
                     if !self.summaries.is_read() {
                         self.summaries.until_read().await;
                         continue;
+                    }
+                    // Who summarises reads what the other edits have left, and may repeat what that names.
+                    if let Err(trouble) = self.fulfil(rules, &plan.offloads).await {
+                        waited.trouble = Some(trouble);
+                        return Ok(plan);
                     }
                     if !effect.waits {
                         self.summarizer.begin(rules, *effect, origin());
@@ -363,6 +372,8 @@ struct Request<'a> {
 struct Waited {
     time: Option<Duration>,
     unmade: Option<Unmade>,
+    /// What a summary would be made from could not be stored, nor can be what is taken out.
+    trouble: Option<Trouble>,
 }
 
 impl Waited {

@@ -26,10 +26,10 @@ pub(crate) enum Calls {
 /// How long a stamp is: what makes a text one that nobody has seen before.
 pub(crate) const STAMP: usize = 8;
 
-const SYSTEM: &str = "You are a coding agent. Work in small steps, run the tests after each change, and keep to the \
+pub(crate) const SYSTEM: &str = "You are a coding agent. Work in small steps, run the tests after each change, and keep to the \
                       style of the project.\nNever touch files outside of the repository. Say \"done\" when you are.";
 const CONTENT: &str = "\"content\":\"";
-const TAIL: &str = r#"],"model":"gpt-5.2","temperature":0.2,"tools":[{"type":"function","function":{"name":"run_shell","description":"Run a command and return what it printed","parameters":{"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"integer"}},"required":["command"]}}},{"type":"function","function":{"name":"read_file","description":"Read a file","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}}]}"#;
+pub(crate) const TAIL: &str = r#"],"model":"gpt-5.2","temperature":0.2,"tools":[{"type":"function","function":{"name":"run_shell","description":"Run a command and return what it printed","parameters":{"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"integer"}},"required":["command"]}}},{"type":"function","function":{"name":"read_file","description":"Read a file","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}}]}"#;
 const LINES: [&str; 8] = [
     "2026-03-02T14:07:31.118Z INFO  worker::pool  job=4f1c finished in 183 ms\n",
     "test planner::keeps_the_last_rounds ... ok\n",
@@ -89,7 +89,7 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
     Ok(Sample { body: body.into_bytes(), stamps, gap })
 }
 
-fn call(number: usize, id: &str) -> Result<String> {
+pub(crate) fn call(number: usize, id: &str) -> Result<String> {
     let arguments = quoted(&format!(r#"{{"command":"cargo test -p part_{number} -- --nocapture | tail -n 80"}}"#))?;
     let content =
         if number.is_multiple_of(3) { quoted("I look at the tests of this part first.")? } else { "null".to_owned() };
@@ -98,12 +98,12 @@ fn call(number: usize, id: &str) -> Result<String> {
     ))
 }
 
-fn result(id: &str, text: &str) -> Result<String> {
+pub(crate) fn result(id: &str, text: &str) -> Result<String> {
     Ok(format!(r#",{{"role":"tool","tool_call_id":"{id}","content":{}}}"#, quoted(text)?))
 }
 
 /// Log-like text of a half to one and a quarter times `bytes`.
-fn log(random: &mut Random, bytes: usize) -> String {
+pub(crate) fn log(random: &mut Random, bytes: usize) -> String {
     let wanted = bytes / 2 + random.below(bytes * 3 / 4);
     let mut text = String::with_capacity(wanted + 128);
     while text.len() < wanted {
@@ -112,6 +112,6 @@ fn log(random: &mut Random, bytes: usize) -> String {
     text
 }
 
-fn quoted(text: &str) -> Result<String> {
+pub(crate) fn quoted(text: &str) -> Result<String> {
     Ok(serde_json::to_string(text)?)
 }

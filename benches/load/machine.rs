@@ -55,6 +55,25 @@ impl Facts {
             command: format!("cargo bench --bench load{separator}{}", arguments.join(" ")),
         }
     }
+
+    /// All of it in one line.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{} ({} cores; {}), {} GiB, Linux {}, load {} before the run; {}; {}; `{}`",
+            self.cpu,
+            self.n_cores,
+            self.cores.as_ref().map_or_else(
+                || "the scheduler's choice".to_owned(),
+                |cores| format!("client and upstream on {}, proxies on {}", cores.ours, cores.proxies)
+            ),
+            self.memory_gib,
+            self.kernel,
+            self.load,
+            self.abridge,
+            self.nginx.as_deref().unwrap_or("no nginx"),
+            self.command
+        )
+    }
 }
 
 /// Which cores client and upstream run on, and which the proxies.

@@ -91,23 +91,7 @@ impl Goal {
 
 impl Display for Results {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let machine = &self.machine;
-        writeln!(
-            f,
-            "{} ({} cores; {}), {} GiB, Linux {}, load {} before the run; {}; {}; `{}`",
-            machine.cpu,
-            machine.n_cores,
-            machine.cores.as_ref().map_or_else(
-                || "the scheduler's choice".to_owned(),
-                |cores| format!("client and upstream on {}, proxies on {}", cores.ours, cores.proxies)
-            ),
-            machine.memory_gib,
-            machine.kernel,
-            machine.load,
-            machine.abridge,
-            machine.nginx.as_deref().unwrap_or("no nginx"),
-            machine.command
-        )?;
+        writeln!(f, "{}", self.machine.line())?;
         if let Some(footprint) = &self.footprint {
             writeln!(
                 f,

@@ -108,7 +108,7 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Target {
@@ -141,29 +141,45 @@ impl Drop for Process {
 }
 
 fn start_abridge(bench: &Bench, route: Route) -> Result<Target> {
-    let folder = TempDir::new()?;
-    let config = folder.path().join("proxy.toml");
-    let upstream = bench.upstream.address;
-    let policy = route.policy();
-    let settings =
-        format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
-    fs::write(&config, settings)?;
-    let log = folder.path().join("stderr");
-    // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
-    // environment keeps proxies and settings of this shell out of it.
-    let mut child = command(bench, &bench.abridge)
-        .args(["serve", "--config"])
-        .arg(&config)
-        .env_clear()
-        .env("XDG_STATE_HOME", folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
-        .spawn()
-        .context("cannot start abridge")?;
-    let address = wait(&mut child, &log, || listening(&log));
-    let process = Process { child, _folder: folder };
-    Ok(Target { route, address: address?, process: Some(process) })
+    let (address, process) = Process::abridge(bench, route.policy())?;
+    Ok(Target { route, address, process: Some(process) })
+}
+
+impl Process {
+    /// An abridge before the upstream, with these settings behind those.
+    pub(crate) fn abridge(bench: &Bench, policy: &str) -> Result<(SocketAddr, Self)> {
+        let folder = TempDir::new()?;
+        let config = folder.path().join("proxy.toml");
+        let upstream = bench.upstream.address;
+        let settings =
+            format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
+        fs::write(&config, settings)?;
+        let log = folder.path().join("stderr");
+        // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
+        // environment keeps proxies and settings of this shell out of it.
+        let mut child = command(bench, &bench.abridge)
+            .args(["serve", "--config"])
+            .arg(&config)
+            .env_clear()
+            .env("XDG_STATE_HOME", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .context("cannot start abridge")?;
+        let address = wait(&mut child, &log, || listening(&log));
+        let process = Self { child, folder };
+        Ok((address?, process))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its configuration, its log and its store are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
 }
 
 /// A command on the cores that proxies have. `taskset` becomes the program, so the process is the same.
@@ -200,7 +216,7 @@ fn start_nginx(bench: &Bench, route: Route, buffer: &str) -> Result<Target> {
         .spawn()
         .context("cannot start nginx")?;
     let ready = wait(&mut child, &log, || TcpStream::connect(address).ok());
-    let process = Process { child, _folder: folder };
+    let process = Process { child, folder };
     ready?;
     Ok(Target { route, address, process: Some(process) })
 }

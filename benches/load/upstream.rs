@@ -2,7 +2,7 @@
 //! its own, and does as little as can be done.
 //!
 //! The query string says how to answer: `?check=N` also fingerprints the first N bytes of the body and what follows
-//! them; `?events=N&every=MICROS` streams N events, each with the time at which it was sent. `GET /counts` says how much
+//! them; `?handle=N` asks for one of the handles that the body names; `?events=N&every=MICROS` streams N events, each with the time at which it was sent. `GET /counts` says how much
 //! was asked so far; there is nothing else to get.
 
 use std::io;
@@ -22,6 +22,9 @@ use tokio::time::MissedTickBehavior;
 /// How much of a body is read at a time.
 const READ_BYTES: usize = 256 * 1024;
 const HEAD_END: &[u8] = b"\r\n\r\n";
+/// What a path to a payload begins with, and how long its last part is.
+const RECALL: &[u8] = b"/abridge/recall/";
+const HANDLE_LENGTH: usize = 26;
 
 /// The running upstream; it ends with the process.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +83,7 @@ async fn answer_all(mut stream: TcpStream, epoch: Instant, counts: &Counts) -> i
         let received = read_body(&mut stream, &mut buffer, &request).await?;
         match request.flow {
             Some(flow) => stream_events(&mut stream, flow, epoch).await?,
-            None => stream.write_all(reply(request.length, received).as_bytes()).await?,
+            None => stream.write_all(reply(request.length, &received).as_bytes()).await?,
         }
     }
     Ok(())
@@ -91,6 +94,7 @@ async fn answer_all(mut stream: TcpStream, epoch: Instant, counts: &Counts) -> i
 struct Request {
     length: usize,
     check: Option<usize>,
+    handle: Option<usize>,
     flow: Option<Flow>,
     question: Option<Question>,
 }
@@ -128,11 +132,12 @@ struct Flow {
     every: Duration,
 }
 
-/// The sums of the two parts of a body; 0 where nobody asked.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+/// The sums of the two parts of a body, and a handle out of it; 0 and empty where nobody asked.
+#[derive(Clone, Debug, Default)]
+struct Received {
     head: u64,
     tail: u64,
+    handle: String,
 }
 
 async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<Option<Request>> {
@@ -153,7 +158,7 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
     if !line.starts_with("POST ") {
         let counts = line.starts_with("GET /counts ");
         let question = Some(if counts { Question::Counts } else { Question::Unknown });
-        return Ok(Request { length: 0, check: None, flow: None, question });
+        return Ok(Request { length: 0, check: None, handle: None, flow: None, question });
     }
     let query = line.split_once('?').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or_default());
     let parameter = |name: &str| {
@@ -167,12 +172,12 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
         .ok_or_else(|| io::Error::other("a request without a length"))?;
     let every = parameter("every").and_then(|micros| u64::try_from(micros).ok()).unwrap_or_default();
     let flow = parameter("events").map(|events| Flow { events, every: Duration::from_micros(every) });
-    Ok(Request { length, check: parameter("check"), flow, question: None })
+    Ok(Request { length, check: parameter("check"), handle: parameter("handle"), flow, question: None })
 }
 
-async fn read_body(stream: &mut TcpStream, buffer: &mut BytesMut, request: &Request) -> io::Result<Sums> {
+async fn read_body(stream: &mut TcpStream, buffer: &mut BytesMut, request: &Request) -> io::Result<Received> {
     let mut missing = request.length;
-    let mut kept = request.check.map(|_| Vec::with_capacity(request.length));
+    let mut kept = request.check.or(request.handle).map(|_| Vec::with_capacity(request.length));
     let mut large = BytesMut::new();
     loop {
         let chunk = if large.is_empty() { &mut *buffer } else { &mut large };
@@ -191,18 +196,30 @@ async fn read_body(stream: &mut TcpStream, buffer: &mut BytesMut, request: &Requ
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let (Some(kept), Some(check)) = (kept, request.check) else {
-        return Ok(Sums::default());
+    let Some(kept) = kept else {
+        return Ok(Received::default());
+    };
+    let handle = request.handle.and_then(|n| handle(&kept, n)).unwrap_or_default();
+    let Some(check) = request.check else {
+        return Ok(Received { handle, ..Received::default() });
     };
     let (head, tail) = kept.split_at_checked(check).unwrap_or((&kept, &[]));
-    Ok(Sums { head: checksum(head), tail: checksum(tail) })
+    Ok(Received { head: checksum(head), tail: checksum(tail), handle })
+}
+
+/// The path to one of the payloads that a body names, which one being as good as random; none if it names none.
+fn handle(body: &[u8], n: usize) -> Option<String> {
+    let handles: Vec<usize> = memmem::find_iter(body, RECALL).collect();
+    let at = handles.get(n.checked_rem(handles.len())?)?;
+    let path = body.get(*at..at + RECALL.len() + HANDLE_LENGTH)?;
+    Some(String::from_utf8_lossy(path).into_owned())
 }
 
 /// A small answer of the usual shape, with what was received in the place where nobody looks.
-fn reply(received: usize, sums: Sums) -> String {
+fn reply(length: usize, received: &Received) -> String {
+    let Received { head, tail, handle } = received;
     let body = format!(
-        r#"{{"id":"chatcmpl-b3","object":"chat.completion","created":1760000000,"model":"gpt-5.2","choices":[{{"index":0,"message":{{"role":"assistant","content":"Done: all tests pass."}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":512,"completion_tokens":7,"total_tokens":519}},"system_fingerprint":"fp_{received:012}_{:016x}_{:016x}"}}"#,
-        sums.head, sums.tail
+        r#"{{"id":"chatcmpl-b3","object":"chat.completion","created":1760000000,"model":"gpt-5.2","choices":[{{"index":0,"message":{{"role":"assistant","content":"Done: all tests pass.{handle}"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":512,"completion_tokens":7,"total_tokens":519}},"system_fingerprint":"fp_{length:012}_{head:016x}_{tail:016x}"}}"#
     );
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_b3\r\nopenai-processing-ms: 1\r\ncontent-length: {}\r\n\r\n{body}",

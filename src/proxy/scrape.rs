@@ -3,6 +3,7 @@
 use std::fs;
 
 use rustix::param::page_size;
+use tokio::runtime::Handle;
 
 use super::Proxy;
 use crate::admin::{Numbers, Writing};
@@ -125,6 +126,14 @@ impl Proxy {
         );
         sheet.gauge("abridge_in_flight", "Requests in flight, recalls among them", self.in_flight() as u64);
         sheet.gauge("abridge_buffered_bytes", "Bytes of request bodies in memory", self.limits.budget.taken() as u64);
+        if let Ok(runtime) = Handle::try_current() {
+            let tasks = runtime.metrics().num_alive_tasks() as u64;
+            sheet.gauge(
+                "abridge_tasks",
+                "Tasks that have not ended: connections, what is done for them, and the house",
+                tasks,
+            );
+        }
         if let Some(bytes) = resident() {
             sheet.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes);
         }

@@ -222,6 +222,7 @@ async fn what_finds_no_room_is_counted() {
 #[tokio::test]
 async fn fifty_streams_are_fifty_streams() {
     let mut scene = Scene::with("tokens.ask_upstream = false").await;
+    let tasks = scrape(&scene.abridge).await.get("abridge_tasks");
     let mut pairs = Vec::new();
     for _ in 0..50 {
         let mut client = scene.abridge.connect().await;
@@ -237,6 +238,8 @@ async fn fifty_streams_are_fifty_streams() {
     let during = scrape(&scene.abridge).await;
     assert_eq!((during.get("abridge_streams"), during.get("abridge_in_flight")), (50, 50));
     assert_eq!(during.sum("abridge_requests_total"), 0, "none has ended");
+    // A connection on each side.
+    assert!(during.get("abridge_tasks") >= tasks + 100, "{tasks} -> {}", during.get("abridge_tasks"));
     // A client that goes ends its stream as well as an upstream that is done.
     for (n, (mut client, mut call)) in pairs.into_iter().enumerate() {
         if n % 2 == 0 {
@@ -249,6 +252,7 @@ async fn fifty_streams_are_fifty_streams() {
     }
     let scrape = after(&scene.abridge, 50).await;
     assert_eq!((scrape.get("abridge_streams"), scrape.get("abridge_in_flight")), (0, 0));
+    assert!(scrape.get("abridge_tasks") < during.get("abridge_tasks"));
 }
 
 #[tokio::test]

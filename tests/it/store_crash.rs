@@ -3,7 +3,12 @@
 use tokio::task::JoinSet;
 
 use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::summarizer::{INSTRUCTION, Play, Summarizer};
 use crate::support::{Scene, Setup, Upstream, chat, request};
+
+mod kills; // two hundred times, with summaries
+mod model; // an upstream that outlives them and keeps what it got
+mod talk; // sessions that need no memory
 
 #[tokio::test]
 async fn killed_as_soon_as_the_upstream_has_the_request() {
@@ -54,6 +59,30 @@ async fn killed_while_many_clients_are_served() {
     let sent: Vec<_> = sent.iter().flat_map(|body| recalls(body)).map(|target| (target, String::new())).collect();
     assert_eq!(sent.len(), 12);
     check_all(&line, &sent).await;
+}
+
+#[tokio::test]
+async fn killed_while_a_summary_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let upstream = Summarizer::playing([Play::good().held()]).await;
+    let abridge = Setup::to(upstream.url())
+        .with(&store)
+        .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+        .with("summarize.trigger = { tokens = 20000 }")
+        .with("tokens.ask_upstream = false")
+        .start()
+        .await;
+    let mut client = abridge.connect().await;
+    client.send(chat(with_results(&[long_text(1), long_text(2), long_text(3)]))).await;
+    upstream.asked_for(1).await;
+    abridge.signal("KILL");
+    abridge.exit().await;
+    // Nothing else has gone upstream yet: who summarises is the first to read of what was taken out.
+    let handles = recalls(&upstream.summaries()[0].body);
+    assert!(!handles.is_empty() && upstream.chats().is_empty());
+    let sent: Vec<_> = handles.into_iter().zip([long_text(1), long_text(2), long_text(3)]).collect();
+    check_all(&store, &sent).await;
 }
 
 /// Starts again, and recalls each payload. An empty text stands for any.

@@ -218,6 +218,22 @@ impl Wire {
         Some(self.head().await)
     }
 
+    /// Reads the next head and a body of announced length, unless the connection ends before all of it has come.
+    pub(crate) async fn next_whole(&mut self) -> Option<(Head, Bytes)> {
+        let end = loop {
+            if let Some(at) = memchr::memmem::find(&self.unread, b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.fill().await.ok().filter(|more| *more)?;
+        };
+        let head = Head::parse(self.unread.split_to(end).freeze());
+        let length = head.get("content-length").expect("a length").parse().unwrap();
+        while self.unread.len() < length {
+            self.fill().await.ok().filter(|more| *more)?;
+        }
+        Some((head, self.unread.split_to(length).freeze()))
+    }
+
     /// Reads the body that `head` announces.
     pub(crate) async fn body(&mut self, head: &Head) -> Body {
         if head.is("transfer-encoding", "chunked") {
