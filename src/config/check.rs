@@ -220,6 +220,11 @@ impl Settings<'_> {
             let message = format!("{} is out of range; allowed: {least} to {most}", store.keep_for);
             return Err(self.wrong(&["store", "keep_for"], message));
         }
+        let least = Period(Duration::from_millis(1));
+        if !(least..=most).contains(&store.timeout) {
+            let message = format!("{} is out of range; allowed: {least} to {most}", store.timeout);
+            return Err(self.wrong(&["store", "timeout"], message));
+        }
         for (key, size, least) in
             [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]
         {
