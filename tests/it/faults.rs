@@ -8,6 +8,8 @@ use crate::support::upstream::head;
 use crate::support::wire::framed;
 use crate::support::{Exchange, Scene, chat, post, request};
 
+mod ambiguous;
+mod disk;
 mod framing;
 mod http2;
 mod machine;
