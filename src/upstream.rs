@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -287,11 +289,15 @@ impl From<legacy::Error> for UpstreamError {
 
 /// Whose descriptors have run out, if it is that.
 fn exhausted(error: &(dyn StdError + 'static)) -> Option<Whose> {
-    chain(error).find_map(|error| match Errno::from_io_error(error.downcast_ref()?)? {
+    let whose = |error: &io::Error| match Errno::from_io_error(error)? {
         Errno::MFILE => Some(Whose::Ours),
         Errno::NFILE => Some(Whose::Machine),
         _ => None,
-    })
+    };
+    let told = chain(error).find_map(|error| whose(error.downcast_ref()?));
+    // A look-up of a name opens files too, and where it cannot it says that nobody knows the name.
+    let tried = || File::open("/dev/null").err().and_then(|error| whose(&error));
+    told.or_else(|| probe::is_of_names(error).then(tried).flatten())
 }
 
 /// The first error of a type in a chain.
@@ -302,7 +308,7 @@ fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
 /// An error and what it comes from. An `io::Error` hides its content from `source()`, so it is looked into.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| error.source())
     })
 }

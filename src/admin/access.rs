@@ -232,7 +232,9 @@ impl Access {
             let origin = origin.to_str().unwrap_or_default();
             match origin.split_once("://") {
                 Some(("http" | "https", host)) => {
-                    is_loopback(host) || self.has(host) || origins.iter().any(|known| known.eq_ignore_ascii_case(origin))
+                    is_loopback(host)
+                        || self.has(host)
+                        || origins.iter().any(|known| known.eq_ignore_ascii_case(origin))
                 }
                 // An extension or an application, which no page can pass for.
                 Some(_) => true,

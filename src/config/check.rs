@@ -153,8 +153,9 @@ impl Settings<'_> {
             return Err(self.wrong(&["admin", "hosts"], message));
         }
         if let Some(origin) = admin.origins.iter().find(|origin| !is_origin(origin)) {
-            let message =
-                format!("{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more");
+            let message = format!(
+                "{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more"
+            );
             return Err(self.wrong(&["admin", "origins"], message));
         }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {

@@ -226,7 +226,9 @@ fn advice(kind: UpstreamErrorKind) -> &'static str {
         UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is how long it may take",
         UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is how long it may take",
         UpstreamErrorKind::HeadTooLong => "have the upstream, or a proxy between, send fewer or shorter ones",
-        UpstreamErrorKind::Malformed => "check that an HTTP server is at upstream.url; the request was not sent again, because it may have been carried out",
+        UpstreamErrorKind::Malformed => {
+            "check that an HTTP server is at upstream.url; the request was not sent again, because it may have been carried out"
+        }
         UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out",
     }
 }

@@ -90,7 +90,8 @@ mod tests {
         for lines in [&[(name, "5"), (name, "5")][..], &[(name, "5, 5")], &[(name, "5"), (name, "5,5")]] {
             assert_eq!(settled(lines), Ok(vec!["5".to_owned()]), "{lines:?}");
         }
-        for lines in [&[(name, "5"), (name, "6")][..], &[(name, "5, 6")], &[(name, "5,")], &[(name, "+5")], &[(name, "")]]
+        for lines in
+            [&[(name, "5"), (name, "6")][..], &[(name, "5, 6")], &[(name, "5,")], &[(name, "+5")], &[(name, "")]]
         {
             assert_eq!(settled(lines), Err(Ambiguous), "{lines:?}");
         }

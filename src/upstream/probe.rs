@@ -196,8 +196,12 @@ impl Found {
             Self::NoTls => {
                 format!("write http:// in upstream.url: --upstream {}", base.replacen("https://", "http://", 1))
             }
-            Self::NoDescriptor(_) => "raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max".to_owned(),
-            Self::Unreadable | Self::Closed => "check the port, and whether upstream.url should begin with https://".to_owned(),
+            Self::NoDescriptor(_) => {
+                "raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max".to_owned()
+            }
+            Self::Unreadable | Self::Closed => {
+                "check the port, and whether upstream.url should begin with https://".to_owned()
+            }
             Self::Slow(_) => {
                 "check the host, the port and firewalls between; HTTPS_PROXY, if there has to be a proxy".to_owned()
             }
@@ -206,6 +210,6 @@ impl Found {
 }
 
 /// Whether a look-up of a name has failed. Its error has no type of its own that could be asked for.
-fn is_of_names(error: &UpstreamError) -> bool {
+pub(super) fn is_of_names(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|cause| cause.to_string().starts_with("dns error"))
 }

@@ -48,7 +48,8 @@ async fn what_becomes_a_header_is_one_line_and_the_key_is_named() {
             assert!(failed.stderr.contains(key) && failed.stderr.contains("KEY"), "{key} is not named: {failed:?}");
             assert!(!failed.stderr.contains("secret"), "{failed:?}");
         }
-        let failed = Setup::to("http://localhost:1/v1").environment("https_proxy", format!("http://{value}")).fail().await;
+        let failed =
+            Setup::to("http://localhost:1/v1").environment("https_proxy", format!("http://{value}x")).fail().await;
         assert_eq!(failed.status.code(), Some(78), "{failed:?}");
         assert!(failed.stderr.contains("https_proxy") && !failed.stderr.contains("secret"), "{failed:?}");
     }

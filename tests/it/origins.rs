@@ -116,7 +116,11 @@ async fn a_socket_and_an_address_of_the_network_ask_for_no_name() {
         let setup = Setup::before(&upstream).with("upstream.api_key_env = \"KEY\"").environment("KEY", "sk-own");
         let abridge = setup.listen(&[listen]).start().await;
         let fields = ["host: abridge.example", "origin: https://chat.example"];
-        assert_eq!(asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0, 200, "{listen}");
+        assert_eq!(
+            asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0,
+            200,
+            "{listen}"
+        );
     }
 }
 

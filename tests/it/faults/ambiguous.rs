@@ -73,7 +73,7 @@ async fn an_answer_that_is_odd_but_can_be_read_is_framed_once() {
         (&["content-length: 3", "transfer-encoding: chunked"], chunks, None),
         (&["transfer-encoding: CHUNKED", "content-length: x"], chunks, None),
         (&["transfer-encoding: chunked", "content-length: 5", "content-length: 6"], chunks, None),
-        (&["connection: content-length", "content-length: 5"], "hello", None),
+        (&["connection: content-length", "content-length: 5"], "hello", Some("5")),
         (&["connection: transfer-encoding", "transfer-encoding: chunked"], chunks, None),
     ] {
         for request in requests() {

@@ -166,6 +166,7 @@ async fn an_answer_over_http2_that_could_be_read_in_two_ways_is_a_502() {
     for fields in [
         &[("content-length", "5"), ("content-length", "6")][..],
         &[("content-length", "5, 6")],
+        &[("content-length", "5, 5")],
         &[("content-length", "x")],
         &[("transfer-encoding", "chunked")],
         &[("connection", "close")],
@@ -183,7 +184,8 @@ async fn an_answer_over_http2_that_could_be_read_in_two_ways_is_a_502() {
             let id = stream(&mut wire).await;
             wire.send(hello(id, fields)).await;
             let reply = client.reply().await;
-            let code = reply.head.get("x-abridge-error").unwrap_or_else(|| panic!("{reply:?} for {fields:?}")).to_owned();
+            let code =
+                reply.head.get("x-abridge-error").unwrap_or_else(|| panic!("{reply:?} for {fields:?}")).to_owned();
             assert!(matches!(&*code, "upstream_closed" | "upstream_malformed"), "{code}");
             refused(&reply, 502, &code);
             upstream.no_more();
@@ -193,22 +195,13 @@ async fn an_answer_over_http2_that_could_be_read_in_two_ways_is_a_502() {
 
 #[tokio::test]
 async fn an_answer_over_http2_has_the_length_that_it_says_once() {
-    for (fields, length) in [
-        (&[("content-length", "5"), ("content-length", "5")][..], Some("5")),
-        (&[("content-length", "5, 5")], Some("5")),
-        (&[], None),
-    ] {
+    for (fields, length) in [(&[("content-length", "5"), ("content-length", "5")][..], Some("5")), (&[], None)] {
         let (mut upstream, _abridge, mut client) = start().await;
         client.send(chat(PLAIN)).await;
         let mut wire = greet(&mut upstream).await;
         let id = stream(&mut wire).await;
         wire.send(hello(id, fields)).await;
         let head = client.head().await;
-        if head.status() == 502 {
-            // The library may take a list of lengths for none.
-            assert_eq!((fields, head.get("x-abridge-error")), (&[("content-length", "5, 5")][..], Some("upstream_closed")));
-            continue;
-        }
         assert_eq!((head.status(), head.get("content-length")), (200, length), "{fields:?}");
         assert_eq!(client.body(&head).await.bytes, "hello");
     }
