@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 
@@ -108,9 +108,13 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+    let body = body.into();
+    // Of nothing, the library would not say so to a HEAD.
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, length);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

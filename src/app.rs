@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::access::Access;
+use crate::admin::access::{Access, Pages};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
@@ -104,7 +104,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     }
     let events = Events::new(&config.events);
     let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone());
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone()).waiting(config.store.timeout.0);
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let in_flight = config.server.max_in_flight;
@@ -200,14 +200,17 @@ fn live(
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
+    let upstream = Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?);
+    let upstream = upstream.context("[upstream]")?;
+    let spends = upstream.has_key() || !environment.summarizer_keys.is_empty();
+    let pages = if spends { Pages::Known(config.admin.origins.clone()) } else { Pages::Any };
     let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
     Ok(Live {
         rules: rules(&parts),
         rescue,
-        upstream: Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?)
-            .context("[upstream]")?,
+        upstream,
         windows: Windows::new(&config.tokens),
-        access,
+        access: access.with_pages(pages),
         require_auth: config.recall.require_auth,
         inspect: config.inspect,
         dry_run: config.dry_run,

@@ -21,10 +21,11 @@ use crate::payload::{Caller, Chain, Keys};
 use crate::plan::{Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect};
 use crate::planner::{Offload, Policy, Situation, When};
 use crate::span::splice;
-use crate::store::{Clock, Store, StoreError};
+use crate::store::{self, Clock, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, blocking};
 use crate::tokens::Meter;
+use crate::units::Period;
 
 pub mod by_hand;
 pub mod export;
@@ -126,7 +127,7 @@ pub enum Trouble {
     #[error("what was to be taken out could not be stored")]
     NotStored(#[source] StoreError),
     /// The store did not answer in time; as above.
-    #[error("what was to be taken out was not stored within {} s", .0.as_secs())]
+    #[error("what was to be taken out was not stored within {} (store.timeout)", Period(*.0))]
     Slow(Duration),
     /// What was to be taken out could not be written to `recall.export_dir`; as above.
     #[error("what was to be taken out could not be written to recall.export_dir")]
@@ -146,9 +147,6 @@ const HOP_FROM: usize = 2 << 20;
 
 /// How often a request is planned at most: a summary may be read, made, and read again.
 const ROUNDS: usize = 4;
-
-/// The longest that a request waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 // === impl Edited ===
 
@@ -197,7 +195,13 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let summaries = Arc::new(Summaries::new(store.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), tasks, events);
-        Self { store, keys, patience: PATIENCE, summaries, summarizer }
+        Self { store, keys, patience: store::Settings::default().timeout.0, summaries, summarizer }
+    }
+
+    /// The same, where a request waits so long for the disk.
+    #[must_use]
+    pub fn waiting(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// What is remembered of summaries. Nothing is, before somebody reads its index.

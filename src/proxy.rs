@@ -39,6 +39,7 @@ mod exchange;
 mod fail_open;
 mod headers;
 mod inspecting;
+mod pages;
 mod prefix;
 pub mod rescue;
 mod respond;
@@ -180,6 +181,9 @@ impl Proxy {
             return refused.to_response().map(ours);
         }
         let answer = match route(&request) {
+            Route::Edit(_) | Route::Pass if let Some(refused) = self.refused_page(&request, way) => {
+                Err(self.turn_away(request, refused))
+            }
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
                 let (store, reader) = (self.engine.store(), self.reader(request.headers(), way));

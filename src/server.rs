@@ -20,6 +20,7 @@ use crate::admin::access::{Door, Way};
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
+use crate::upstream::{LONGEST_HEAD, MOST_FIELDS};
 
 pub mod admin;
 pub mod listen;
@@ -108,8 +109,14 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(settings.header_timeout.0)
             .preserve_header_case(true)
+            .max_headers(MOST_FIELDS)
+            .max_buf_size(LONGEST_HEAD as usize)
             .auto_date_header(false);
-        http.http2().timer(TokioTimer::new()).adaptive_window(true).auto_date_header(false);
+        http.http2()
+            .timer(TokioTimer::new())
+            .adaptive_window(true)
+            .max_header_list_size(LONGEST_HEAD)
+            .auto_date_header(false);
         Self {
             proxy,
             acceptor,

@@ -41,6 +41,8 @@ pub struct Settings {
     pub max_bytes: ByteSize,
     /// How much of the file is held in memory.
     pub cache: ByteSize,
+    /// How long a request waits for the disk, before it goes on without the edits that need the store.
+    pub timeout: Period,
 }
 
 /// Where payloads are kept. All of them may be used by many requests at once.
@@ -271,6 +273,7 @@ impl Default for Settings {
             keep_for: Period(Duration::from_hours(24 * 7)),
             max_bytes: ByteSize::mib(4096),
             cache: ByteSize::mib(16),
+            timeout: Period::secs(10),
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
+use std::fmt;
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,12 +13,14 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Outgoing;
 use crate::units::Period;
 
 pub mod connect;
+mod framing;
 pub mod probe;
 pub mod progress;
 pub mod refusal;
@@ -87,6 +92,7 @@ impl Default for Settings {
 pub struct Upstream {
     base: BaseUrl,
     client: Client<Connector, Watched<Outgoing>>,
+    http: HttpVersion,
     headers: http::HeaderMap,
     // The proxy before it, without its password.
     through: Option<String>,
@@ -110,6 +116,9 @@ pub enum UpstreamErrorKind {
     /// No connection: refused, unreachable, or its name is not known.
     #[error("no connection to the upstream")]
     Connect,
+    /// No connection, because this process or this machine may open no more files and sockets.
+    #[error("no connection to the upstream, because {0} has run out of file descriptors")]
+    Descriptors(Whose),
     /// No TLS on the connection: a certificate that is not trusted, most of all.
     #[error("no TLS with the upstream")]
     Tls,
@@ -119,10 +128,35 @@ pub enum UpstreamErrorKind {
     /// No response head in time.
     #[error("the upstream sent no response head within {} s", .0.as_secs())]
     FirstByteTimeout(Duration),
+    /// The head of the answer is longer than we take.
+    #[error(
+        "the head of the upstream's answer has more than {} fields, or more than {} KiB",
+        MOST_FIELDS,
+        LONGEST_HEAD >> 10
+    )]
+    HeadTooLong,
+    /// The answer is no HTTP, or could be read in more than one way.
+    #[error("the upstream's answer cannot be read, or could be read in more than one way")]
+    Malformed,
     /// The upstream closed the connection, or broke the protocol.
     #[error("the upstream closed the connection without an answer")]
     Closed,
 }
+
+/// Whose limit of descriptors is reached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Whose {
+    /// That of this process.
+    Ours,
+    /// That of the machine.
+    Machine,
+}
+
+/// The header fields that one head of HTTP/1.1 has at most, of requests and of answers.
+pub const MOST_FIELDS: usize = 512;
+
+/// The bytes that one head has at most, of requests and of answers. In HTTP/2 each field counts 32 bytes more.
+pub const LONGEST_HEAD: u32 = 400 << 10;
 
 // === impl Upstream ===
 
@@ -147,6 +181,9 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.pool_idle_timeout.0)
             .http1_preserve_header_case(true)
+            .http1_max_headers(MOST_FIELDS)
+            .http1_max_buf_size(LONGEST_HEAD as usize)
+            .http2_max_header_list_size(LONGEST_HEAD)
             .http2_only(settings.http == HttpVersion::Http2)
             .http2_adaptive_window(true)
             .build(connector);
@@ -164,6 +201,7 @@ impl Upstream {
         Ok(Self {
             base: settings.url.clone(),
             client,
+            http: settings.http,
             headers,
             through: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_of),
             first_byte: settings.first_byte_timeout.0,
@@ -179,6 +217,11 @@ impl Upstream {
     /// Where it is.
     pub fn base(&self) -> &BaseUrl {
         &self.base
+    }
+
+    /// Whether the settings give a key that goes with each request.
+    pub fn has_key(&self) -> bool {
+        ["authorization", "api-key", "x-api-key"].iter().any(|name| self.headers.contains_key(*name))
     }
 
     /// How long the upstream may pause in the middle of a body.
@@ -197,6 +240,9 @@ impl Upstream {
             headers.insert(name.clone(), value.clone());
         }
         let may_switch = headers.contains_key(UPGRADE);
+        if self.http == HttpVersion::Http11 {
+            framing::announce(&mut request);
+        }
         let progress = Progress::begin();
         let request = request.map(|body| progress.watch(body));
         tokio::select! {
@@ -205,7 +251,13 @@ impl Upstream {
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                     Err(UpstreamError { kind: UpstreamErrorKind::Closed, source: None })
                 }
-                answer => answer.map_err(UpstreamError::from),
+                Ok(mut answer) => match framing::settle(answer.headers_mut()) {
+                    Ok(()) => Ok(answer),
+                    Err(framing::Ambiguous) => {
+                        Err(UpstreamError { kind: UpstreamErrorKind::Malformed, source: None })
+                    }
+                },
+                Err(error) => Err(error.into()),
             },
             () = progress.stands_still(self.first_byte) => {
                 Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None })
@@ -223,12 +275,29 @@ impl From<legacy::Error> for UpstreamError {
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls
         } else if source.is_connect() {
-            UpstreamErrorKind::Connect
+            exhausted(&source).map_or(UpstreamErrorKind::Connect, UpstreamErrorKind::Descriptors)
         } else {
-            UpstreamErrorKind::Closed
+            match cause::<hyper::Error>(&source) {
+                Some(error) if error.is_parse_too_large() => UpstreamErrorKind::HeadTooLong,
+                Some(error) if error.is_parse() => UpstreamErrorKind::Malformed,
+                _ => UpstreamErrorKind::Closed,
+            }
         };
         Self { kind, source: Some(source) }
     }
+}
+
+/// Whose descriptors have run out, if it is that.
+fn exhausted(error: &(dyn StdError + 'static)) -> Option<Whose> {
+    let whose = |error: &io::Error| match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(Whose::Ours),
+        Errno::NFILE => Some(Whose::Machine),
+        _ => None,
+    };
+    let told = chain(error).find_map(|error| whose(error.downcast_ref()?));
+    // A look-up of a name opens files too, and where it cannot it says that nobody knows the name.
+    let tried = || File::open("/dev/null").err().and_then(|error| whose(&error));
+    told.or_else(|| probe::is_of_names(error).then(tried).flatten())
 }
 
 /// The first error of a type in a chain.
@@ -239,9 +308,18 @@ fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
 /// An error and what it comes from. An `io::Error` hides its content from `source()`, so it is looked into.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| error.source())
     })
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ours => "abridge",
+            Self::Machine => "the machine",
+        })
+    }
 }
 
 /// Host and port, without a user.

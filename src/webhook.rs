@@ -179,6 +179,10 @@ fn no_answer(error: &UpstreamError) -> &'static str {
             "it did not answer in time"
         }
         upstream::UpstreamErrorKind::Connect => "no connection to it",
+        upstream::UpstreamErrorKind::Descriptors(_) => "no connection to it, because no file descriptor is left",
+        upstream::UpstreamErrorKind::HeadTooLong | upstream::UpstreamErrorKind::Malformed => {
+            "its answer cannot be read"
+        }
         upstream::UpstreamErrorKind::Closed => "it closed the connection without an answer",
     }
 }

@@ -16,6 +16,9 @@
 //! A page in a browser on this machine reaches loopback addresses, too, and must pass for nobody. So whoever it is for, a request
 //! that a page of another origin makes is refused, by `Origin` and `Sec-Fetch-Site`; and on a loopback address the name by
 //! which abridge was reached must be one of this machine's, because any other can be made to lead here (DNS rebinding).
+//!
+//! What is for the upstream is nobody's here, and passes; but where a browser says that a page asks for it, the same holds of
+//! the name, and of the origin where a key of abridge's own would be spent: there it must be of this machine, or a known one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -112,6 +115,17 @@ pub struct Access {
     token: Option<Hash>,
     // Names of this machine besides the usual, in lower case, without ports.
     hosts: Vec<String>,
+    pages: Pages,
+}
+
+/// Which pages may ask the upstream.
+#[derive(Clone, Debug, Default)]
+pub enum Pages {
+    /// All, because they have to bring a key.
+    #[default]
+    Any,
+    /// Those of this machine, and of these origins: a key of abridge's own goes with each request.
+    Known(Vec<String>),
 }
 
 /// Why a request is refused.
@@ -125,6 +139,11 @@ pub enum Refused {
     /// A page of another origin makes the request.
     #[error("a page of another origin has made this request; only pages that abridge itself has served may")]
     Origin,
+    /// A page from elsewhere would spend a key that is abridge's own.
+    #[error(
+        "a page from elsewhere has made this request, and a key of abridge's own would go with it; if the page is yours, put its origin into admin.origins"
+    )]
+    Page,
     /// The path is for operators, and the address is not.
     #[error(
         "this is for operators, and this address can be reached from other machines; ask a loopback address or a Unix socket of server.listen, or the address in `[admin] listen`"
@@ -159,7 +178,13 @@ impl Access {
         Self {
             token: token.map(|token| blake3::hash(token.as_bytes())),
             hosts: hosts.into_iter().map(|host| name_of(host).to_ascii_lowercase()).collect(),
+            pages: Pages::default(),
         }
+    }
+
+    /// The same, with these pages at the upstream.
+    pub fn with_pages(self, pages: Pages) -> Self {
+        Self { pages, ..self }
     }
 
     /// Whether the request may be answered.
@@ -183,6 +208,40 @@ impl Access {
             Class::Shell => Ok(()),
             Class::Clients | Class::Operators => self.check_operator(headers, way.door.reach()),
         }
+    }
+
+    /// Whether a request that [is of a page](is_of_page) may go to the upstream.
+    pub fn check_page<B>(&self, request: &Request<B>) -> Result<(), Refused> {
+        if !self.is_ours(request) {
+            return Err(Refused::Host);
+        }
+        match &self.pages {
+            Pages::Known(origins) if !self.is_known(request.headers(), origins) => Err(Refused::Page),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the page that makes a request is of this machine, or of one of these origins.
+    fn is_known(&self, headers: &HeaderMap, origins: &[String]) -> bool {
+        let mut shown = headers.get_all(ORIGIN).iter().peekable();
+        if shown.peek().is_none() {
+            // A link or a picture: the browser says from how far.
+            return headers.get_all(FETCH_SITE).iter().all(|site| site != "cross-site");
+        }
+        shown.all(|origin| {
+            let origin = origin.to_str().unwrap_or_default();
+            match origin.split_once("://") {
+                Some(("http" | "https", host)) => {
+                    is_loopback(host)
+                        || self.has(host)
+                        || origins.iter().any(|known| known.eq_ignore_ascii_case(origin))
+                }
+                // An extension or an application, which no page can pass for.
+                Some(_) => true,
+                // `null` is what any page can make of itself.
+                None => false,
+            }
+        })
     }
 
     fn check_operator(&self, headers: &HeaderMap, reach: Reach) -> Result<(), Refused> {
@@ -219,6 +278,12 @@ impl Access {
         let name = name_of(host);
         self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
+}
+
+/// Whether a browser says that a page makes the request, at an address where only this machine's are.
+pub fn is_of_page<B>(request: &Request<B>, way: Way) -> bool {
+    let headers = request.headers();
+    way.door.reach() == Reach::Loopback && (headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE))
 }
 
 /// The class of a path.
@@ -331,7 +396,7 @@ impl Refused {
     /// The answer that says so.
     pub fn to_response(self) -> Response<Full<Bytes>> {
         let status = match self {
-            Self::Host | Self::Origin | Self::Address | Self::Forwarded => StatusCode::FORBIDDEN,
+            Self::Host | Self::Origin | Self::Page | Self::Address | Self::Forwarded => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Elsewhere | Self::Paid => StatusCode::NOT_FOUND,
         };

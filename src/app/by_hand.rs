@@ -86,7 +86,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let target = live.upstream.join(&Uri::from_static(PATH))?;
     let dialect = dialect::for_path(PATH).context("no dialect reads such a body")?;
     let (store, keys) = open_store(config, environment)?;
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default());
+    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default()).waiting(config.store.timeout.0);
     engine.summaries().read_index().await;
 
     let caller = engine.caller(None);

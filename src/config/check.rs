@@ -60,6 +60,12 @@ fn is_name_of_variable(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
+/// Whether a page can be of it: browsers write it without a path.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    host.is_some_and(|host| host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@')))
+}
+
 fn has_free_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -146,6 +152,12 @@ impl Settings<'_> {
             let message = format!("{host:?} is not a host; allowed: names and addresses without scheme, port or path");
             return Err(self.wrong(&["admin", "hosts"], message));
         }
+        if let Some(origin) = admin.origins.iter().find(|origin| !is_origin(origin)) {
+            let message = format!(
+                "{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more"
+            );
+            return Err(self.wrong(&["admin", "origins"], message));
+        }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {
             let message = match address {
                 _ if !has_free_port(address) && self.config.server.listen.0.contains(address) => {
@@ -219,6 +231,11 @@ impl Settings<'_> {
         if !(least..=most).contains(&store.keep_for) {
             let message = format!("{} is out of range; allowed: {least} to {most}", store.keep_for);
             return Err(self.wrong(&["store", "keep_for"], message));
+        }
+        let least = Period(Duration::from_millis(1));
+        if !(least..=most).contains(&store.timeout) {
+            let message = format!("{} is out of range; allowed: {least} to {most}", store.timeout);
+            return Err(self.wrong(&["store", "timeout"], message));
         }
         for (key, size, least) in
             [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]

@@ -9,12 +9,13 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
+use crate::admin::access::Refused;
 use crate::body::ReadError;
 use crate::dialect::ParseError;
 use crate::engine::by_hand::NoSummary;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPath;
-use crate::upstream::{UpstreamError, UpstreamErrorKind};
+use crate::upstream::{UpstreamError, UpstreamErrorKind, Whose};
 
 /// Tells a client that an error is ours and not the upstream's: its value is the error's code.
 pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
@@ -51,6 +52,9 @@ pub(super) enum ProxyError {
     /// The target has no path.
     #[error(transparent)]
     Target(#[from] NoPath),
+    /// A page in a browser asks for what it may not have.
+    #[error(transparent)]
+    Page(Refused),
     /// The body comes in a transfer coding besides chunks.
     #[error("the transfer-encoding of the request body is not \"chunked\" alone")]
     BadTransfer,
@@ -97,14 +101,18 @@ impl ProxyError {
             | Self::NotUnderstood(_)
             | Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => StatusCode::BAD_REQUEST,
             Self::NoSummary(_) => StatusCode::BAD_GATEWAY,
+            Self::Page(_) => StatusCode::FORBIDDEN,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
                     StatusCode::GATEWAY_TIMEOUT
                 }
-                UpstreamErrorKind::Connect | UpstreamErrorKind::Tls | UpstreamErrorKind::Closed => {
-                    StatusCode::BAD_GATEWAY
-                }
+                UpstreamErrorKind::Connect
+                | UpstreamErrorKind::Descriptors(_)
+                | UpstreamErrorKind::Tls
+                | UpstreamErrorKind::HeadTooLong
+                | UpstreamErrorKind::Malformed
+                | UpstreamErrorKind::Closed => StatusCode::BAD_GATEWAY,
             },
         }
     }
@@ -117,15 +125,17 @@ impl ProxyError {
             Self::BodyBroken(_) => "body_broken",
             Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
             Self::Target(_) => "bad_target",
+            Self::Page(_) => "foreign_page",
             Self::BadTransfer => "bad_transfer_encoding",
             Self::BadEncoding => "bad_encoding",
             Self::NotUnderstood(_) => "not_understood",
             Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => "summarize_off",
             Self::NoSummary(_) => "not_summarized",
             Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Connect => "upstream_connect",
+                UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
                 UpstreamErrorKind::Tls => "upstream_tls",
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "upstream_timeout",
+                UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "upstream_malformed",
                 UpstreamErrorKind::Closed => "upstream_closed",
             },
         }
@@ -152,6 +162,7 @@ impl ProxyError {
             Self::Target(NoPath) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
             }
+            Self::Page(refused) => format!("abridge: {refused}"),
             Self::BadTransfer => {
                 "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and say by content-encoding how it is compressed".to_owned()
             }
@@ -207,9 +218,17 @@ impl ProxyError {
 fn advice(kind: UpstreamErrorKind) -> &'static str {
     match kind {
         UpstreamErrorKind::Connect => "check that it runs, and upstream.url in proxy.toml",
+        UpstreamErrorKind::Descriptors(Whose::Ours) => {
+            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in proxy.toml"
+        }
+        UpstreamErrorKind::Descriptors(Whose::Machine) => "raise fs.file-max with sysctl, or see what holds them open",
         UpstreamErrorKind::Tls => "check its certificate; upstream.ca_file in proxy.toml adds a root of your own",
         UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is how long it may take",
         UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is how long it may take",
+        UpstreamErrorKind::HeadTooLong => "have the upstream, or a proxy between, send fewer or shorter ones",
+        UpstreamErrorKind::Malformed => {
+            "check that an HTTP server is at upstream.url; the request was not sent again, because it may have been carried out"
+        }
         UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out",
     }
 }

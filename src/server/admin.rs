@@ -14,4 +14,6 @@ pub struct Settings {
     pub token_env: Option<String>,
     /// Names of this machine besides `localhost`, loopback addresses and the host of `recall.public_url`.
     pub hosts: Vec<String>,
+    /// Origins of pages elsewhere that may ask the upstream with a key of abridge's own, such as `https://chat.example`.
+    pub origins: Vec<String>,
 }

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
 
-use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind, chain};
+use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind, Whose, chain};
 use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
 use crate::tokens::models::windows_in;
 
@@ -52,6 +52,10 @@ pub enum Found {
     Untrusted(String),
     /// It does not speak TLS.
     NoTls,
+    /// No connection was opened, for want of descriptors.
+    NoDescriptor(Whose),
+    /// Its answer cannot be read.
+    Unreadable,
     /// It broke off.
     Closed,
     /// It took longer than that.
@@ -134,6 +138,8 @@ impl Found {
                     Self::Unreachable(last())
                 }
             }
+            UpstreamErrorKind::Descriptors(whose) => Self::NoDescriptor(whose),
+            UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => Self::Unreadable,
             UpstreamErrorKind::Closed => Self::Closed,
         }
     }
@@ -155,6 +161,8 @@ impl Found {
             Self::Unreachable(why) => format!("{place} cannot be reached: {why}"),
             Self::Untrusted(why) => format!("the certificate of {host} is not trusted: {why}"),
             Self::NoTls => format!("{host} does not speak TLS"),
+            Self::NoDescriptor(whose) => format!("{whose} has no file descriptor for a connection to {place}"),
+            Self::Unreadable => format!("what {place} answers cannot be read as HTTP"),
             Self::Closed => format!("{place} closed the connection without an answer"),
             Self::Slow(within) => format!("no answer from {place} within {} s", within.as_secs_f32()),
         }
@@ -188,7 +196,12 @@ impl Found {
             Self::NoTls => {
                 format!("write http:// in upstream.url: --upstream {}", base.replacen("https://", "http://", 1))
             }
-            Self::Closed => "check the port, and whether upstream.url should begin with https://".to_owned(),
+            Self::NoDescriptor(_) => {
+                "raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max".to_owned()
+            }
+            Self::Unreadable | Self::Closed => {
+                "check the port, and whether upstream.url should begin with https://".to_owned()
+            }
             Self::Slow(_) => {
                 "check the host, the port and firewalls between; HTTPS_PROXY, if there has to be a proxy".to_owned()
             }
@@ -197,6 +210,6 @@ impl Found {
 }
 
 /// Whether a look-up of a name has failed. Its error has no type of its own that could be asked for.
-fn is_of_names(error: &UpstreamError) -> bool {
+pub(super) fn is_of_names(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|cause| cause.to_string().starts_with("dns error"))
 }

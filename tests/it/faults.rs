@@ -8,6 +8,8 @@ use crate::support::upstream::head;
 use crate::support::wire::framed;
 use crate::support::{Exchange, Scene, chat, post, request};
 
+mod ambiguous;
+mod disk;
 mod framing;
 mod http2;
 mod machine;
@@ -30,6 +32,11 @@ const HEADED: [(&str, &str); 6] = [
     ("transfer-encoding: chunked", "5\r\nab"),
     ("transfer-encoding: chunked", "2\r\nab\r\n0\r\nx-sum: 1"),
 ];
+
+/// More than all the buffers on the way hold. That it is no conversation shows at its first byte, so nobody reads on.
+fn long_body() -> Vec<u8> {
+    vec![b'x'; 32 << 20]
+}
 
 /// What may be at the client of an answer that is not whole: no end of chunks, and fewer bytes than were announced.
 fn assert_unfinished(body: &[u8], stage: (&str, &str)) {
@@ -133,7 +140,7 @@ async fn an_answer_that_its_connection_should_end_and_a_reset_ends_is_not_whole(
 #[tokio::test]
 async fn an_upstream_that_stops_taking_a_body_is_a_504() {
     let mut scene = Scene::with("upstream.first_byte_timeout = \"500ms\"").await;
-    scene.client.send(post("/v1/chat/completions", &[], vec![b' '; 32 << 20])).await;
+    scene.client.send(post("/v1/chat/completions", &[], long_body())).await;
     let call = scene.upstream.request().await;
     refused(&scene.client.reply().await, 504, "upstream_timeout");
     scene.upstream.no_more();
@@ -183,7 +190,7 @@ async fn an_upstream_that_changes_the_protocol_unasked_is_a_502() {
 async fn a_refusal_that_comes_while_the_body_is_still_being_sent_comes_back() {
     for fields in [&[][..], &["connection: close"]] {
         let mut scene = Scene::new().await;
-        scene.client.send(post("/v1/chat/completions", &[], vec![b' '; 32 << 20])).await;
+        scene.client.send(post("/v1/chat/completions", &[], long_body())).await;
         let mut call = scene.upstream.request().await;
         call.answer("413 Content Too Large", fields, "too long").await;
         let reply = scene.client.reply().await;
@@ -203,7 +210,7 @@ async fn a_refusal_that_comes_while_the_body_is_still_being_sent_comes_back() {
 async fn an_upstream_that_refuses_and_hangs_up_in_the_middle_of_a_body_is_heard_or_is_a_502() {
     for _ in 0..8 {
         let mut scene = Scene::new().await;
-        scene.client.send(post("/v1/chat/completions", &[], vec![b' '; 32 << 20])).await;
+        scene.client.send(post("/v1/chat/completions", &[], long_body())).await;
         let mut call = scene.upstream.request().await;
         call.answer("413 Content Too Large", &["connection: close"], "too long").await;
         // Closed with bytes that nobody has read: the kernel sends a reset behind the answer, or before it is read.

@@ -249,6 +249,36 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
+async fn a_head_has_so_many_fields_and_not_one_more() {
+    let scene = Scene::new().await;
+    let mut upstream = scene.upstream;
+    for (method, target, body) in [("GET", "/v1/models", ""), ("POST", CHAT, PLAIN)] {
+        let head = |n: usize| {
+            // The helper adds `host`.
+            let mut fields: Vec<_> = (2..n).map(|n| format!("x-{n}: {n}")).collect();
+            fields.push(format!("content-length: {}", body.len()));
+            let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+            [request(method, target, &fields), body.as_bytes().to_vec()].concat()
+        };
+        for n in [101, 512] {
+            let mut client = scene.abridge.connect().await;
+            client.send(head(n)).await;
+            let mut call = upstream.request().await;
+            assert_eq!(call.bytes().await, body);
+            let expected: Vec<_> = (2..n).map(|n| (format!("x-{n}"), n.to_string())).collect();
+            let got: Vec<_> = call.head.fields.iter().filter(|(name, _)| name.starts_with("x-")).cloned().collect();
+            assert_eq!(got, expected);
+            call.answer("200 OK", &["connection: close"], "").await;
+            assert_eq!(client.reply().await.head.status(), 200);
+        }
+        let mut client = scene.abridge.connect().await;
+        client.try_send(head(513)).await.ok();
+        assert_eq!(client.head().await.status(), 431);
+        upstream.no_more();
+    }
+}
+
+#[tokio::test]
 async fn an_unused_connection_ends_cleanly() {
     let scene = Scene::with("server.header_timeout = \"200ms\"").await;
     let mut client = scene.client;

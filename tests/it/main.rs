@@ -22,6 +22,7 @@ mod events; // what happens, told to who may know it
 mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
 mod faults; // an upstream, a disk and a kernel at their worst
 mod full_disk; // nothing more can be stored, until it can again
+mod header_settings; // settings that become a header are one line
 mod hostile; // bodies that nobody should send
 mod injection; // texts that imitate ours
 mod inspect; // what a person looks at, and what is kept for that
@@ -30,6 +31,7 @@ mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // summaries that somebody asks for
 mod memory; // how much of it abridge takes, idle and under load
 mod metrics; // numbers about all requests, and the log's sentence
+mod origins; // pages in a browser, and what is the upstream's
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it
 mod recall; // what was taken out, got back

@@ -3,7 +3,7 @@
 use crate::support::bodies::PLAIN;
 use crate::support::upstream::head;
 use crate::support::wire::framed;
-use crate::support::{End, Scene, chat, post, request};
+use crate::support::{End, Scene, Setup, Upstream, chat, http2, post, request, within};
 
 #[tokio::test]
 async fn a_body_with_nothing_to_edit_arrives_byte_by_byte() {
@@ -215,6 +215,62 @@ async fn an_answer_may_come_before_the_upload_is_complete() {
     let mut call = scene.upstream.request().await;
     call.answer("401 Unauthorized", &[], "no").await;
     assert_eq!(scene.client.reply().await.head.status(), 401);
+}
+
+#[tokio::test]
+async fn a_body_arrives_whatever_the_method_and_none_is_made_up() {
+    let mut scene = Scene::new().await;
+    let bodies = [
+        ("transfer-encoding: chunked", "5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n", "hello!"),
+        ("transfer-encoding: chunked", "0\r\n\r\n", ""),
+        ("content-length: 6", "hello!", "hello!"),
+        ("x-none: 1", "", ""),
+    ];
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "PUT", "QUERY"] {
+        for (field, sent, body) in bodies {
+            scene.client.send([request(method, "/v1/files", &[field]), sent.as_bytes().to_vec()].concat()).await;
+            let mut call = scene.upstream.request().await;
+            assert_eq!(call.bytes().await, body, "{method}, {field}");
+            if sent.is_empty() {
+                assert_eq!(call.head.get("transfer-encoding"), None, "{method}");
+            }
+            call.answer("200 OK", &["connection: close"], "").await;
+            assert_eq!(scene.client.reply().await.head.status(), 200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_get_is_no_request_of_its_own() {
+    let mut scene = Scene::new().await;
+    let hidden = "GET /v1/hidden HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for method in ["GET", "HEAD"] {
+        let head = request(method, "/v1/files", &["transfer-encoding: chunked"]);
+        scene.client.send([head, framed(hidden), b"0\r\n\r\n".to_vec()].concat()).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.bytes().await, hidden);
+        call.answer("200 OK", &[], "").await;
+        scene.client.reply().await;
+        scene.client.send(request("GET", "/v1/next", &["connection: close"])).await;
+        let mut next = call.next().await;
+        assert_eq!(next.head.target(), "/v1/next");
+        next.answer("200 OK", &[], "").await;
+        scene.client.reply().await;
+        scene.client = scene.abridge.connect().await;
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_get_arrives_over_http2() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with("upstream.http = \"2\"").start().await;
+    let mut client = abridge.connect().await;
+    let head = request("GET", "/v1/files", &["transfer-encoding: chunked"]);
+    client.send([head, framed("hello"), b"0\r\n\r\n".to_vec()].concat()).await;
+    let mut seen = http2::serve(upstream.connection().await.into_socket(), "ok");
+    let seen = within("a request", seen.recv()).await.unwrap();
+    assert_eq!((seen.head.method.as_str(), &seen.body[..]), ("GET", &b"hello"[..]));
+    assert_eq!(client.reply().await.body, "ok");
 }
 
 #[tokio::test]

@@ -58,6 +58,12 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
     scene.client.send(request("HEAD", target, &[])).await;
     let head = scene.client.head().await;
     assert_eq!((head.status(), head.get("content-length")), (200, Some(&*long.len().to_string())));
+    // Nothing has a length, too.
+    for part in ["?limit=0", "?grep=nowhere"] {
+        scene.client.send(request("HEAD", &format!("{target}{part}"), &[])).await;
+        let head = scene.client.head().await;
+        assert_eq!((head.status(), head.get("content-length")), (200, Some("0")), "{part}");
+    }
     // Nothing came behind the head: the connection is at the next answer.
     assert_eq!(get(&mut scene.client, "/abridge/healthz").await.head.status(), 200);
 }

@@ -181,3 +181,51 @@ fn tells_this_machine_from_others() {
     assert_eq!(Peer::of(None), Peer::Remote);
     assert_eq!(["0.0.0.0:1", "[::]:1"].map(|address| Reach::of(address.parse().unwrap())), [Reach::Network; 2]);
 }
+
+#[test]
+fn pages_that_ask_the_upstream_are_of_this_machine_or_known() {
+    let asked = |pages: &Pages, fields: &[(&'static str, &'static str)]| {
+        let request = request("/v1/models", fields);
+        let way = |reach| Way { peer: Peer::Loopback, door: Door::Clients(reach) };
+        assert!(!is_of_page(&request, way(Reach::Network)) && !is_of_page(&request, way(Reach::Unix)));
+        let access = Access::new(None, ["box.lan"]).with_pages(pages.clone());
+        if is_of_page(&request, way(Reach::Loopback)) { access.check_page(&request) } else { Ok(()) }
+    };
+    let (any, known) = (Pages::Any, Pages::Known(vec!["https://chat.example".to_owned()]));
+    let (host, foreign) = (("host", "localhost:8787"), ("host", "evil.example:8787"));
+    for pages in [&any, &known] {
+        assert_eq!(asked(pages, &[foreign]), Ok(()), "no browser says that it is a page");
+        assert_eq!(asked(pages, &[foreign, ("sec-fetch-mode", "cors")]), Ok(()), "Node says so");
+        for mark in [("origin", "http://evil.example:8787"), ("sec-fetch-site", "same-origin"), ("origin", "null")] {
+            assert_eq!(asked(pages, &[foreign, mark]), Err(Refused::Host), "{mark:?}");
+        }
+        for good in [
+            ("origin", "http://localhost:3000"),
+            ("origin", "https://127.0.0.1"),
+            ("origin", "http://[::1]:5173"),
+            ("origin", "http://box.lan:3000"),
+            ("origin", "chrome-extension://abcdef"),
+            ("origin", "vscode-webview://abcdef"),
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-site", "same-site"),
+            ("sec-fetch-site", "none"),
+        ] {
+            assert_eq!(asked(pages, &[host, good]), Ok(()), "{good:?}");
+        }
+    }
+    assert_eq!(asked(&known, &[host, ("origin", "HTTPS://Chat.Example"), ("sec-fetch-site", "cross-site")]), Ok(()));
+    for bad in [
+        ("origin", "https://evil.example"),
+        ("origin", "http://chat.example"),
+        ("origin", "https://chat.example:1"),
+        ("origin", "http://localhost.evil.example"),
+        ("origin", "null"),
+        ("origin", ""),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        assert_eq!(asked(&any, &[host, bad]), Ok(()), "who has no key gets nothing: {bad:?}");
+        assert_eq!(asked(&known, &[host, bad]), Err(Refused::Page), "{bad:?}");
+    }
+    let two = [host, ("origin", "http://localhost"), ("origin", "https://evil.example")];
+    assert_eq!(asked(&known, &two), Err(Refused::Page));
+}

@@ -101,9 +101,12 @@ impl CallError {
         match self {
             Self::Status(refused) => refused.remedy(),
             Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Connect | UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::Closed => {
-                    Remedy::Again(None)
-                }
+                UpstreamErrorKind::Connect
+                | UpstreamErrorKind::Descriptors(_)
+                | UpstreamErrorKind::ConnectTimeout(_)
+                | UpstreamErrorKind::HeadTooLong
+                | UpstreamErrorKind::Malformed
+                | UpstreamErrorKind::Closed => Remedy::Again(None),
                 UpstreamErrorKind::Tls | UpstreamErrorKind::FirstByteTimeout(_) => Remedy::Nothing,
             },
             Self::NoRequest | Self::Silent(_) | Self::Unheard(Unheard::Silent(_)) | Self::Unmeasured => Remedy::Nothing,

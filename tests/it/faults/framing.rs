@@ -1,9 +1,9 @@
 //! Answers whose framing is too much, or wrong: nothing of it is passed on as if it were right.
 
 use crate::failures::refused;
-use crate::support::bodies::PLAIN;
+use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::upstream::head;
-use crate::support::{Exchange, Scene, chat};
+use crate::support::{Exchange, Scene, chat, request};
 
 /// As much as any upstream is let send that nobody needs.
 const MUCH: usize = 10 << 20;
@@ -26,10 +26,37 @@ async fn ten_megabytes_of_headers_are_a_502_and_are_not_held() {
         let before = scene.abridge.peak_memory();
         call.send("HTTP/1.1 200 OK\r\nx-b: ").await;
         send_much(&mut call, line).await;
-        refused(&scene.client.reply().await, 502, "upstream_closed");
+        let told = refused(&scene.client.reply().await, 502, "upstream_malformed");
+        assert!(told.contains("more than 512 fields, or more than 400 KiB"), "{told}");
         let grown = scene.abridge.peak_memory() - before;
         assert!(grown < 4 << 10, "abridge grew by {grown} KiB");
         scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn an_answer_has_so_many_fields_and_not_one_more() {
+    let mut scene = Scene::new().await;
+    for request in [chat(PLAIN), chat(DANGLING), request("GET", "/v1/models", &[])] {
+        for n in [101, 512, 513] {
+            // The helper adds a length.
+            let fields: Vec<_> = (1..n).map(|n| format!("x-{n}: {n}")).collect();
+            let mut call = scene.ask(&request).await;
+            call.answer("200 OK", &fields.iter().map(String::as_str).collect::<Vec<_>>(), "hello").await;
+            let reply = scene.client.reply().await;
+            if n <= 512 {
+                assert_eq!((reply.head.status(), &reply.body[..]), (200, &b"hello"[..]));
+                let got: Vec<_> = reply.head.fields.iter().filter(|(name, _)| name.starts_with("x-")).collect();
+                let got: Vec<_> = got.iter().filter(|(name, _)| !name.starts_with("x-abridge")).collect();
+                assert_eq!(got.len(), n - 1, "{:?}", reply.head);
+                drop(call);
+            } else {
+                let told = refused(&reply, 502, "upstream_malformed");
+                assert!(told.contains("more than 512 fields") && told.contains("fewer"), "{told}");
+                call.gone().await;
+                scene.upstream.no_more();
+            }
+        }
     }
 }
 
@@ -65,7 +92,7 @@ async fn lengths_that_are_none_are_a_502() {
         let mut call = scene.ask(chat(PLAIN)).await;
         call.send(head("200 OK", fields)).await;
         call.send("hello").await;
-        refused(&scene.client.reply().await, 502, "upstream_closed");
+        refused(&scene.client.reply().await, 502, "upstream_malformed");
         scene.upstream.no_more();
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::failures::refused;
 use crate::support::bodies::PLAIN;
-use crate::support::{Abridge, Setup, Upstream, Wire, chat, http2, within};
+use crate::support::{Abridge, Setup, Upstream, Wire, chat, http2, request, within};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -140,4 +140,94 @@ async fn a_stream_that_is_reset_is_one_requests_trouble_and_not_its_connections(
     wire.send([frame(HEADERS, END_HEADERS, id, OK), frame(DATA, 1, id, b"well")].concat()).await;
     assert_eq!(client.reply().await.body, Bytes::from_static(b"well"));
     upstream.no_more();
+}
+
+// === framing ===
+
+/// A field as it is written where no table is used.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let mut field = vec![0];
+    for text in [name, value] {
+        field.push(u8::try_from(text.len()).unwrap());
+        field.extend_from_slice(text.as_bytes());
+    }
+    field
+}
+
+/// An answer with these fields, and with `hello`.
+fn hello(stream: u32, fields: &[(&str, &str)]) -> Vec<u8> {
+    let fields: Vec<_> = fields.iter().map(|(name, value)| literal(name, value)).collect();
+    let head = [OK, &fields.concat()].concat();
+    [frame(HEADERS, END_HEADERS, stream, &head), frame(DATA, 1, stream, b"hello")].concat()
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_that_could_be_read_in_two_ways_is_a_502() {
+    for fields in [
+        &[("content-length", "5"), ("content-length", "6")][..],
+        &[("content-length", "5, 6")],
+        &[("content-length", "5, 5")],
+        &[("content-length", "x")],
+        &[("transfer-encoding", "chunked")],
+        &[("connection", "close")],
+        &[("Content-Length", "5")],
+        &[("x-a", "1\r\ncontent-length: 6")],
+        &[("x-a", "1\0")],
+        &[("x a", "1")],
+        &[("x-a: 1\r\nx-b", "1")],
+        &[("x-a", "1"), (":status", "201")],
+    ] {
+        for request in [chat(PLAIN), request("GET", "/v1/models", &[])] {
+            let (mut upstream, _abridge, mut client) = start().await;
+            client.send(request).await;
+            let mut wire = greet(&mut upstream).await;
+            let id = stream(&mut wire).await;
+            wire.send(hello(id, fields)).await;
+            let reply = client.reply().await;
+            let code =
+                reply.head.get("x-abridge-error").unwrap_or_else(|| panic!("{reply:?} for {fields:?}")).to_owned();
+            assert!(matches!(&*code, "upstream_closed" | "upstream_malformed"), "{code}");
+            refused(&reply, 502, &code);
+            upstream.no_more();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_has_the_length_that_it_says_once() {
+    for (fields, length) in [(&[("content-length", "5"), ("content-length", "5")][..], Some("5")), (&[], None)] {
+        let (mut upstream, _abridge, mut client) = start().await;
+        client.send(chat(PLAIN)).await;
+        let mut wire = greet(&mut upstream).await;
+        let id = stream(&mut wire).await;
+        wire.send(hello(id, fields)).await;
+        let head = client.head().await;
+        assert_eq!((head.status(), head.get("content-length")), (200, length), "{fields:?}");
+        assert_eq!(client.body(&head).await.bytes, "hello");
+    }
+    for length in ["4", "6"] {
+        let (mut upstream, _abridge, mut client) = start().await;
+        client.send(chat(PLAIN)).await;
+        let mut wire = greet(&mut upstream).await;
+        let id = stream(&mut wire).await;
+        wire.send(hello(id, &[("content-length", length)])).await;
+        let (bytes, _) = client.rest().await;
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.ends_with("hello") || length == "6", "{text}");
+        assert!(text.starts_with("HTTP/1.1 502") || !text.ends_with("0\r\n\r\n"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_may_have_a_long_head() {
+    let names: Vec<_> = (0..600).map(|n| format!("x-{n:03}")).collect();
+    let fields: Vec<_> = names.iter().map(|name| (&**name, "sixteen letters!")).collect();
+    let (mut upstream, _abridge, mut client) = start().await;
+    client.send(chat(PLAIN)).await;
+    let mut wire = greet(&mut upstream).await;
+    let id = stream(&mut wire).await;
+    wire.send(hello(id, &fields)).await;
+    let reply = client.reply().await;
+    assert_eq!((reply.head.status(), &reply.body[..]), (200, &b"hello"[..]), "{reply:?}");
+    assert_eq!(reply.head.names().iter().filter(|name| name.starts_with("x-")).count(), 600);
 }

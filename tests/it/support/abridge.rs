@@ -25,6 +25,7 @@ pub(crate) struct Setup {
     arguments: Vec<OsString>,
     survives_full_disks: bool,
     minds_modes: bool,
+    mounts: Option<String>,
     probes: bool,
 }
 
@@ -68,6 +69,7 @@ impl Setup {
             arguments: Vec::new(),
             survives_full_disks: false,
             minds_modes: false,
+            mounts: None,
             probes: false,
         }
     }
@@ -105,6 +107,12 @@ impl Setup {
     /// What the modes of files forbid is forbidden to the process, even if the tests run as root.
     pub(crate) fn minds_modes(mut self) -> Self {
         self.minds_modes = true;
+        self
+    }
+
+    /// What this command mounts is there for the process alone, and gone with it.
+    pub(crate) fn in_a_mount_namespace(mut self, mount: String) -> Self {
+        self.mounts = Some(mount);
         self
     }
 
@@ -147,6 +155,10 @@ impl Setup {
         if self.minds_modes && rustix::process::geteuid().is_root() {
             program.extend(["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
         }
+        let mounting = self.mounts.as_ref().map(|mount| format!("{mount} && exec \"$0\" \"$@\"")).unwrap_or_default();
+        if !mounting.is_empty() {
+            program.extend(["unshare", "-m", "--propagation", "private", "sh", "-c", &mounting]);
+        }
         program.push(env!("CARGO_BIN_EXE_abridge"));
         let mut command = Command::new(program[0]);
         command
@@ -185,6 +197,11 @@ impl Abridge {
     /// In front of this upstream, everything else at its default.
     pub(crate) async fn before(upstream: &Upstream) -> Self {
         Setup::before(upstream).start().await
+    }
+
+    /// The number of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// What it said that it listens on: URLs and `unix:` paths.

@@ -1,0 +1,221 @@
+//! A disk that becomes read-only under a running process, and one that is slow: real ones, as far as the machine lets us.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::{Scene, Setup, Upstream, chat, request};
+
+/// Sends a conversation, and returns what went upstream of it.
+async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
+    scene.client.send(chat(body)).await;
+    let mut call = scene.upstream.request().await;
+    let got = call.bytes().await;
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+    got.to_vec()
+}
+
+/// Sends conversations until one is edited again.
+async fn until_edited(scene: &mut Scene, mut seed: usize) {
+    while recalls(&upstream_got(scene, &with_results(&[long_text(seed)])).await).is_empty() {
+        seed += 1;
+    }
+}
+
+fn said(scene: &Scene, text: &str) -> Vec<String> {
+    scene.abridge.stderr().into_iter().filter(|line| line.contains(text)).collect()
+}
+
+fn sh(script: &str) -> bool {
+    Command::new("sh").args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+// === read-only ===
+
+/// A file system in a file, and where it is mounted, in a mount namespace of the process alone.
+struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    /// None where the machine does not let us mount.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("mounted")).unwrap();
+        let disk = Self { folder };
+        let image = disk.image(1);
+        let made = sh(&format!("truncate -s 64M {0} && mkfs.ext4 -q {0}", image.display()));
+        let mounts = || sh(&format!("unshare -m --propagation private sh -c '{}'", disk.mount(1)));
+        (made && mounts()).then_some(disk)
+    }
+
+    fn image(&self, n: usize) -> PathBuf {
+        self.folder.path().join(format!("image-{n}"))
+    }
+
+    fn mounted(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    fn mount(&self, n: usize) -> String {
+        format!("mount -o loop {} {}", self.image(n).display(), self.mounted().display())
+    }
+
+    /// Runs a command where the process sees the disk.
+    fn enter(&self, pid: u32, script: &str) {
+        assert!(sh(&format!("nsenter -t {pid} -m sh -c '{script}'")), "{script}");
+    }
+
+    /// What a kernel does whose disk fails: whatever is open for writing, nothing is written any more.
+    fn fail(&self, pid: u32) {
+        self.enter(pid, &format!("mount -o remount,abort {}", self.mounted().display()));
+    }
+
+    /// The disk, repaired: what was on it, in the same place.
+    fn come_back(&self, pid: u32) {
+        let [broken, repaired] = [1, 2].map(|n| self.image(n).display().to_string());
+        self.enter(pid, &format!("sync {broken}; cp {broken} {repaired} && {}", self.mount(2)));
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_becomes_read_only_leaves_requests_whole_until_it_is_back() {
+    let Some(disk) = Disk::new() else {
+        return eprintln!("not run: a file system in a file cannot be mounted here (it takes root and a loop device)");
+    };
+    let upstream = Upstream::start().await;
+    let store = disk.mounted().join("store.redb");
+    let setup = Setup::before(&upstream).with(format!("store.path = {store:?}")).in_a_mount_namespace(disk.mount(1));
+    let abridge = setup.start().await;
+    let client = abridge.connect().await;
+    let mut scene = Scene { upstream, abridge, client };
+    let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);
+    assert_eq!(first.len(), 1);
+
+    disk.fail(scene.abridge.pid());
+    for n in 1..4 {
+        let body = with_results(&[long_text(n)]);
+        assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "it goes on whole");
+    }
+    let alarms = said(&scene, "the store failed:");
+    assert_eq!(alarms.len(), 1, "{alarms:?}");
+    // What is open gets the one, what is opened again the other.
+    let causes = ["Input/output error", "Read-only file system"];
+    assert!(alarms[0].contains("ERROR") && causes.iter().any(|cause| alarms[0].contains(cause)), "{alarms:?}");
+
+    disk.come_back(scene.abridge.pid());
+    until_edited(&mut scene, 4).await;
+    scene.abridge.says("the store works again", 0).await;
+    scene.client.send(request("GET", &first[0], &[])).await;
+    assert_eq!(scene.client.reply().await.body, long_text(0));
+    assert_eq!(said(&scene, "the store failed:").len(), 1);
+}
+
+// === slow ===
+
+/// Lets nothing become durable while a file is there, as a disk does that is busy elsewhere.
+const HOLD: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int held(const char *name, int fd) {
+    const char *file = getenv("HELD_WHILE"), *mark = getenv("MARK_WHEN_HELD");
+    if (file && mark && access(file, F_OK) == 0) close(open(mark, O_CREAT | O_WRONLY, 0600));
+    while (file && access(file, F_OK) == 0) usleep(5000);
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    return real(fd);
+}
+
+int fsync(int fd) { return held("fsync", fd); }
+int fdatasync(int fd) { return held("fdatasync", fd); }
+"#;
+
+/// The library, compiled; none where there is no C compiler.
+fn library(folder: &Path) -> Option<PathBuf> {
+    let (source, library) = (folder.join("hold.c"), folder.join("hold.so"));
+    std::fs::write(&source, HOLD).unwrap();
+    let compiled = sh(&format!("cc -shared -fPIC -O1 -o {} {} -ldl", library.display(), source.display()));
+    compiled.then_some(library)
+}
+
+#[tokio::test]
+async fn a_slow_disk_holds_a_request_no_longer_than_it_may_and_then_serves_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = library(folder.path()) else {
+        return eprintln!("not run: there is no C compiler to make a disk slow with");
+    };
+    let hold = folder.path().join("hold");
+    let upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream)
+        .with("store.timeout = \"500ms\"")
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("HELD_WHILE", hold.to_str().unwrap());
+    let abridge = setup.start().await;
+    let client = abridge.connect().await;
+    let mut scene = Scene { upstream, abridge, client };
+    let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);
+    assert_eq!(first.len(), 1);
+
+    std::fs::write(&hold, "").unwrap();
+    let began = Instant::now();
+    for n in 1..4 {
+        let body = with_results(&[long_text(n)]);
+        assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "it goes on whole");
+    }
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(1500), "{waited:?}: the disk is not slow");
+    assert!(waited < Duration::from_secs(15), "{waited:?}: requests wait longer than they may");
+    let lines = said(&scene, "was not stored within");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("store.timeout"), "{lines:?}");
+    // What needs no store waits for nothing, and what is stored can be read.
+    scene.client.send(request("GET", &first[0], &[])).await;
+    assert_eq!(scene.client.reply().await.body, long_text(0));
+
+    std::fs::remove_file(&hold).unwrap();
+    until_edited(&mut scene, 4).await;
+    // What could not be waited for was written in the end.
+    assert_eq!(recalls(&upstream_got(&mut scene, &with_results(&[long_text(1)])).await).len(), 1);
+}
+
+#[tokio::test]
+async fn a_recall_waits_for_no_slow_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = library(folder.path()) else {
+        return eprintln!("not run: there is no C compiler to make a disk slow with");
+    };
+    let (hold, held) = (folder.path().join("hold"), folder.path().join("held"));
+    let store = format!("store.path = {:?}", folder.path().join("store.redb"));
+    let mut before = Scene::with(&store).await;
+    let first = recalls(&upstream_got(&mut before, &with_results(&[long_text(0)])).await);
+    before.abridge.signal("TERM");
+    before.abridge.exit().await;
+
+    // This one has never heard of the payload, so that it was used is to be written down.
+    let setup = Setup::before(&before.upstream).with(&store);
+    let setup = setup.environment("LD_PRELOAD", library.to_str().unwrap());
+    let setup = setup.environment("HELD_WHILE", hold.to_str().unwrap());
+    let abridge = setup.environment("MARK_WHEN_HELD", held.to_str().unwrap()).start().await;
+    std::fs::write(&hold, "").unwrap();
+    let (slow, quick) = (with_results(&[long_text(1)]), request("GET", &first[0], &[]));
+    let mut client = abridge.connect().await;
+    client.send(chat(slow)).await;
+    while !held.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut reader = abridge.connect().await;
+    for _ in 0..2 {
+        reader.send(&quick).await;
+        assert_eq!(reader.reply().await.body, long_text(0));
+    }
+    assert!(hold.exists());
+    std::fs::remove_file(&hold).unwrap();
+    assert_eq!(recalls(&before.upstream.request().await.bytes().await).len(), 1, "the disk was quick enough");
+}

@@ -1,0 +1,134 @@
+//! Pages in a browser on this machine, and what is the upstream's: under a foreign name they get nothing, and from a foreign
+//! origin nothing that abridge's own key would pay for. Who is no browser is not asked.
+
+use crate::failures::refused;
+use crate::support::bodies::{DANGLING, PLAIN};
+use crate::support::{Abridge, Setup, Upstream};
+
+const FOREIGN: &str = "host: evil.example:8787";
+const LOCAL: &str = "host: localhost:8787";
+
+/// Asks with these lines; the status, and what was said if it was refused.
+async fn asked(abridge: &Abridge, upstream: &mut Upstream, start: &str, fields: &[&str], body: &str) -> (u16, String) {
+    let mut client = abridge.connect().await;
+    let head = format!("{start} HTTP/1.1\r\n{}\r\ncontent-length: {}\r\n\r\n{body}", fields.join("\r\n"), body.len());
+    client.send(head).await;
+    let reply = tokio::select! {
+        mut call = upstream.request() => {
+            call.bytes().await;
+            call.answer("200 OK", &["connection: close"], "{}").await;
+            client.reply().await
+        }
+        head = client.head() => {
+            upstream.no_more();
+            let body = client.body(&head).await;
+            crate::support::wire::Reply { head, body: body.bytes, trailers: Vec::new() }
+        }
+    };
+    let status = reply.head.status();
+    (status, if status == 200 { String::new() } else { refused(&reply, status, "foreign_page") })
+}
+
+/// A request that is edited, one that is not, and what a browser sends before it asks.
+const REQUESTS: [(&str, &str); 5] = [
+    ("POST /v1/chat/completions", DANGLING),
+    ("POST /v1/chat/completions", PLAIN),
+    ("POST /v1/files", "hello"),
+    ("GET /v1/models", ""),
+    ("OPTIONS /v1/chat/completions", ""),
+];
+
+#[tokio::test]
+async fn a_page_under_a_foreign_name_is_refused_and_who_is_no_browser_is_not() {
+    let mut upstream = Upstream::start().await;
+    for key in ["", "upstream.api_key_env = \"KEY\""] {
+        let abridge = Setup::before(&upstream).with(key).environment("KEY", "sk-own").start().await;
+        for (start, body) in REQUESTS {
+            for mark in ["origin: http://evil.example:8787", "sec-fetch-site: same-origin", "origin: null"] {
+                let (status, said) = asked(&abridge, &mut upstream, start, &[FOREIGN, mark], body).await;
+                assert_eq!(status, 403, "{start}, {mark}");
+                assert!(said.contains("admin.hosts") && said.contains("loopback"), "{said}");
+            }
+            for agent in ["user-agent: agent", "sec-fetch-mode: cors", "referer: http://evil.example/"] {
+                let (status, _) = asked(&abridge, &mut upstream, start, &[FOREIGN, agent], body).await;
+                assert_eq!(status, 200, "{start}, {agent}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn abridges_own_key_is_not_spent_for_pages_from_elsewhere() {
+    let mut upstream = Upstream::start().await;
+    let none = Setup::before(&upstream).start().await;
+    let own = "upstream.api_key_env = \"KEY\"";
+    let header = "upstream.headers = { api-key = \"sk-own\" }";
+    let model = "summarize.model = { base_url = \"http://localhost:1/v1\", model = \"m\", api_key_env = \"KEY\" }";
+    let mut keyed = Vec::new();
+    for line in [own, header, model] {
+        keyed.push(Setup::before(&upstream).with(line).environment("KEY", "sk-own").start().await);
+    }
+    for (start, body) in REQUESTS {
+        for page in [&["origin: https://evil.example", "sec-fetch-site: cross-site"][..], &["origin: null"]] {
+            let fields = [&[LOCAL, "content-type: text/plain"], page].concat();
+            for abridge in &keyed {
+                let (status, said) = asked(abridge, &mut upstream, start, &fields, body).await;
+                assert_eq!(status, 403, "{start}, {page:?}");
+                assert!(said.contains("admin.origins") && said.contains("key"), "{said}");
+            }
+            assert_eq!(asked(&none, &mut upstream, start, &fields, body).await.0, 200, "it has to bring a key");
+        }
+        // What people run on their own machine goes on.
+        for page in [
+            &["origin: http://localhost:3000", "sec-fetch-site: same-site"][..],
+            &["origin: http://127.0.0.1:5173", "sec-fetch-site: cross-site"],
+            &["origin: vscode-webview://1a2b"],
+        ] {
+            let fields = [&[LOCAL], page].concat();
+            assert_eq!(asked(&keyed[0], &mut upstream, start, &fields, body).await.0, 200, "{start}, {page:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_and_origins_of_ones_own_can_be_added_and_a_reload_takes_them() {
+    let mut upstream = Upstream::start().await;
+    let setup = Setup::before(&upstream).with("upstream.api_key_env = \"KEY\"").environment("KEY", "sk-own");
+    let abridge = setup.start().await;
+    let by_name = ["host: box.lan:8787", "origin: http://box.lan:3000"];
+    let by_origin = [LOCAL, "origin: https://chat.example"];
+    for fields in [by_name, by_origin] {
+        assert_eq!(asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0, 403);
+    }
+    abridge.reload_with("admin.hosts = [\"box.lan\"]\nadmin.origins = [\"https://chat.example\"]");
+    abridge.says("settings reloaded", 0).await;
+    for fields in [by_name, by_origin] {
+        assert_eq!(asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_socket_and_an_address_of_the_network_ask_for_no_name() {
+    let mut upstream = Upstream::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", folder.path().join("socket").display());
+    for listen in [&*socket, "0.0.0.0:0"] {
+        let setup = Setup::before(&upstream).with("upstream.api_key_env = \"KEY\"").environment("KEY", "sk-own");
+        let abridge = setup.listen(&[listen]).start().await;
+        let fields = ["host: abridge.example", "origin: https://chat.example"];
+        assert_eq!(
+            asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0,
+            200,
+            "{listen}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_origin_of_the_settings_is_one() {
+    for wrong in ["chat.example", "https://chat.example/", "https://", "ftp://chat.example", "*", "https://a\\r\\nb"] {
+        let failed = Setup::to("http://localhost:1/v1").with(format!("admin.origins = [\"{wrong}\"]")).fail().await;
+        assert_eq!(failed.status.code(), Some(78), "{wrong}: {failed:?}");
+        assert!(failed.stderr.contains("admin.origins") && failed.stderr.contains("allowed:"), "{failed:?}");
+    }
+}
