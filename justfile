@@ -61,3 +61,7 @@ bench-peers *args:
 # Check licences, duplicates and advisories (needs cargo-deny)
 deny:
     cargo deny check
+
+# See which changes to a file of the pure core no test would notice (needs cargo-mutants); `just mutants src/span.rs`
+mutants file *args:
+    cargo mutants --file "{{ file }}" {{ args }}
