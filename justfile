@@ -73,3 +73,7 @@ deny *args:
 # Write what is built in, with versions, licences and sums, to abridge-proxy.cdx.json (needs cargo-cyclonedx)
 sbom:
     cargo cyclonedx --format json --no-build-deps --spec-version 1.5
+
+# See which changes to a file of the pure core no test would notice (needs cargo-mutants); `just mutants src/span.rs`
+mutants file *args:
+    cargo mutants --file "{{ file }}" {{ args }}

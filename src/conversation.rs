@@ -221,6 +221,67 @@ impl Role {
 mod tests {
     use super::*;
 
+    fn check_parts(body: &[u8], conversation: &Conversation<'_>) {
+        for (index, message) in conversation.messages.iter().enumerate() {
+            for block in conversation.blocks_of(message) {
+                let message = message.span.of(body);
+                assert_eq!(block.message, index);
+                assert!(message.as_ptr_range().contains(&block.span.of(body).as_ptr()));
+            }
+        }
+        let n_blocks: usize = conversation.messages.iter().map(|message| message.blocks.len()).sum();
+        assert_eq!(n_blocks, conversation.blocks.len());
+    }
+
+    #[test]
+    fn folding_takes_messages_away_with_their_blocks() {
+        let body = br#"{"messages":[{"role":"system"},{"role":"assistant","tool_calls":[{"id":"a"}]},
+            {"role":"tool","tool_call_id":"a"},{"role":"assistant","tool_calls":[{"id":"b"},{"id":"c"}]},
+            {"role":"tool","tool_call_id":"b"},{"role":"tool","tool_call_id":"c"},{"role":"user"}]}"#;
+        let whole = crate::dialect::for_path("/chat/completions").unwrap().parse(body).unwrap();
+        check_parts(body, &whole);
+        assert_eq!(whole.last_assistant(), Some(3));
+        let spans = |messages: &[Message]| messages.iter().map(|message| message.span).collect::<Vec<_>>();
+        let before = spans(&whole.messages);
+        for (start, end) in (0..before.len()).flat_map(|start| (start + 1..=before.len()).map(move |end| (start, end)))
+        {
+            let folded = whole.folded(start..end);
+            check_parts(body, &folded);
+            let one = Span { start: before[start].start, end: before[end - 1].end };
+            assert_eq!(spans(&folded.messages), [&before[..start], &[one], &before[end..]].concat());
+            assert_eq!((folded.messages[start].role, folded.messages[start].blocks.len()), (Role::User, 0));
+        }
+    }
+
+    #[test]
+    fn what_follows_the_last_round_is_unread_with_it() {
+        // Each `a` is a message of the model, with or without calls; `t` is a result.
+        for (roles, from) in [
+            ("", 0),
+            ("uu", 0),
+            ("utu", 0),
+            ("ua", 1),
+            ("uau", 2),
+            ("uauu", 2),
+            ("uat", 1),
+            ("uattu", 1),
+            ("uaut", 1),
+            ("uata", 3),
+            ("uatau", 4),
+            ("uatat", 3),
+            ("suatuau", 6),
+        ] {
+            let role = |c| match c {
+                's' => Role::System,
+                'u' => Role::User,
+                'a' => Role::Assistant,
+                _ => Role::Tool,
+            };
+            let all: Vec<_> = roles.chars().map(role).collect();
+            assert_eq!(unread_from(all.into_iter()), from, "{roles}");
+        }
+    }
+
     #[test]
     fn a_message_is_known_by_all_of_its_bytes() {
         let prints = |before: &str, content: &str, behind: &str| {

@@ -125,6 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        use ParseErrorKind::{DuplicateKey, IdNotAString, NoMessages, NotAnArray, NotAnObject, NotJson, TooMany};
+        let kinds = [NotJson, DuplicateKey, NotAnObject, NoMessages, NotAnArray, IdNotAString, TooMany];
+        let names = kinds.map(|kind| format!("{kind:?}").to_lowercase());
+        assert_eq!(kinds.map(|kind| kind.code().replace('_', "")), names);
+    }
+
+    #[test]
     fn chat_completions_under_any_prefix() {
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
             assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");

@@ -12,7 +12,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use memchr::memchr;
 use quick_cache::sync::Cache;
 
 mod chain;
@@ -165,7 +164,8 @@ impl Payload {
         if !self.is_string {
             return self.bytes.clone();
         }
-        if self.bytes.len() == self.len + 2 && memchr(b'\\', &self.bytes).is_none() {
+        // An escape is longer than what it stands for, so there is none between the quotes if the lengths are the same.
+        if self.bytes.len() == self.len + 2 {
             return self.bytes.slice(1..=self.len); // without a copy
         }
         // It has been read before, so it can be read.
@@ -361,6 +361,37 @@ mod tests {
             assert_eq!((payload.bytes(), payload.len()), (Bytes::from_static(text.as_bytes()), text.len()));
         }
         assert_eq!(Payload::from(Bytes::from_static(b"{}")).bytes(), "{}");
+        assert!(Payload::of_string(Bytes::from_static(b"\"\""), 0).is_empty());
+        assert!(!Payload::from(Bytes::from_static(b"{}")).is_empty());
+    }
+
+    #[test]
+    fn a_string_without_escapes_is_not_copied() {
+        let raw = Bytes::from_static("\"é, as it is\"".as_bytes());
+        let payload = Payload::of_string(raw.clone(), raw.len() - 2).bytes();
+        assert_eq!(payload.as_ptr_range(), raw[1..raw.len() - 1].as_ptr_range());
+    }
+
+    #[test]
+    fn names_are_the_same_only_if_each_byte_is() {
+        let key = *keys().payload(keys().caller(b"ann"), b"x").as_bytes();
+        // Two differences may look alike, so they must not take each other away.
+        for (one, other) in (0..KEPT).flat_map(|one| (0..KEPT).map(move |other| (one, other))) {
+            let mut wrong = key;
+            wrong[one] ^= 1;
+            wrong[other] ^= if one == other { 2 } else { 1 };
+            assert_ne!(PayloadKey::from_bytes(wrong), PayloadKey::from_bytes(key), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn names_hash_apart_and_print_as_handles() {
+        use std::hash::{BuildHasher, RandomState};
+        let [one, other] = [b"x", b"y"].map(|text| keys().payload(keys().caller(b"ann"), text));
+        let hasher = RandomState::new();
+        assert_eq!(hasher.hash_one(one), hasher.hash_one(PayloadKey::from_bytes(*one.as_bytes())));
+        assert_ne!(hasher.hash_one(one), hasher.hash_one(other));
+        assert_eq!(format!("{one:?}"), one.to_string());
     }
 
     #[test]

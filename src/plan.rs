@@ -444,6 +444,26 @@ mod tests {
     }
 
     #[test]
+    fn each_action_and_each_reason_has_a_label_of_its_own() {
+        let name = |of: &dyn fmt::Debug| format!("{of:?}").split(' ').next().unwrap_or_default().to_lowercase();
+        for action in [
+            Action::Insert { behind: 0 },
+            Action::Move { message: 0, behind: 0 },
+            Action::Drop { message: 0 },
+            Action::DropCall { message: 0 },
+            Action::Truncate { message: 0 },
+            Action::Clear { message: 0 },
+            Action::ClearInput { message: 0 },
+            Action::Summarize { from: 0, to: 0 },
+        ] {
+            assert_eq!(action.label().replace('_', ""), name(&action));
+        }
+        for why in [Why::NoStore, Why::NotSmaller, Why::TooLittle, Why::NoSummary] {
+            assert_eq!(why.label().replace('_', ""), name(&why));
+        }
+    }
+
+    #[test]
     fn counts_by_edit() {
         let drop = |edit| change(edit, Action::Drop { message: 0 }, "", None);
         let report = Report { changes: vec![drop("patch"), drop("patch"), drop("clear")], ..Report::default() };

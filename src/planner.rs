@@ -186,7 +186,10 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{dialect, replay::Scene};
+    use crate::{
+        dialect,
+        replay::{Scene, own_policy},
+    };
 
     fn plan(settings: &Settings, body: &'static [u8]) -> Result<Plan, ParseError> {
         let policy = Policy::new(&Parts { policy: settings.clone(), ..Parts::default() });
@@ -202,6 +205,32 @@ mod tests {
         assert!(none.is_empty());
         assert_eq!((none.report.messages_before, none.report.messages_after), (1, 1));
         assert_eq!(plan(&Settings::default(), DANGLING).unwrap().report.messages_after, 2);
+    }
+
+    #[test]
+    fn edits_have_the_names_of_their_tables() {
+        let policy = own_policy(
+            "[summarize]\ntrigger = { tokens = 9 }\n[filter_tool_calls]\n[truncate_tool_results]\n[clear_tool_results]",
+        );
+        let names: Vec<_> = policy.unwrap().names().collect();
+        let all = ["patch_tool_calls", "truncate_tool_results", "filter_tool_calls", "clear_tool_results", "summarize"];
+        assert!(all.iter().all(|name| names.contains(name)), "{names:?}");
+        assert_eq!(names.len(), all.len(), "{names:?}");
+    }
+
+    #[test]
+    fn a_body_is_tokenised_only_where_an_edit_may_want_it() {
+        let counts_from = |edits: &str, keys: &str| {
+            let policy = format!(
+                "policy.edits = [{edits}]\nclear_tool_results.trigger = {{ tokens = 3000 }}\n\
+                 [summarize]\ntrigger = {{ tokens = 2000 }}\n{keys}"
+            );
+            own_policy(&policy).unwrap().counts_from()
+        };
+        let both = "'clear_tool_results', 'summarize'";
+        assert_eq!(counts_from("'patch_tool_calls', 'truncate_tool_results'", ""), usize::MAX);
+        assert_eq!(counts_from("'clear_tool_results'", ""), 3000);
+        assert_eq!((counts_from(both, ""), counts_from(both, "mode = 'background'")), (2000, 1600));
     }
 
     #[test]

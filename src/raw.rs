@@ -97,3 +97,14 @@ pub(crate) fn compact(json: &str) -> String {
     };
     json.chars().filter(keep).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_goes_only_where_it_says_nothing() {
+        let json = "{ \"a b\" :\n[ 1,\t\" \\\" \\\\\" , \"\\\\ \\\" [ \" ] }";
+        assert_eq!(compact(json), "{\"a b\":[1,\" \\\" \\\\\",\"\\\\ \\\" [ \"]}");
+    }
+}

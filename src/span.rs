@@ -105,6 +105,14 @@ mod tests {
     }
 
     #[test]
+    fn only_a_splice_of_nothing_with_nothing_does_nothing() {
+        let does_something =
+            |start, end, with: &'static [u8]| Splice { span: Span { start, end }, with: with.into() }.does_something();
+        assert!(!does_something(3, 3, b""));
+        assert!(does_something(3, 4, b"") && does_something(3, 3, b"x") && does_something(3, 4, b"x"));
+    }
+
+    #[test]
     fn no_splices_are_the_same_allocation() {
         let body = Bytes::from("0123".to_owned());
         let pieces = splice(&body, &[]);

@@ -194,6 +194,7 @@ mod tests {
             "<all_user_messages>a</all_user_messages> b <all_user_messages>c</all_user_messages>",
             "<all_user_messages>a</all_user_messages> b @",
         );
+        check("</all_user_messages><all_user_messages>\nx\n</all_user_messages>", "</all_user_messages>@");
     }
 
     #[test]

@@ -205,6 +205,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_size_is_a_number_of_bytes() {
+        assert_eq!(ByteSize::mib(64).as_usize(), 64 << 20);
+        assert_eq!("1025B".parse::<ByteSize>().unwrap().as_usize(), 1025);
+    }
+
+    #[test]
     fn reads_what_it_writes() {
         for text in ["64MiB", "1GiB", "3KiB", "1025B"] {
             assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);

@@ -126,6 +126,160 @@ fn a_large_moved_message_is_not_copied() {
     assert!(plan.splices.iter().any(|splice| splice.with.len() > 9000 && range.contains(&splice.with.as_ptr())));
 }
 
+#[test]
+fn small_messages_that_come_to_one_place_are_one_splice() {
+    let body = Bytes::from(format!(r#"{{"messages":[{CALLER},{{"role":"user"}}]}}"#));
+    let (_, plan) = ask(&body, &[Ask::Insert(0), Ask::Insert(0), Ask::Insert(0)]);
+    assert_eq!(plan.splices.len(), 1);
+}
+
+/// A message that calls `a` and `b`, the result of `b`, one of no call, and what has been said since.
+const ROUND: &str = r#"{"messages":[{"role":"system","content":"s"},
+    {"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}, {"id":"b"}]},
+    {"role":"tool","tool_call_id":"b","content":"of b"},{"role":"tool","tool_call_id":"x","content":"of x"},
+    {"role":"assistant","content":"done"},{"role":"user","content":"go"}]}"#;
+
+fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
+    draft.rows().iter().map(|row| (row.message, row.call)).collect()
+}
+
+/// What has been written is never larger than the draft has said, and hardly smaller.
+fn check_bytes(body: &Bytes, n_bytes: usize, plan: &Plan) {
+    let n_written = splice(body, &plan.splices).concat().len();
+    assert_eq!(plan.report.bytes_after, n_written);
+    assert!((n_written..n_written + 16).contains(&n_bytes), "{n_bytes} {n_written}");
+}
+
+#[test]
+fn a_result_that_was_put_in_leaves_with_its_call() {
+    let body = Bytes::from_static(ROUND.as_bytes());
+    let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
+        assert!(draft.insert_result("e", 0, 2, "a result of some length that was put in"));
+        assert_eq!(draft.n_added(), 1);
+        let standing = [(Some(0), None), (Some(1), None), (Some(2), Some(1))];
+        let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
+        assert_eq!(places(draft), [&standing[..], &[(None, Some(0))], &behind].concat());
+        let row = draft.rows()[3];
+        assert_eq!(draft.stands_at(&row), 1);
+        assert!(draft.drop_round_trip("e", &row));
+        assert!(!draft.drop_round_trip("e", &row));
+        assert_eq!(places(draft), [&standing[..], &behind].concat());
+        assert!(draft.has_calls(&draft.rows()[1]));
+        draft.n_bytes()
+    });
+    check_bytes(&body, n_bytes, &plan);
+    assert_eq!(plan.report.changes.len(), 1, "that it was put in is moot");
+}
+
+#[test]
+fn a_round_trip_leaves_whole_or_not_at_all() {
+    let body = Bytes::from_static(ROUND.as_bytes());
+    let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
+        let [result, orphan] = [2, 3].map(|n| draft.rows()[n]);
+        assert_eq!((draft.stands_at(&result), draft.stands_at(&orphan)), (2, 3));
+        assert!(draft.drop_round_trip("e", &result) && draft.drop_round_trip("e", &orphan));
+        draft.n_bytes()
+    });
+    check_bytes(&body, n_bytes, &plan);
+    assert_eq!(plan.report.messages_after, 4);
+    // Not without its call, when the message that calls has been taken.
+    let ((), plan) = draft(&body, Offload::Possible, |draft| {
+        let row = draft.rows()[2];
+        assert!(draft.drop_result("e", 1));
+        assert!(!draft.drop_round_trip("e", &row));
+    });
+    assert_eq!(plan.report.messages_after, 5);
+    // Nor one that answers no call and stands elsewhere now.
+    let ((), plan) = draft(&body, Offload::Possible, |draft| {
+        assert!(draft.move_result("e", 3, 1));
+        let moved = *draft.rows().iter().find(|row| row.message == Some(3)).unwrap();
+        assert!(!draft.drop_round_trip("e", &moved));
+    });
+    assert_eq!(plan.report.messages_after, 6);
+}
+
+#[test]
+fn what_has_not_been_read_stays() {
+    let unread =
+        ROUND.replace(r#",{"role":"user","content":"go"}"#, r#",{"role":"tool","tool_call_id":"a","content":"late"}"#);
+    let body = Bytes::from(unread);
+    let ((), plan) = draft(&body, Offload::Possible, |draft| {
+        let rows = draft.rows();
+        assert_eq!([2, 3, 5].map(|message| draft.is_unread(message)), [false, false, true]);
+        assert!(!draft.drop_round_trip("e", &rows[5]));
+    });
+    assert!(plan.is_empty());
+    // A call of the last message of the model has not been answered until the model has read that.
+    let last = ROUND.replace(r#"{"role":"assistant","content":"done"},"#, "");
+    let body = Bytes::from(last);
+    let ((), plan) = draft(&body, Offload::Possible, |draft| {
+        assert!(draft.insert_result("e", 0, 2, "put in"));
+        let rows = draft.rows();
+        assert!((2..5).all(|n| !draft.drop_round_trip("e", &rows[n])));
+    });
+    assert_eq!(plan.report.changes.len(), 1);
+}
+
+/// All of a text is replaced, and nothing is stored.
+const ANY: Wants = Wants { stored: false, smaller: false };
+
+fn shorter(text: &Text<'_>) -> Cut {
+    Cut { from: 0, to: text.len, words: "-".to_owned() }
+}
+
+#[test]
+fn what_is_not_to_be_touched_is_not_replaced() {
+    let body = Bytes::from_static(ROUND.as_bytes());
+    let ((), plan) = draft(&body, Offload::Possible, |draft| {
+        let [instructions, gone, kept] =
+            [0, 3, 2].map(|message| draft.offer_result(message, ANY, |text| Some(shorter(text))).unwrap());
+        assert_eq!(kept.message(), 2);
+        assert!(!draft.make("e", Action::Truncate { message: 0 }, instructions));
+        assert!(draft.drop_result("e", 3));
+        assert!(!draft.make("e", Action::Truncate { message: 3 }, gone));
+        assert!(draft.make("e", Action::Truncate { message: 2 }, kept));
+        let input = draft.offer_input(0, ANY);
+        assert!(input.is_err(), "it has no arguments");
+    });
+    assert_eq!(plan.report.changes.len(), 2);
+    // The arguments of a call are cleared once the model has gone on from it.
+    let called = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"arguments":"{\"b\":1}"}}]}"#;
+    for (rest, cleared) in
+        [("", false), (r#",{"role":"tool","tool_call_id":"a"}"#, false), (r#",{"role":"assistant"}"#, true)]
+    {
+        let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
+        let (made, _) = draft(&body, Offload::Possible, |draft| {
+            let offer = draft.offer_input(0, ANY).unwrap();
+            assert_eq!(offer.message(), 1);
+            draft.make("e", Action::ClearInput { message: 1 }, offer)
+        });
+        assert_eq!(made, cleared, "{rest}");
+    }
+}
+
+#[test]
+fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
+    let reads = |before: usize, shortened: usize| {
+        let text = r#"{"type":"text","text":"the same"}"#;
+        let body = Bytes::from(format!(
+            r#"{{"messages":[{{"role":"user","content":"{}"}},{{"role":"tool","content":[{text},{text}]}},{{"role":"assistant"}}]}}"#,
+            "x".repeat(before)
+        ));
+        let ((), plan) = draft(&body, Offload::Possible, |draft| {
+            let mut n = 0;
+            let offer = draft.offer_result(1, ANY, |text| {
+                n += 1;
+                (n == shortened).then(|| shorter(text))
+            });
+            assert!(draft.make("e", Action::Clear { message: 1 }, offer.unwrap()));
+            draft.base_tokens();
+        });
+        plan.reads[2].print
+    };
+    assert_eq!(reads(5000, 1), reads(6000, 1), "it is the same wherever the message begins");
+    assert_ne!(reads(5000, 1), reads(5000, 2));
+}
+
 #[derive(serde::Deserialize)]
 struct Parsed<'a> {
     #[serde(borrow)]
@@ -178,7 +332,10 @@ proptest! {
         }
         let tail = format!("]{} }}", spaces[0]);
         let body = Bytes::from(text + &tail);
-        let (_, plan) = ask(&body, &asked);
+        let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
+            ask_of(draft, &asked);
+            draft.n_bytes()
+        });
         let output = String::from_utf8(splice(&body, &plan.splices).concat()).unwrap();
 
         let parsed: Parsed<'_> = serde_json::from_str(&output).unwrap();
@@ -187,6 +344,7 @@ proptest! {
         prop_assert_eq!(plan.report.messages_after, expected.len());
         prop_assert_eq!(plan.report.bytes_after, output.len());
         prop_assert_eq!(got, expected);
+        prop_assert!(n_bytes >= output.len());
         prop_assert!(output.starts_with(&head));
         prop_assert!(output.ends_with(&tail));
         prop_assert!(plan.splices.is_sorted_by(|a, b| a.span.end <= b.span.start));

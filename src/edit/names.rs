@@ -63,6 +63,7 @@ mod tests {
         ] {
             assert!(!fits(pattern, name), "{pattern} {name}");
         }
+        assert!(is_pattern("a*") && is_pattern("?a") && !is_pattern("mcp__a"));
         let (pattern, name) = ("a*".repeat(40) + "b", "a".repeat(4000));
         assert!(!fits(&pattern, &name));
     }

@@ -122,5 +122,7 @@ mod tests {
         assert!(Template::new("[cleared]", &NAMES).may_have_made("[cleared]"));
         assert!(!Template::new("[cleared]", &NAMES).may_have_made("[cleared] "));
         assert!(!Template::new("{tool_name}", &NAMES).may_have_made("a"));
+        let spaced = Template::new("of {tool_name} ", &NAMES);
+        assert!(spaced.may_have_made("of bash ") && !spaced.may_have_made("of bash"));
     }
 }

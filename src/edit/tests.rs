@@ -18,7 +18,7 @@ use crate::{
     dialect::{self, Dialect},
     draft::{Offload, Situation, When},
     payload::Keys,
-    plan::Plan,
+    plan::{Action, Plan, Sizes},
     planner::{Parts, Policy},
     span::splice,
     summary::{Memory, NoMemory},
@@ -198,4 +198,60 @@ pub(super) fn check(input: &str, policy: &str, expected: &str) -> Plan {
 /// Checks that nothing is done.
 pub(super) fn check_untouched(input: &str, policy: &str) -> Plan {
     check(input, policy, input)
+}
+
+/// The message that has the result of a call, and its tokens.
+pub(super) fn result_of(body: &[u8], id: &str) -> Option<(usize, usize)> {
+    let conversation = dialect().parse(body).unwrap();
+    let results = messages(body).into_iter().position(|message| message["tool_call_id"] == id);
+    results.map(|at| (at, meter().for_model(None).message(conversation.messages[at].span.of(body))))
+}
+
+#[test]
+fn a_change_says_the_tokens_of_its_result_before_and_after() {
+    let policy = format!(
+        "{HTTP}[truncate_tool_results]\nmax_bytes = 900\n[filter_tool_calls]\nmax_tool_calls = 2\n\
+         [clear_tool_results]\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 1 }}"
+    );
+    let body = body("s u c:1 t:1*2000 u c:2 t:2*3000 c:3 t:3*4000 u a u");
+    let (plan, output) = plan(&body, &policy);
+    assert_eq!(words(&output), "s u u c:2 t:2! c:3 t:3~ u a u");
+    for (id, wanted) in [("1", "drop"), ("2", "clear"), ("3", "truncate")] {
+        let (message, before) = result_of(&body, id).unwrap();
+        let after = result_of(&output, id).map_or(0, |(_, tokens)| tokens);
+        let of_it = |action: Action| match action {
+            Action::Drop { message: it } | Action::Clear { message: it } | Action::Truncate { message: it } => {
+                it == message
+            }
+            _ => false,
+        };
+        let change = plan.report.changes.iter().find(|change| of_it(change.action)).unwrap();
+        assert_eq!(change.action.label(), wanted);
+        assert_eq!(change.tokens, Some(Sizes { before, after }), "{wanted}");
+    }
+}
+
+#[test]
+fn what_is_beside_the_messages_counts() {
+    let mut request: Value = serde_json::from_slice(&body("u c:1 t:1*2000 c:2 t:2*2000 a u")).unwrap();
+    request["tools"] = json!([{"type": "function", "function": {"name": "bash", "description": text(900)}}]);
+    request["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "x", "description": text(700)}});
+    let body = Bytes::from(request.to_string());
+    let clears_from = |least: usize| {
+        let policy = format!("{HTTP}[clear_tool_results]\ntrigger = {{ tokens = {least} }}\nkeep = {{ results = 0 }}");
+        !plan(&body, &policy).0.report.changes.is_empty()
+    };
+    let all = tokens(&body);
+    assert!(clears_from(all) && !clears_from(all + 1));
+}
+
+#[test]
+fn a_message_that_a_call_has_left_is_counted_anew() {
+    let count = "[clear_tool_results]\ntrigger = { tokens = 200 }\n";
+    let left_out = "[filter_tool_calls]\nmax_tool_calls = 1\n";
+    let body = body("u c:1^900,2 t:1 t:2 u a u");
+    let (before, _) = plan(&body, count);
+    let (after, output) = plan(&body, &format!("{left_out}{count}"));
+    assert_eq!(words(&output), "u c:2 t:2 u a u");
+    assert_eq!(after.report.tokens_before, before.report.tokens_before);
 }

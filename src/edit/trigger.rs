@@ -164,7 +164,7 @@ mod tests {
         assert!(trigger("trigger = {}").unwrap_err().contains("the table is empty"));
         assert!(trigger("trigger = []").unwrap_err().contains("the list is empty"));
         assert!(trigger("trigger = [{ fraction = 1.5 }]").is_err());
-        assert!(trigger("trigger = 100000").is_err());
+        assert!(trigger("trigger = 100000").unwrap_err().contains("a table such as { tokens = 100000 }"));
     }
 
     #[test]

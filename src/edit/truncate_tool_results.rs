@@ -110,7 +110,7 @@ impl TruncateToolResults {
 
     fn cut(&self, text: &Text<'_>, tool: &str, budget: Budget) -> Option<Cut> {
         let share = budget.max_bytes / text.n_texts.max(1);
-        if text.n_bytes <= budget.max_bytes || text.len < share {
+        if text.n_bytes <= budget.max_bytes || text.len <= share {
             return None;
         }
         let (handle, how) = text.way_back();

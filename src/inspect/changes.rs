@@ -123,3 +123,58 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
 fn short(name: &str) -> String {
     name.chars().take(MOST_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Change, LeftOut as NotDone, Sizes};
+
+    fn report(actions: &[Action], left_out: &[Why]) -> Report {
+        let change = |action: &Action| Change {
+            edit: "e",
+            action: *action,
+            call_id: "c".repeat(MOST_CHARS + 1),
+            tool_name: Some("é".repeat(MOST_CHARS + 1)),
+            bytes: Sizes { before: 9, after: 8 },
+            tokens: None,
+            handles: Vec::new(),
+        };
+        let not_done =
+            |why: &Why| NotDone { edit: "e", message: Some(7), call_id: String::new(), tool_name: None, why: *why };
+        Report {
+            changes: actions.iter().map(change).collect(),
+            left_out: left_out.iter().map(not_done).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn says_what_was_done_to_which_message_and_where_to() {
+        for (action, to) in [
+            (Action::Insert { behind: 3 }, None),
+            (Action::Move { message: 3, behind: 1 }, Some(1)),
+            (Action::Drop { message: 3 }, None),
+            (Action::DropCall { message: 3 }, None),
+            (Action::Truncate { message: 3 }, None),
+            (Action::Clear { message: 3 }, None),
+            (Action::ClearInput { message: 3 }, None),
+            (Action::Summarize { from: 3, to: 6 }, Some(5)),
+        ] {
+            let changed = Changes::of(&report(&[action], &[])).changes.remove(0);
+            assert_eq!((changed.action, changed.message, changed.to), (action.label(), 3, to));
+            assert_eq!((changed.bytes_before, changed.bytes_after), (9, 8));
+            assert_eq!(changed.tool.map(|tool| tool.chars().count()), Some(MOST_CHARS));
+            assert_eq!(changed.call_id.len(), MOST_CHARS);
+        }
+    }
+
+    #[test]
+    fn takes_no_more_than_so_many_entries() {
+        assert!(Changes::of(&Report::default()).is_empty());
+        let (actions, reasons) = ([Action::Drop { message: 0 }; MOST_CHANGES + 1], [Why::NoStore; 2]);
+        let changes = Changes::of(&report(&actions, &reasons));
+        assert!(!changes.is_empty());
+        assert_eq!((changes.len(), changes.n_changes), (MOST_CHANGES + 2, MOST_CHANGES + 1));
+        assert_eq!(changes.left_out[1].message, Some(7));
+    }
+}

@@ -94,6 +94,45 @@ fn a_summary_stands_behind_what_it_stands_for() {
 }
 
 #[test]
+fn so_many_messages_and_no_more_are_looked_at() {
+    let many = |n: usize| body(&vec![GO; n]);
+    let change = |action| Change {
+        edit: "e",
+        action,
+        call_id: String::new(),
+        tool_name: None,
+        bytes: Sizes::default(),
+        tokens: None,
+        handles: Vec::new(),
+    };
+    let report =
+        |action: Option<Action>| Report { changes: action.map(change).into_iter().collect(), ..Report::default() };
+    let n_found = |n_before, n_after, action| {
+        messages(chat(), &many(n_before), &many(n_after), &report(action)).map(|found| found.len())
+    };
+    assert_eq!(n_found(MOST_MESSAGES, MOST_MESSAGES, None), Some(MOST_MESSAGES));
+    assert_eq!(n_found(MOST_MESSAGES + 1, MOST_MESSAGES, Some(Action::Drop { message: 0 })), None);
+    assert_eq!(n_found(MOST_MESSAGES, MOST_MESSAGES + 1, Some(Action::Insert { behind: 0 })), None);
+}
+
+#[test]
+fn a_message_reads_as_a_person_would_have_it() {
+    let shown = |message: &str| {
+        let body = body(&[message]);
+        messages(chat(), &body, &body, &Report::default()).unwrap().remove(0).before.unwrap()
+    };
+    let part = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
+    let call = r#"{"id":"c","type":"function","function":{"name":"ls","arguments":"{}"}}"#;
+    let assistant = |content: &str| format!(r#"{{"role":"assistant","content":{content},"tool_calls":[{call}]}}"#);
+    assert_eq!(shown(r#"{"role":"user","content":""}"#), "");
+    assert_eq!(shown(&assistant("\"\"")), "[call c] ls {}");
+    assert_eq!(shown(&assistant("\"so\"")), "so\n[call c] ls {}");
+    assert_eq!(shown(&assistant(&format!("[{},{}]", part(""), part("b")))), "\nb\n[call c] ls {}");
+    assert_eq!(shown(&format!(r#"{{"role":"user","content":[{},{}]}}"#, part(""), part("b"))), "\nb");
+    assert_eq!(shown(r#"{"role":"user"}"#), r#"{"role":"user"}"#);
+}
+
+#[test]
 fn long_texts_are_cut_and_keep_their_lengths() {
     let long = "é".repeat(LONGEST_SAME);
     let results: Vec<_> = (0..200).map(|_| result("x", &long)).collect();

@@ -133,4 +133,14 @@ mod tests {
         broken.insert(last, 0xff);
         check(&verified, &broken).unwrap_err();
     }
+
+    #[test]
+    fn a_fault_behind_what_is_known_is_where_it_is_in_the_body() {
+        let (verified, valid) = (Verified::default(), "a".repeat(3000));
+        let whole = body(&[&valid, "\\q"]);
+        let at = check(&verified, whole.as_bytes()).unwrap_err();
+        check(&verified, body(&[&valid]).as_bytes()).unwrap();
+        assert_eq!(check(&verified, whole.as_bytes()), Err(at));
+        assert!(at > 3000, "{at}");
+    }
 }

@@ -171,6 +171,20 @@ fn schemas_within_schemas_count_as_compact_json() {
 }
 
 #[test]
+fn parameters_without_a_schema_count_as_they_are_written() {
+    let gauge = gauge("gpt-4o");
+    let tools = |parameters: &str| {
+        let tool = format!(r#"[{{"type":"function","function":{{"name":"read_the_file"{parameters}}}}}]"#);
+        gauge.tools(tool.as_bytes())
+    };
+    let properties = |of: &str| tools(&format!(r#","parameters":{{"type":"object","properties":{{{of}}}}}"#));
+    assert_eq!(properties(""), tools(""));
+    assert_eq!(properties(r#""a":true"#), tools("") + 3 + 3 + gauge.text("a:true"));
+    let two = properties(r#""a":true,"path_of_it":[ 1, 2 ]"#);
+    assert_eq!(two, properties(r#""a":true"#) + 3 + gauge.text("path_of_it:[1,2]"));
+}
+
+#[test]
 fn tools_that_are_no_functions_and_what_is_no_list_count_as_json() {
     let gauge = gauge("gpt-4o");
     assert_eq!(gauge.tools(b"[]"), 0);

@@ -156,6 +156,22 @@ fn too_many_are_refused() {
 }
 
 #[test]
+fn calls_leave_with_their_key_and_one_comma() {
+    let calls = r#""tool_calls" : [ {"id":"a"} ]"#;
+    for (message, rest) in [
+        (format!("{{{calls}}}"), "{}"),
+        (format!(r#"{{ {calls} , "role":"assistant","content":"x"}}"#), r#"{ "role":"assistant","content":"x"}"#),
+        (format!(r#"{{"role":"assistant" , {calls} , "content":"x"}}"#), r#"{"role":"assistant" , "content":"x"}"#),
+        (format!(r#"{{"role":"assistant","content":"x" , {calls} }}"#), r#"{"role":"assistant","content":"x" }"#),
+    ] {
+        let span = ChatCompletions.calls_key(message.as_bytes(), Span { start: 0, end: message.len() }).unwrap();
+        let message = message.as_bytes();
+        let left = [&message[..span.start], &message[span.end..]].concat();
+        assert_eq!(String::from_utf8_lossy(&left), rest);
+    }
+}
+
+#[test]
 fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     let body = br#"{"messages":[{"role":"tool","tool_call_id":"\u0061\/b"}]}"#;
     let conversation = ChatCompletions.parse(body).unwrap();

@@ -96,6 +96,13 @@ fn a_written_string_reads_back() {
 }
 
 #[test]
+fn a_written_string_has_the_short_escapes() {
+    let mut raw = Vec::new();
+    push_string(&mut raw, "\"\\\n\r\t\u{1}\u{1f}/é\u{7f}");
+    assert_eq!(raw, "\"\\\"\\\\\\n\\r\\t\\u0001\\u001f/é\u{7f}\"".as_bytes());
+}
+
+#[test]
 fn half_a_surrogate_pair_has_no_text() {
     assert_eq!(decode(br#""\ud83d\ude00""#).unwrap(), "😀");
     assert_eq!(decode(br#""\ud83d""#), None);

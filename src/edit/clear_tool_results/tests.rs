@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
+use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text, words};
 use super::*;
 use crate::draft::Offload;
 
@@ -48,11 +48,64 @@ fn says_what_was_there_and_how_to_read_it() {
 }
 
 #[test]
+fn results_that_were_put_in_count_as_messages() {
+    let words = "u c:1 t:1*2000 c:2,3 u";
+    let counts = |least: usize| {
+        plan(&body(words), &policy(&format!("trigger = {{ messages = {least} }}\nkeep = {{ results = 2 }}")))
+            .0
+            .report
+            .counts()
+    };
+    assert_eq!(counts(7), [("patch", 2), ("clear", 1)]);
+    assert_eq!(counts(8), [("patch", 2)]);
+}
+
+#[test]
+fn what_is_kept_may_have_just_so_many_tokens() {
+    let last = super::super::tests::result_of(&body(FIVE), "5").unwrap().1;
+    let kept = |most: usize| words(&plan(&body(FIVE), &always(&format!("keep = {{ tokens = {most} }}"))).1);
+    assert!(kept(last).ends_with("t:4! c:5 t:5*2000"), "{}", kept(last));
+    assert!(kept(2 * last).ends_with("t:3! c:4 t:4*2000 c:5 t:5*2000"), "{}", kept(2 * last));
+    assert!(kept(2 * last - 1).ends_with("t:4! c:5 t:5*2000"), "{}", kept(2 * last - 1));
+}
+
+#[test]
+fn tokens_are_counted_and_windows_asked_for_only_where_a_trigger_does() {
+    let report = |keys: &str| plan(&body(FIVE), &policy(keys)).0.report;
+    let messages = report("trigger = { messages = 1 }");
+    assert_eq!((messages.tokens_before, messages.unknown_window), (None, false));
+    let tokens = report("trigger = { tokens = 1 }");
+    assert!(tokens.tokens_before.is_some() && !tokens.unknown_window);
+    assert!(report("trigger = [{ tokens = 1 }, { fraction = 0.5 }]").unknown_window);
+}
+
+#[test]
+fn cleared_arguments_are_those_of_the_calls_of_cleared_results() {
+    let (plan, _) = plan(
+        &body("u c:1^300 t:1*2000 c:2^300 t:2*2000 c:3 t:3*9 u"),
+        &always("keep = { results = 1 }\nclear_tool_inputs = true"),
+    );
+    let inputs = plan.report.changes.iter().filter_map(|change| match change.action {
+        Action::ClearInput { message } => Some(message),
+        _ => None,
+    });
+    assert_eq!(inputs.collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn what_clear_tool_inputs_may_be_is_said() {
+    let error = toml::from_str::<Settings>("clear_tool_inputs = 7").unwrap_err();
+    assert!(error.message().contains("true, false or a list of tool names"), "{error}");
+}
+
+#[test]
 fn the_placeholder_can_be_written() {
     let cleared = |policy: &str| messages(&plan(&body(FIVE), policy).1)[2]["content"].as_str().unwrap().to_owned();
     assert_eq!(cleared(&always("placeholder = '[cleared]'")), "[cleared]");
-    let own = cleared(&always("placeholder = '<{tool_name} {bytes} {handle}> {how}'"));
-    assert!(own.starts_with("<bash 2000 ") && own.ends_with("limit=20000)."), "{own}");
+    let own = always("placeholder = '<{tool_name} {bytes} {handle}> {how}'");
+    let handle = plan(&body(FIVE), &own).0.offloads[0].key;
+    let own = cleared(&own);
+    assert!(own.starts_with(&format!("<bash 2000 {handle}> ")) && own.ends_with("limit=20000)."), "{own}");
     let none = "[recall]\nvia = 'none'\n[clear_tool_results]\ntrigger = { messages = 1 }";
     assert_eq!(cleared(none), "[Cleared: 2000 bytes of output of bash.]");
     assert!(

@@ -199,6 +199,13 @@ mod tests {
     }
 
     #[test]
+    fn each_language_has_its_own_words() {
+        let [en, zh] = LANGUAGES.map(|language| [system(language), middle_left_out(language)]);
+        assert!(en.iter().all(|text| text.is_ascii() && text.len() > 20), "{en:?}");
+        assert!(zh.iter().all(|text| !text.is_ascii() && text.len() > 20), "{zh:?}");
+    }
+
+    #[test]
     fn settings_win() {
         let settings = Settings { instruction: Some("Sum it up.".to_owned()), ..Settings::default() };
         assert!(LANGUAGES.into_iter().all(|language| instruction(&settings, language) == "Sum it up."));

@@ -19,6 +19,8 @@ use crate::{
     summary::{Memory, Recollection, Summary},
 };
 
+mod again;
+
 /// A memory that is a map.
 #[derive(Debug, Default)]
 struct Map(Mutex<HashMap<ChainKey, Recollection>>);
@@ -132,6 +134,8 @@ fn no_round_is_parted() {
     let none = "keep = { rounds = 0 }";
     let much = "keep = { rounds = 9 }";
     check_cut("s u a a c:1 u c:2 t:2 t:1 a c:3 t:3", &format!("{SIX}{much}\n[policy]\nedits = [\"summarize\"]"), 1..4);
+    check_cut("s u c:9 u c:2 t:2 c:3 t:3", &format!("{SIX}{much}\n[policy]\nedits = [\"summarize\"]"), 1..3);
+    check_cut("s u u c:2 t:2 c:3 t:3", &format!("{SIX}{much}"), 1..2);
     check_cut("s u a u c:1 u t:1 a u c:2", &format!("{SIX}{none}\n[policy]\nedits = [\"summarize\"]"), 1..7);
     let (plan, _) = plan_in(&Map::default(), "s u a c:1 u u a u t:1", &format!("{SIX}{none}"));
     assert_eq!(made(&plan).covers, 1..3, "the late result has not been read");
@@ -286,9 +290,19 @@ fn scopes_keep_summaries_apart() {
     let elsewhere = "recall = { via = \"http\", public_url = \"http://elsewhere\" }\n";
     let moved = World { summaries: &memory, ..World::default() };
     assert!(moved.plan(&request("gpt-4o"), &format!("{elsewhere}{SIX}")).0.is_empty());
-    for other in ["mode = 'background'", "keep = { rounds = 0 }", "timeout = '9s'", "retry = { max_retries = 9 }"] {
+    for other in [
+        "mode = 'background'",
+        "keep = { rounds = 0 }",
+        "timeout = '9s'",
+        "cooldown = '9s'",
+        "retry = { max_retries = 9 }",
+        "failover = [{ base_url = 'http://other/v1', model = 'other' }]",
+    ] {
         assert!(!plan("gpt-4o", &format!("{SIX}{other}")).is_empty(), "{other}");
     }
+    let guarded = HTTP.replace(" }", ", require_auth = true }");
+    let here = World { summaries: &memory, ..World::default() };
+    assert!(!here.plan(&request("gpt-4o"), &format!("{guarded}{SIX}")).0.is_empty());
     let elsewhere = World { summaries: &memory, caller: b"somebody else", ..World::default() };
     assert!(elsewhere.plan(&request("gpt-4o"), &format!("{HTTP}{SIX}")).0.is_empty());
 }

@@ -1,10 +1,16 @@
 //! Which results are cut, where, and what stands there.
 
+use bytes::Bytes;
 use serde_json::json;
 
 use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
 use super::*;
-use crate::draft::Offload;
+use crate::{
+    dialect,
+    draft::Offload,
+    replay::{Scene, own_policy},
+    span::splice,
+};
 
 fn policy(keys: &str) -> String {
     format!("{HTTP}[truncate_tool_results]\n{keys}")
@@ -181,5 +187,73 @@ fn what_is_no_text_stays() {
             r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}},{{"role":"tool","tool_call_id":"1","content":{content}}}]}}"#
         );
         assert!(plan(&body.into(), HTTP).0.is_empty());
+    }
+}
+
+#[test]
+fn what_is_remembered_of_a_result_with_parts_is_what_was_made_of_it() {
+    let part = |n: usize| json!({"type": "text", "text": text(n)});
+    let body = body_of(&[
+        json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": [part(3000), part(5000), part(10)]}),
+    ]);
+    let later = Bytes::from(String::from_utf8(body.to_vec()).unwrap().replacen('{', "{ \"model\": null, ", 1));
+    let (policy, scene) = (own_policy(&policy("max_bytes = 1500")).unwrap(), Scene::default());
+    let chat = dialect::for_path("/chat/completions").unwrap();
+    let plans = [&body, &body, &later].map(|body| (body, policy.plan(chat, body, &scene.situation()).unwrap()));
+    let contents = plans.each_ref().map(|(body, plan)| messages(&splice(body, &plan.splices).concat())[1].to_string());
+    assert!(contents.iter().all(|content| *content == contents[0] && content.matches("left out here").count() == 2));
+    for (_, plan) in &plans {
+        assert_eq!(plan.offloads, plans[0].1.offloads);
+        assert_eq!(plan.report.changes, plans[0].1.report.changes);
+    }
+}
+
+#[test]
+fn a_part_that_keeps_to_its_share_is_not_cut() {
+    let part = |n: usize| json!({"type": "text", "text": text(n)});
+    let lengths = |first: usize| {
+        let body = body_of(&[
+            json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
+            json!({"role": "tool", "tool_call_id": "1", "content": [part(first), part(5000)]}),
+        ]);
+        let parts = messages(&plan(&body, &policy("max_bytes = 2000")).1)[1]["content"].clone();
+        [0, 1].map(|n| parts[n]["text"].as_str().unwrap().len())
+    };
+    for first in [10, 990, 1000] {
+        let [one, other] = lengths(first);
+        assert_eq!(one, first);
+        assert!(other <= 1000, "{other}");
+    }
+    assert!(lengths(1001)[0] <= 1000);
+}
+
+#[test]
+fn messages_that_call_are_not_cut() {
+    let body = body_of(&[
+        json!({"role": "assistant", "content": text(5000), "tool_calls": [{"id": "1"}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": "ok"}),
+    ]);
+    assert!(plan(&body, &policy("max_bytes = 1000")).0.is_empty());
+}
+
+#[test]
+fn a_notice_of_ones_own_names_the_tool() {
+    let keys = "max_bytes = 1000\nnotice = '<{tool_name}: {left_out} of {bytes}>'";
+    let left = last(&plan(&body("u c:1 t:1*5000"), &policy(keys)).1);
+    assert!(left.contains("<bash: ") && left.contains(" of 5000>"), "{left}");
+    let lone = format!("{}\n[policy]\nedits = ['truncate_tool_results']", policy(keys));
+    let left = last(&plan(&body("u t:1*5000"), &lone).1);
+    assert!(left.contains(&format!("<{}: ", Language::En.unnamed_tool())), "{left}");
+}
+
+#[test]
+fn a_line_end_counts_in_the_last_tenth_of_the_beginning_and_the_first_of_the_end() {
+    let text = |line_end: usize| format!("{}\n{}", "x".repeat(line_end), "x".repeat(2000 - line_end));
+    for (line_end, end) in [(890, 1000), (899, 1000), (900, 901), (950, 951), (999, 1000), (1000, 1000)] {
+        assert_eq!(head_end(&text(line_end), 1000), end, "{line_end}");
+    }
+    for (line_end, start) in [(999, 1001), (1000, 1001), (1050, 1051), (1100, 1101), (1101, 1001), (1200, 1001)] {
+        assert_eq!(tail_start(&text(line_end), 1000), start, "{line_end}");
     }
 }

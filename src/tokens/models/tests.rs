@@ -116,6 +116,33 @@ fn what_an_upstream_says_wins_over_the_table() {
 }
 
 #[test]
+fn a_window_says_who_says_so() {
+    let models = models("[[models]]\nmatch = \"mine*\"\ncontext_window = 5000\n");
+    models.learn("theirs", 7000);
+    models.learn("mine-1", 9000);
+    let known = known("gpt-4o").window.unwrap();
+    for (name, window) in [
+        ("mine-1", Some((5000, "settings"))),
+        ("openai/mine-2", Some((5000, "settings"))),
+        ("theirs", Some((7000, "upstream"))),
+        ("gpt-4o", Some((known, "built in"))),
+        ("nobody-knows", None),
+    ] {
+        assert_eq!(models.window(name), window, "{name}");
+    }
+    // What the settings say of another model is not where this one has it from.
+    let models = self::models("[[models]]\nmatch = \"mine*\"\ncontext_window = 7000\n");
+    models.learn("theirs", 7000);
+    assert_eq!(models.window("theirs"), Some((7000, "upstream")));
+}
+
+#[test]
+fn a_pattern_reads_as_it_was_written() {
+    let settings: Settings = toml::from_str("match = \"{My,your}-Model-*\"").unwrap();
+    assert_eq!(settings.pattern.to_string(), "{My,your}-Model-*");
+}
+
+#[test]
 fn what_is_learned_is_bounded() {
     let models = Models::new(&[]);
     models.learned.store(Arc::new((0..MOST_LEARNED).map(|n| (n.to_string().into(), 1)).collect()));

@@ -47,6 +47,8 @@ fn missing_ends_are_borne() {
     check("<summary>\nS", "S");
     check("<analysis>\nA\n\n<summary>\nS\n</summary>", "S");
     check("T, T and T.</think>\n<summary>S</summary>", "S");
+    check("I put it into <summary>x</summary>.</think>\n<summary>S</summary>", "S");
+    check("Well:\n<think>I put it into\n<summary>x</summary></think>\n<summary>S</summary>", "S");
     check("T</think>\n\n<analysis>A</analysis><summary>S</summary>", "S");
 }
 

@@ -88,6 +88,11 @@ fn a_cut_that_saves_nothing_is_not_made() {
         let text = letters('字', n);
         assert_eq!(without_middle(Language::En, &text), text, "{n}");
     }
+    for n in 2000..2060 {
+        let text = letters('字', n);
+        let kept = without_middle(Language::En, &text);
+        assert!(kept == text || kept.chars().count() < n, "{n}");
+    }
     let text = letters('字', 2040);
     assert!(without_middle(Language::En, &text).contains("[40 characters left out here]"));
     assert!(without_middle(Language::Zh, &text).contains("[此处省略 40 个字符]"));
