@@ -12,7 +12,7 @@ use crate::support::{Abridge, Scene, Setup, chat, post, request, within};
 const CHAT: &str = "/v1/chat/completions";
 
 /// What abridge says now.
-async fn scrape(abridge: &Abridge) -> Scrape {
+pub(crate) async fn scrape(abridge: &Abridge) -> Scrape {
     let mut client = abridge.connect().await;
     client.send("GET /abridge/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     let reply = client.reply().await;

@@ -220,23 +220,34 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
+/// A key more in an object, now and then; it may be there already.
+fn more(keys: &'static [&'static str]) -> impl Strategy<Value = String> {
+    prop_oneof![3 => Just(String::new()), 1 => (prop::sample::select(keys), value()).prop_map(|(key, value)| format!(r#","{key}":{value}"#))]
+}
+
 /// A body that is nearly always a request: messages with calls and results, and some of the above in between.
 fn body() -> impl Strategy<Value = String> {
     let id = prop::sample::select(&[r#""a""#, r#""b""#, r#""\u0061""#, r#""""#, "null"][..]);
     let name = prop::sample::select(
         &[r#"{"name":"f","arguments":"{\"a\":1}"}"#, r#"{"arguments":"","name":"g"}"#, "null", "{}"][..],
     );
-    let call = (id.clone(), name, any::<bool>()).prop_map(|(id, name, custom)| {
-        format!(r#"{{"id": {id},"type":"function","{}":{name}}}"#, if custom { "custom" } else { "function" })
-    });
+    let call = (id.clone(), name, any::<bool>(), more(&["id", "function", "custom", "x"])).prop_map(
+        |(id, name, custom, more)| {
+            format!(r#"{{"id": {id},"type":"function","{}":{name}{more}}}"#, if custom { "custom" } else { "function" })
+        },
+    );
+    let of_message = || more(&["role", "content", "tool_calls", "tool_call_id"]);
     let message = prop_oneof![
-        3 => prop::collection::vec(call, 0..3)
-            .prop_map(|calls| format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, calls.join(" , "))),
-        3 => (id, value()).prop_map(|(id, content)| format!(r#"{{"tool_call_id":{id},"role":"tool","content":{content}}}"#)),
+        3 => (prop::collection::vec(call, 0..3), of_message())
+            .prop_map(|(calls, more)| format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]{more}}}"#, calls.join(" , "))),
+        3 => (id, value(), of_message())
+            .prop_map(|(id, content, more)| format!(r#"{{"tool_call_id":{id},"role":"tool","content":{content}{more}}}"#)),
         1 => value(),
     ];
-    (prop::collection::vec(message, 0..6), value())
-        .prop_map(|(messages, other)| format!("{{\"x\":{other},\n\"messages\":[{}]}}", messages.join(", ")))
+    let of_request = || more(&["messages", "model", "tools", "response_format", "x"]);
+    (prop::collection::vec(message, 0..6), of_request(), of_request()).prop_map(|(messages, more, even_more)| {
+        format!("{{\"x\":0,\n\"messages\":[{}]{more}{even_more}}}", messages.join(", "))
+    })
 }
 
 proptest! {
@@ -250,12 +261,16 @@ proptest! {
     #[test]
     fn readers_agree_on_damaged_json(
         body in body(),
-        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), prop::sample::select(&b"{}[],:\"\\u0n \n\x01\xff"[..])), 1..3),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0..3, prop::sample::select(&b"{}[],:\"\\u0n \n\x01\xff"[..])), 1..3),
     ) {
         let mut body = body.into_bytes();
-        for (index, insert, byte) in damage {
+        for (index, kind, byte) in damage {
             let at = index.index(body.len());
-            if insert { body.insert(at, byte) } else { body[at] = byte }
+            match kind {
+                0 => body.insert(at, byte),
+                1 => body[at] = byte,
+                _ => body.push(byte),
+            }
         }
         agree(&body)?;
     }

@@ -1,6 +1,6 @@
 //! Which calls leave, and what stays of the messages that made them.
 
-use super::super::tests::{check, check_untouched, plan};
+use super::super::tests::{body, check, check_untouched, plan, words};
 
 fn policy(keys: &str) -> String {
     format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]")
@@ -43,6 +43,9 @@ fn what_was_not_read_stays() {
     check_untouched("u c:1 t:1 u", &policy("max_tool_calls = 0"));
     check("u c:1 t:1 u c:2 t:2 u a", &policy("max_tool_calls = 0"), "u u u a");
     check("u c:1 t:1 u c:2 t:2 u", &policy("max_tool_calls = 0"), "u u c:2 t:2 u");
+    // It answers an old call, and has come late.
+    let (_, output) = plan(&body("u c:1 u a t:1 u"), &policy("max_tool_calls = 0"));
+    assert_eq!(words(&output), "u c:1 t:1 u a u");
 }
 
 #[test]

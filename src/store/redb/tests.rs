@@ -398,6 +398,7 @@ async fn what_is_known_to_be_kept_asks_no_file() {
         store.touch(all.iter().map(|(key, _)| *key).collect()).await.unwrap();
     }
     assert_eq!(disk.accesses.load(Ordering::SeqCst), accesses);
+    assert_eq!(store.work().known, 600, "nor is the writer asked");
     store.close().await.unwrap();
     // After a restart each is looked up, and still none is written.
     let store = disk.store();
