@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use crate::support::{Abridge, Setup, Wire, chat, request};
 /// One store file through all its kills.
 struct Victim {
     model: Model,
-    settings: String,
+    folder: PathBuf,
     random: Random,
     talks: Vec<Talk>,
     /// Every handle that has gone upstream, and what it stands for.
@@ -57,8 +57,20 @@ const LATER: Duration = Duration::from_millis(10);
 /// Of all handles, those that are asked for after a kill beside the latest ones. All are at the end.
 const SAMPLE: usize = 8;
 const LATEST: usize = 24;
-/// The longest that opening a store may take.
+/// The longest that opening a store may take, and how often it may be tried on a machine that is busy.
 const OPENING: Duration = Duration::from_secs(1);
+const TRIES: usize = 6;
+
+const FILE: &str = "store.redb";
+
+/// Another address of its own would be another text, which stored summaries do not have.
+const SETTINGS: &str = r#"
+recall.public_url = "http://abridge.test"
+truncate_tool_results.max_bytes = 1200
+clear_tool_results = { trigger = { tokens = 1500 }, keep = { results = 1 }, clear_at_least = 100 }
+summarize.trigger = { tokens = 2000 }
+tokens = { counter = "estimate", ask_upstream = false }
+"#;
 
 #[tokio::test]
 async fn two_hundred_kills_lose_nothing_that_was_named() {
@@ -86,20 +98,9 @@ async fn two_hundred_kills_lose_nothing_that_was_named() {
 
 impl Victim {
     async fn new(folder: &Path, random: Random) -> Self {
-        let settings = [
-            &format!("store.path = {:?}", folder.join("store.redb")),
-            &format!("summarize.instruction = {INSTRUCTION:?}"),
-            // Another address would be another text, which stored summaries do not have.
-            "recall.public_url = \"http://abridge.test\"",
-            "truncate_tool_results.max_bytes = 1200",
-            "clear_tool_results = { trigger = { tokens = 1500 }, keep = { results = 1 }, clear_at_least = 100 }",
-            "summarize.trigger = { tokens = 2000 }",
-            &format!("summarize.continuation = {CONTINUATION:?}"),
-            "tokens = { counter = \"estimate\", ask_upstream = false }",
-        ];
         Self {
             model: Model::start().await,
-            settings: settings.join("\n"),
+            folder: folder.to_owned(),
             random,
             talks: (0..CLIENTS).map(Talk::new).collect(),
             named: BTreeMap::new(),
@@ -134,18 +135,35 @@ impl Victim {
 
     /// Starts again, in time.
     async fn start(&mut self) -> Abridge {
+        // As the kill has left it, should it have to be opened again.
+        let (left, again) = (self.folder.join("left.redb"), self.folder.join("again.redb"));
+        std::fs::copy(self.folder.join(FILE), &left).ok();
         let before = Instant::now();
-        let abridge = Setup::to(self.model.url()).with(&self.settings).start().await;
-        let took = before.elapsed();
+        let abridge = self.setup(FILE).start().await;
+        let mut took = before.elapsed();
         self.tally.slowest_start = self.tally.slowest_start.max(took);
-        if took >= OPENING {
-            // A machine that is busy takes long for any process: then only what the store adds to it counts.
+        let (mut without, mut n_tries) = (Duration::MAX, 1);
+        while took >= OPENING.saturating_add(without) || took >= OPENING && n_tries == 1 {
+            // On a machine that is busy any process may take long: what counts is what a store adds, at its best.
+            assert!(n_tries < TRIES, "it took {took:?} to start, and {without:?} without a store");
+            n_tries += 1;
+            std::fs::copy(&left, &again).ok();
+            let before = Instant::now();
+            self.setup("again.redb").start().await;
+            took = took.min(before.elapsed());
             let before = Instant::now();
             Setup::to(self.model.url()).with("store.enabled = false").start().await;
-            let without = before.elapsed();
-            assert!(took < OPENING + without, "it took {took:?} to start, and {without:?} without a store");
+            without = without.min(before.elapsed());
         }
         abridge
+    }
+
+    fn setup(&self, file: &str) -> Setup {
+        Setup::to(self.model.url())
+            .with(format!("store.path = {:?}", self.folder.join(file)))
+            .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+            .with(format!("summarize.continuation = {CONTINUATION:?}"))
+            .with(SETTINGS)
     }
 
     /// What the upstream has got since it was read last: which handles are to be there, and whether summaries are whole.
