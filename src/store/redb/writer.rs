@@ -7,13 +7,15 @@ use std::time::Duration;
 use ::redb::{Database, Error};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use super::file::{self, Opener, Schema, Secret};
 use super::packed::Packed;
-use super::tables::Room;
+use super::tables::{Room, Worth};
 use super::{Shared, Way, closed, failed, tables};
 use crate::payload::{ChainKey, PayloadKey};
-use crate::store::{Kind, MOST_INSPECTED, Op, StoreError, Swept, Time};
+use crate::store::ages::Ages;
+use crate::store::{Kind, Op, StoreError, Swept, Time};
 
 mod house;
 
@@ -71,9 +73,12 @@ pub(super) struct Writer {
     next: Option<Job>,
     opener: Opener,
     schema: Schema,
-    secret: Secret,
-    // What all payloads take; none if it is not known.
+    secret: Zeroizing<Secret>,
+    // What all that is kept takes: payloads, summaries, requests; none if it is not known.
     stored_bytes: Option<u64>,
+    ages: Ages,
+    // Whether the clock was looked at.
+    has_looked: bool,
     // The last failure to write, and to open the file. Till `rest` is over there is no use in another try.
     failed: Option<(Instant, StoreError)>,
     rest: Duration,
@@ -90,14 +95,17 @@ const GROUP: usize = 32 << 20;
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, way: Way, secret: Secret) -> Self {
         let Way { opener, schema, rest } = way;
+        let ages = Ages::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
             opener,
             schema,
-            secret,
+            secret: Zeroizing::new(secret),
             stored_bytes: None,
+            ages,
+            has_looked: false,
             failed: None,
             rest,
             swept: None,
@@ -116,6 +124,7 @@ impl Writer {
                 Job::Summary { beginning, packed, answer } => {
                     let kept = self.keep_summary(beginning, &packed);
                     reply(answer, kept);
+                    self.sweep_if_crowded();
                 }
                 Job::Inspected { id, packed, most, answer } => {
                     let kept = self.keep_inspected(&id, &packed, most);
@@ -127,7 +136,7 @@ impl Writer {
                 }
                 Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
                 Job::Sweep { answer } => {
-                    let swept = self.sweep();
+                    let swept = self.sweep_by_hand();
                     reply(answer, swept);
                 }
                 Job::KeepHouse { answer } => {
@@ -192,7 +201,8 @@ impl Writer {
         {
             return Err(error.clone());
         }
-        self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
+        let moved = self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
+        self.moved(moved);
         self.well();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -205,7 +215,8 @@ impl Writer {
             return Err(error.clone());
         }
         let room = self.room(most);
-        self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
+        let moved = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
+        self.moved(moved);
         self.well();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -213,13 +224,15 @@ impl Writer {
 
     fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
         let room = self.room(most);
-        self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))
+        let moved = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))?;
+        self.moved(moved);
+        Ok(())
     }
 
     /// The room for so many requests.
     fn room(&self, most: usize) -> Room {
-        let oldest = self.shared.clock.now().0.saturating_sub(self.shared.settings.keep_for.0.as_secs());
-        Room { most, bytes: MOST_INSPECTED, oldest: Time(oldest) }
+        let oldest = self.ages.oldest(self.shared.clock.now());
+        Room { most, bytes: self.shared.settings.most_of_requests(), oldest }
     }
 
     /// Notes uses of payloads that were not known here.
@@ -242,7 +255,7 @@ impl Writer {
 
     fn write_all_uses(&mut self) -> Result<(), StoreError> {
         self.write_uses()?;
-        self.sweep_summaries(Duration::MAX, usize::MAX).map(drop)
+        self.sweep_summaries(Worth { most: usize::MAX, bytes: u64::MAX, oldest: Time(0) }).map(drop)
     }
 
     fn write_uses(&mut self) -> Result<(), StoreError> {
@@ -319,7 +332,7 @@ impl Writer {
         // What is in the file now may be less than what was.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
-        let opened = file::open(&shared.path, &self.opener, self.schema, Some(self.secret));
+        let opened = file::open(&shared.path, &self.opener, self.schema, Some(*self.secret));
         let (db, _) = opened.map_err(|error| self.fail(error.into_store_error(Op::Open)))?;
         *slot = Some(db);
         Ok(())

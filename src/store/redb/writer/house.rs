@@ -1,11 +1,12 @@
 //! The house: what is too old and too much is removed, and a file that is mostly air is compacted.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use ::redb::Error;
 
 use super::{Job, Writer};
+use crate::store::ages::Ages;
+use crate::store::redb::tables::{Moved, Worth};
 use crate::store::redb::{closed, failed, tables};
 use crate::store::{Entry, IN_USE, MOST_SUMMARIES, Op, StoreError, Swept, Time};
 
@@ -15,16 +16,13 @@ const SWEEP_GROUP: usize = 1000;
 /// The store may grow by this part of its limit beyond it before a sweep is due at once.
 const SLACK: u64 = 16;
 
-/// The house is swept no more often, and at least eight times while a payload is kept.
-const SWEEP_PAUSE: Duration = Duration::from_mins(10);
-
 /// A smaller file is not worth compacting.
 const COMPACT_FROM: u64 = 64 << 20;
 
 impl Writer {
     pub(super) fn keep_house(&mut self) -> Result<(), StoreError> {
-        let now = self.shared.clock.now();
-        let pause = SWEEP_PAUSE.min(self.shared.settings.keep_for.0 / 8);
+        self.look()?;
+        let (now, pause) = (self.shared.clock.now(), self.ages.pause());
         // A clock that was set back says nothing of how long ago that was.
         if self.swept.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
             self.sweep()?;
@@ -34,7 +32,7 @@ impl Writer {
         let commits = self.shared.counts.commits.load(Ordering::Relaxed);
         let idle = std::mem::replace(&mut self.commits, commits) == commits;
         let len = self.shared.file_len();
-        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()?.saturating_add(self.other_bytes()?) {
+        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()? {
             self.compact()?;
         }
         Ok(())
@@ -49,46 +47,76 @@ impl Writer {
         }
     }
 
+    /// Looks at the clock. Before this process began, that was done at the last use in the file at the latest.
+    fn look(&mut self) -> Result<(), StoreError> {
+        if !self.has_looked {
+            let seen = self.attempt(Op::Sweep, |db, _| tables::clock::last_use(db))?;
+            self.ages = Ages::new(self.shared.settings.keep_for.0, seen);
+            self.has_looked = true;
+        }
+        self.ages.look(self.shared.clock.now());
+        Ok(())
+    }
+
+    /// What all that is kept takes in the file.
     fn stored_bytes(&mut self) -> Result<u64, StoreError> {
         if let Some(bytes) = self.stored_bytes {
             return Ok(bytes);
         }
         let mut bytes = 0;
         self.attempt(Op::Sweep, |db, _| {
-            bytes = 0;
+            bytes = tables::n_inspected(db)?.1;
+            tables::each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)?;
             tables::each(db, |entry| bytes += entry.stored_bytes)
         })?;
         self.stored_bytes = Some(bytes);
         Ok(bytes)
     }
 
-    /// What all takes that is no payload.
-    fn other_bytes(&mut self) -> Result<u64, StoreError> {
-        let mut bytes = 0;
-        self.attempt(Op::Sweep, |db, _| {
-            bytes = tables::n_inspected(db)?.1;
-            tables::each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)
-        })?;
-        Ok(bytes)
+    /// Something came, or went.
+    pub(super) fn moved(&mut self, moved: Moved) {
+        let Moved { bytes_in, bytes_out, .. } = moved;
+        self.stored_bytes = self.stored_bytes.map(|bytes| (bytes + bytes_in).saturating_sub(bytes_out));
     }
 
-    /// Writes down when summaries were used, and removes those that were not for so long, or are too many.
-    pub(super) fn sweep_summaries(&mut self, keep_for: Duration, most: usize) -> Result<u64, StoreError> {
+    /// Writes down when summaries were used, and removes those that are not worth their place.
+    pub(super) fn sweep_summaries(&mut self, worth: Worth) -> Result<u64, StoreError> {
         let uses = self.shared.summaries_used.blocking_lock().clone();
-        let swept = self.attempt(Op::Sweep, |db, now| {
-            let oldest = Time(now.0.saturating_sub(keep_for.as_secs()));
-            tables::sweep_summaries(db, &uses, oldest, most)
-        })?;
+        let moved = self.attempt(Op::Sweep, |db, _| tables::sweep_summaries(db, &uses, worth))?;
         self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
-        Ok(swept)
+        self.moved(moved);
+        Ok(moved.n_out)
     }
 
-    pub(super) fn sweep(&mut self) -> Result<Swept, StoreError> {
+    /// What was used later than now was used before the clock was set back.
+    fn set_back(&mut self) -> Result<(), StoreError> {
+        let now = self.shared.clock.now();
+        self.shared.known.blocking_lock().set_back(now);
+        for used in self.shared.summaries_used.blocking_lock().values_mut() {
+            *used = now.min(*used);
+        }
+        self.attempt(Op::Sweep, |db, _| tables::clock::set_back(db, now))
+    }
+
+    /// Somebody wants what is too old to be gone now, and so says that the clock is right.
+    pub(super) fn sweep_by_hand(&mut self) -> Result<Swept, StoreError> {
+        self.ages.trust(self.shared.clock.now());
+        self.has_looked = true;
+        self.sweep()
+    }
+
+    fn sweep(&mut self) -> Result<Swept, StoreError> {
+        self.set_back()?;
         self.write_uses()?;
-        self.swept = Some(self.shared.clock.now());
-        let mut swept = Swept::default();
-        for entries in self.victims()?.chunks(SWEEP_GROUP) {
-            self.remove(entries, &mut swept)?;
+        let now = self.shared.clock.now();
+        self.swept = Some(now);
+        self.attempt(Op::Sweep, tables::trim_tombstones)?;
+        let (oldest, bytes) = (self.ages.oldest(now), self.shared.settings.most_of_summaries());
+        let summaries = self.sweep_summaries(Worth { most: MOST_SUMMARIES, bytes, oldest })?;
+        let mut swept = Swept { summaries, ..Swept::default() };
+        self.trim_inspected(usize::MAX)?;
+        for entries in self.victims(oldest)?.chunks(SWEEP_GROUP) {
+            self.remove(entries, oldest, &mut swept)?;
             if self.next.is_none()
                 && let Ok(job) = self.queue.try_recv()
             {
@@ -98,9 +126,6 @@ impl Writer {
                 }
             }
         }
-        self.attempt(Op::Sweep, tables::trim_tombstones)?;
-        swept.summaries = self.sweep_summaries(self.shared.settings.keep_for.0, MOST_SUMMARIES)?;
-        self.trim_inspected(usize::MAX)?;
         if swept != Swept::default() {
             let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
             tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
@@ -109,16 +134,16 @@ impl Writer {
     }
 
     /// What is too old, and then what is too much: oldest first.
-    fn victims(&mut self) -> Result<Vec<Entry>, StoreError> {
-        let (keep_for, most) = (self.shared.settings.keep_for.0, self.shared.settings.max_bytes.0);
+    fn victims(&mut self, oldest: Time) -> Result<Vec<Entry>, StoreError> {
+        let most = self.shared.settings.max_bytes.0;
         let mut left = self.stored_bytes()?;
         let now = self.shared.clock.now();
         let crowded = left > most;
         let mut entries = Vec::new();
-        self.attempt(Op::Sweep, |db, now| {
+        self.attempt(Op::Sweep, |db, _| {
             entries.clear();
             tables::each(db, |entry| {
-                if crowded || now.since(entry.used) > keep_for {
+                if crowded || entry.used < oldest {
                     entries.push(entry);
                 }
             })
@@ -131,8 +156,7 @@ impl Writer {
         }
         entries.sort_unstable_by_key(|entry| (entry.used, entry.key));
         let n = entries.iter().take_while(|entry| {
-            let unused = now.since(entry.used);
-            let goes = unused > keep_for || left > most && unused >= IN_USE;
+            let goes = entry.used < oldest || left > most && now.since(entry.used) >= IN_USE;
             left = left.saturating_sub(entry.stored_bytes);
             goes
         });
@@ -142,7 +166,7 @@ impl Writer {
     }
 
     /// Removes those that were not used in the meantime.
-    fn remove(&mut self, entries: &[Entry], swept: &mut Swept) -> Result<(), StoreError> {
+    fn remove(&mut self, entries: &[Entry], oldest: Time, swept: &mut Swept) -> Result<(), StoreError> {
         let entries: Vec<_> = {
             let mut known = self.shared.known.blocking_lock();
             let unused = |entry: &&Entry| known.used(entry.key).is_none_or(|used| used <= entry.used);
@@ -155,13 +179,12 @@ impl Writer {
         };
         let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
         self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
-        let (now, keep_for) = (self.shared.clock.now(), self.shared.settings.keep_for.0);
         let bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
-        let aged = entries.iter().filter(|entry| now.since(entry.used) > keep_for).count() as u64;
+        let aged = entries.iter().filter(|entry| entry.used < oldest).count() as u64;
         swept.aged += aged;
         swept.crowded_out += entries.len() as u64 - aged;
         swept.stored_bytes += bytes;
-        self.stored_bytes = self.stored_bytes.map(|before| before.saturating_sub(bytes));
+        self.moved(Moved { bytes_out: bytes, ..Moved::default() });
         Ok(())
     }
 
