@@ -107,10 +107,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone()).waiting(config.store.timeout.0);
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
-    let in_flight = config.server.max_in_flight;
     let (history, metrics) = (History::new(), Metrics::new());
     let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, in_flight, beside));
+    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, beside));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
@@ -128,6 +127,8 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let voice = Voice::of(&config, colour);
     start::tell(&config, &environment, address.as_deref(), voice);
     let probing = start::probe(&config, proxy.live().upstream.clone(), &tasks, voice);
+    // Its keys are where they are needed, till a reload replaces them.
+    drop(environment);
 
     let grace = config.server.grace.0;
     let mut running = Running { sources, began: config.clone(), config, level, proxy, acceptor, address };
@@ -170,10 +171,10 @@ fn live(
     address: Option<&str>,
     present: Option<(&Config, &Live)>,
 ) -> anyhow::Result<Live> {
-    let authorization = environment.api_key.as_ref().map(bearer);
+    let authorization = environment.api_key.as_ref().map(Secret::bearer);
     let mut parts = config.parts();
     let endpoints = Endpoints::new(&parts.summarize, &config.upstream, &environment.proxies, |name| {
-        bearer(environment.summarizer_keys.get(name)?).ok()
+        environment.summarizer_keys.get(name)?.bearer().ok()
     });
     parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
     let same_counts = |present: &Config| {
@@ -216,13 +217,6 @@ fn live(
         dry_run: config.dry_run,
         report_headers: config.report_headers,
     })
-}
-
-/// A key as it is sent.
-fn bearer(key: &Secret) -> anyhow::Result<http::HeaderValue> {
-    let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 // === addresses ===

@@ -14,7 +14,7 @@ use crate::{
 
 mod changes;
 
-pub use changes::{Changed, Changes, LeftOut};
+pub use changes::{Changed, Changes, LeftOut, short};
 
 /// `[inspect]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

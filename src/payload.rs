@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use quick_cache::sync::Cache;
+use zeroize::Zeroizing;
 
 mod chain;
 mod fingerprint;
@@ -39,7 +40,7 @@ const MOST_REMEMBERED: usize = 65_536;
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone)]
 pub struct Keys {
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
     names: Arc<Names>,
 }
 
@@ -89,7 +90,7 @@ impl Keys {
     }
 
     fn remembering(secret: [u8; 32], most: usize) -> Self {
-        Self { secret, names: Arc::new(Names::new(most)) }
+        Self { secret: Zeroizing::new(secret), names: Arc::new(Names::new(most)) }
     }
 
     /// The caller who shows `credential`. The credential cannot be found out from it.

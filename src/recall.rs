@@ -125,9 +125,11 @@ impl Settings {
         self.via == Via::Auto
     }
 
-    /// Whether a text names a payload of ours so that it could be got back, in what is given to a tool or in what one
-    /// says.
-    pub fn is_named_in(&self, text: &str) -> bool {
+    /// Whether the arguments of a call name a payload of ours so that it is got back.
+    pub fn is_named_in(&self, arguments: &str) -> bool {
+        // They are JSON, and in JSON a slash may be escaped.
+        let unescaped = arguments.contains("\\/").then(|| arguments.replace("\\/", "/"));
+        let text = unescaped.as_deref().unwrap_or(arguments);
         let is_handle = |at: usize| text.get(at..at + 26).is_some_and(|handle| handle.parse::<PayloadKey>().is_ok());
         let follows = |prefix: &str| memmem::find_iter(text.as_bytes(), prefix).any(|at| is_handle(at + prefix.len()));
         follows(PATH)
@@ -202,6 +204,7 @@ mod tests {
         let handle = "0".repeat(26);
         assert!(settings.is_named_in(&format!("curl http://h/abridge/recall/{handle}?lines=1-2")));
         assert!(settings.is_named_in(&format!("/abridge/recall/ cat /x/{handle}.txt")));
+        assert!(settings.is_named_in(&format!(r#"{{"url":"http:\/\/h\/abridge\/recall\/{handle}"}}"#)));
         for text in ["", "/abridge/recall/", "/abridge/recall/é0000000000000000000000000", &handle, "/x/"] {
             assert!(!settings.is_named_in(text), "{text}");
         }

@@ -18,6 +18,7 @@ use crate::metrics::histogram::Snapshot;
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
+mod ages;
 pub mod conformance;
 mod known;
 pub mod memory;
@@ -37,7 +38,8 @@ pub struct Settings {
     pub path: Option<PathBuf>,
     /// How long a payload is kept after it was last used.
     pub keep_for: Period,
-    /// How many bytes all payloads may take in the file; those unused for longest go first.
+    /// How many bytes all that is kept may take in the file: payloads, summaries, and what is kept of requests. Of each, what
+    /// was unused for longest goes first.
     pub max_bytes: ByteSize,
     /// How much of the file is held in memory.
     pub cache: ByteSize,
@@ -75,7 +77,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Counts summaries as used now. Written down later.
     fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()>;
 
-    /// Keeps what `[inspect]` is to show of a request: of all such the last `most`, and not more than [`MOST_INSPECTED`] bytes.
+    /// Keeps what `[inspect]` is to show of a request: of all such the last `most`, and not more bytes than
+    /// [`MOST_INSPECTED`] and their share.
     fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()>;
 
     /// What was kept of the request with this id, as it was given.
@@ -84,11 +87,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes what was kept of requests, but for the last `most`.
     fn trim_inspected(&self, most: usize) -> Doing<'_, ()>;
 
-    /// Removes what was unused for too long, and what is too much.
+    /// Removes what was unused for too long, as the clock says, and what is too much. Somebody asks for it.
     fn sweep(&self) -> Doing<'_, Swept>;
 
-    /// Gives memory and disk back: writes down what waits, removes what is too old, and compacts a file that is mostly air.
-    /// To be called now and then.
+    /// Gives memory and disk back: writes down what waits, removes what is too old or too much, and compacts a file that is
+    /// mostly air. To be called now and then; a clock that has leapt ahead since the last time is not believed at once.
     fn keep_house(&self) -> Doing<'_, ()>;
 
     /// Makes the file as small as it can be. Nothing can be read or written meanwhile.
@@ -259,8 +262,11 @@ pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30))
 /// How many summaries are kept; those unused for longest go first. Each was paid for, and is short.
 pub const MOST_SUMMARIES: usize = 50_000;
 
-/// How many bytes all that is kept of requests may take in the file; the oldest goes first.
+/// How many bytes all that is kept of requests may take in the file, where that is less than its share; the oldest goes first.
 pub const MOST_INSPECTED: u64 = 256 << 20;
+
+/// Summaries may take this part of [`Settings::max_bytes`], and so may what is kept of requests; payloads have the rest.
+const PARTS: u64 = 8;
 
 /// What was used so short a time ago is not crowded out: requests that name it are on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);
@@ -281,6 +287,16 @@ impl Default for Settings {
 // === impl Settings ===
 
 impl Settings {
+    /// How many bytes all summaries may take.
+    fn most_of_summaries(&self) -> u64 {
+        self.max_bytes.0 / PARTS
+    }
+
+    /// How many bytes all that is kept of requests may take.
+    fn most_of_requests(&self) -> u64 {
+        MOST_INSPECTED.min(self.max_bytes.0 / PARTS)
+    }
+
     /// The file, where `state` is the folder that a user's programs keep their state in.
     pub fn file(&self, state: Option<&Path>) -> Option<PathBuf> {
         self.path.clone().or_else(|| Some(state?.join("abridge/store.redb")))

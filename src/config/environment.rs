@@ -5,6 +5,11 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::InvalidHeaderValue;
+use zeroize::{Zeroize, Zeroizing};
+
 use super::problem::Wrong;
 use super::tree::Place;
 use super::{Config, Problem};
@@ -18,7 +23,11 @@ const SHORTEST_TOKEN: usize = 16;
 
 /// The variables of a process, read once.
 #[derive(Clone, Default)]
-pub struct Variables(BTreeMap<String, OsString>);
+pub struct Variables(BTreeMap<String, Variable>);
+
+/// The value of a variable, overwritten when it is let go of: any of them may be a key.
+#[derive(Clone)]
+struct Variable(OsString);
 
 /// What the environment says that no setting does.
 #[derive(Clone, Debug)]
@@ -37,9 +46,13 @@ pub struct Environment {
     pub plain_terminal: bool,
 }
 
-/// A text that is never printed.
+/// A text that is never printed, and is overwritten when the last of its clones is gone; they and the headers that are made of
+/// it share one buffer.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Secret(String);
+pub struct Secret(Bytes);
+
+/// What stands before the text in that buffer, so that a header needs no other.
+const BEARER: &str = "Bearer ";
 
 // === impl Variables ===
 
@@ -47,7 +60,8 @@ impl Variables {
     /// The variables of this process. Names that are not UTF-8 are none of ours, and left out.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn of_process() -> Self {
-        Self(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
+        let read = std::env::vars_os().map(|(name, value)| (name, Variable(value)));
+        Self(read.filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -57,7 +71,7 @@ impl Variables {
     pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
         self.0
             .get(name)
-            .map(|value| value.to_str().ok_or_else(|| of_variable(name, "its value is not UTF-8")))
+            .map(|value| value.0.to_str().ok_or_else(|| of_variable(name, "its value is not UTF-8")))
             .transpose()
     }
 
@@ -86,7 +100,13 @@ impl Variables {
 
 impl<N: Into<String>, V: Into<OsString>> FromIterator<(N, V)> for Variables {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
-        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(variables.into_iter().map(|(name, value)| (name.into(), Variable(value.into()))).collect())
+    }
+}
+
+impl Drop for Variable {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.0).into_encoded_bytes().zeroize();
     }
 }
 
@@ -119,7 +139,7 @@ impl Environment {
 /// The token of operators. A short one could be found by trying.
 fn token(variables: &Variables, name: &str) -> Result<Secret, Problem> {
     let token = Secret::read(variables, name, "admin.token_env names it for the token of operators")?;
-    if token.0.len() < SHORTEST_TOKEN {
+    if token.expose().len() < SHORTEST_TOKEN {
         let message = format!(
             "shorter than {SHORTEST_TOKEN} characters, so it could be guessed; allowed: a longer one, such as `openssl rand -hex 32` prints"
         );
@@ -130,7 +150,7 @@ fn token(variables: &Variables, name: &str) -> Result<Secret, Problem> {
 
 /// As the XDG rules have it: a path that is not absolute does not count.
 fn state(variables: &Variables) -> Option<PathBuf> {
-    let folder = |name| variables.0.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = |name| variables.0.get(name).map(|value| PathBuf::from(&value.0)).filter(|path| path.is_absolute());
     folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
 }
 
@@ -165,9 +185,25 @@ fn proxy(variables: &Variables, names: &[&str]) -> Result<Option<String>, Proble
 // === impl Secret ===
 
 impl Secret {
-    /// The text itself, for the one header that it goes into.
+    /// The text itself.
     pub fn expose(&self) -> &str {
-        &self.0
+        let text = self.0.get(BEARER.len()..).unwrap_or_default();
+        std::str::from_utf8(text).unwrap_or_default()
+    }
+
+    /// The header that shows it, without another copy. No log prints it, and HTTP/2 puts it into no table.
+    pub fn bearer(&self) -> Result<HeaderValue, InvalidHeaderValue> {
+        let mut value = HeaderValue::from_maybe_shared(self.0.clone())?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    fn new(text: &str) -> Self {
+        // Of its full length from the start: a buffer that grows leaves what it had behind.
+        let mut buffer = Zeroizing::new(Vec::with_capacity(BEARER.len() + text.len()));
+        buffer.extend_from_slice(BEARER.as_bytes());
+        buffer.extend_from_slice(text.as_bytes());
+        Self(Bytes::from_owner(buffer))
     }
 
     fn read(variables: &Variables, name: &str, named_by: &str) -> Result<Self, Problem> {
@@ -175,7 +211,7 @@ impl Secret {
         let text = variables.text(name)?.ok_or_else(|| wrong("not set"))?;
         match text {
             "" => Err(wrong("empty")),
-            _ if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self(text.to_owned())),
+            _ if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self::new(text)),
             _ => Err(wrong("holds a blank, a line break or another character that is in no key")),
         }
     }
@@ -293,5 +329,16 @@ mod tests {
         let variables: Variables = variables.into_iter().collect();
         let printed = format!("{environment:?} {variables:?}");
         assert!(!printed.contains("sk-1"), "{printed}");
+    }
+
+    #[test]
+    fn a_header_is_the_secret_itself_and_prints_nothing() {
+        let environment = read(&[("KEY", "sk-1")], Some("KEY")).unwrap();
+        let key = environment.api_key.unwrap();
+        let header = key.bearer().unwrap();
+        assert_eq!(header, "Bearer sk-1");
+        assert!(header.is_sensitive());
+        assert_eq!(format!("{header:?} {key:?}"), "Sensitive ***");
+        assert_eq!(header.as_bytes().as_ptr(), key.bearer().unwrap().as_bytes().as_ptr(), "no copies");
     }
 }

@@ -370,20 +370,18 @@ impl<'a> Draft<'a> {
         self.gauge().words(with) < self.gauge().text(text)
     }
 
-    /// Whether a result answers a call that asked for a payload of ours, or says how to ask for one.
+    /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, message: usize) -> bool {
         let call = self.pairing().answered_block(message).and_then(|call| self.source.conversation.blocks.get(call));
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.source.dialect.input(self.source.body, call.span)?.span;
-            let text = self.source.dialect.text(self.source.body, raw);
-            Some(text.is_some_and(|text| self.recall.is_named_in(&text)))
+            match self.source.dialect.text(self.source.body, raw) {
+                Some(text) => Some(self.recall.is_named_in(&text)),
+                // Arguments that are an object, and no string with one in it.
+                None => std::str::from_utf8(raw.of(self.source.body)).ok().map(|text| self.recall.is_named_in(text)),
+            }
         });
         asks.unwrap_or_default()
-    }
-
-    /// Whether a text says how to get back a payload of ours.
-    pub fn names_payload(&self, text: &str) -> bool {
-        self.recall.is_named_in(text)
     }
 }

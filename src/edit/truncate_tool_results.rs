@@ -14,8 +14,9 @@
 //!
 //! # What it never touches
 //! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;
-//! results of a call that reads back what was taken out, or that name something which was: they would be truncated
-//! again and again. Without a store, nothing.
+//! results of a call whose own arguments name what was taken out: it reads that back, and would be truncated again and
+//! again. What a result says itself counts for nothing, else any output that names a handle would stay whole, at any size.
+//! Without a store, nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +127,11 @@ impl TruncateToolResults {
             })
         };
         // No notice is longer than the one that says that all of it is left out.
-        let left = share.saturating_sub(notice(&bytes).len());
+        let longest = notice(&bytes).len();
+        let left = share.saturating_sub(longest);
+        if left == 0 && text.len <= longest + 2 * MOST_DIGITS && self.notice.may_have_made(text.text()) {
+            return None; // somebody quotes us, or has edited before us
+        }
         let (head, tail) = match (budget.head, budget.tail) {
             (None, None) => (left / 2, left - left / 2),
             (Some(head), None) => (head.min(left), left.saturating_sub(head)),
@@ -150,12 +155,7 @@ impl TruncateToolResults {
         }
         let wants = Wants { stored: true, smaller: true };
         let offer = draft.remembered(&self.offers, message, tool, || {
-            let mut named = false;
-            let offer = draft.offer_result(message, wants, |text| {
-                named |= draft.names_payload(text.text());
-                if named { None } else { self.cut(text, tool, budget) }
-            });
-            if named && offer.is_ok() { Err(Refused::Nothing) } else { offer }
+            draft.offer_result(message, wants, |text| self.cut(text, tool, budget))
         });
         match offer {
             Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message }, offer)),
@@ -167,6 +167,9 @@ impl TruncateToolResults {
         }
     }
 }
+
+/// The digits of the longest number in a notice; there are two.
+const MOST_DIGITS: usize = 20;
 
 /// The table in which a tool says what is left of its results.
 fn limits(tool: &tools::Tool) -> Option<tools::Limits> {

@@ -50,8 +50,8 @@ fn is_there(path: &Path, payload: &Payload, now: Time) -> bool {
     if !metadata.is_file() || metadata.len() != payload.len() as u64 {
         return false;
     }
-    let noted = || File::open(path)?.set_modified(UNIX_EPOCH + Duration::from_secs(now.0));
-    now.since(used(&metadata)) < GRAIN || noted().is_ok()
+    let is_noted = used(&metadata) <= now && now.since(used(&metadata)) < GRAIN;
+    is_noted || note_use(path, now).is_ok()
 }
 
 fn write(dir: &Path, path: &Path, key: PayloadKey, payload: &Payload) -> io::Result<()> {
@@ -69,12 +69,20 @@ fn write(dir: &Path, path: &Path, key: PayloadKey, payload: &Payload) -> io::Res
     })
 }
 
+fn note_use(path: &Path, now: Time) -> io::Result<()> {
+    File::open(path)?.set_modified(UNIX_EPOCH + Duration::from_secs(now.0))
+}
+
 /// Removes files that were unused for too long, and what is too much. Blocks.
 pub fn sweep(dir: &Path, settings: &Settings, now: Time) -> io::Result<Swept> {
     let mut files = files(dir)?;
     files.sort_unstable_by_key(|(path, metadata)| (used(metadata), path.clone()));
     let mut left: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();
     let mut swept = Swept::default();
+    for (path, _) in files.iter().filter(|(_, metadata)| used(metadata) > now) {
+        // Before the clock was set back, and it would stay till the clock is there again. It may be gone.
+        let _noted = note_use(path, now);
+    }
     for (path, metadata) in files {
         let unused = now.since(used(&metadata));
         let aged = unused > settings.keep_for.0;
@@ -217,6 +225,22 @@ mod tests {
         let none = Settings { max_bytes: ByteSize(0), ..settings };
         assert_eq!(sweep(dir, &none, Time(1000 * DAY + 160)).unwrap().crowded_out, 1);
         assert_eq!(names(dir), [name(4), name(5)]);
+    }
+
+    #[test]
+    fn what_was_used_before_the_clock_was_set_back_goes_some_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        // Written now, and now is later than what the clock of the test says from here on.
+        for n in 1..=3 {
+            write_all(dir, &[payload(n, 1000)], Time(0)).unwrap();
+        }
+        let settings = Settings { max_bytes: ByteSize(2000), ..Settings::default() };
+        assert_eq!(sweep(dir, &settings, Time(1000 * DAY)).unwrap(), Swept::default(), "it may be in use");
+        assert_eq!(sweep(dir, &settings, Time(1000 * DAY + 60)).unwrap().crowded_out, 1);
+        write_all(dir, &[payload(3, 1000)], Time(1006 * DAY)).unwrap();
+        assert_eq!(sweep(dir, &settings, Time(1008 * DAY)).unwrap().aged, 1);
+        assert_eq!(names(dir), [name(3)]);
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub struct LeftOut {
 /// More of one request are not kept.
 const MOST_CHANGES: usize = 500;
 
+/// Of one change, so many handles are kept besides the first.
+const MOST_HANDLES: usize = 100;
+
 /// A name that a client has chosen is kept up to this length, in characters.
 const MOST_CHARS: usize = 100;
 
@@ -82,7 +85,7 @@ impl Changes {
                 bytes_before: change.bytes.before,
                 bytes_after: change.bytes.after,
                 handle: handles.next(),
-                more_handles: handles.take(MOST_CHARS).collect(),
+                more_handles: handles.take(MOST_HANDLES).collect(),
             }
         });
         let left_out = report.left_out.iter().take(MOST_CHANGES).map(|left_out| LeftOut {
@@ -120,8 +123,9 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
     }
 }
 
-fn short(name: &str) -> String {
-    name.chars().take(MOST_CHARS).collect()
+/// What a client has written, as much of it as is of use.
+pub fn short(text: &str) -> String {
+    text.chars().take(MOST_CHARS).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ const DAY: u64 = 86_400;
 // What was used a day ago is in use no more.
 const _: () = assert!(DAY > IN_USE.as_secs());
 
+/// The bytes of a small store.
+const SMALL: u64 = 100_000;
+
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
 pub struct Hands(Arc<AtomicU64>);
@@ -46,6 +49,13 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
     sweeps_by_size((open(small, hands.clock()), hands)).await;
     loses_nothing_when_the_clock_is_set_back(default(&open)).await;
+    let hands = Hands::new();
+    let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
+    keeps_nothing_for_ever_when_the_clock_is_set_back((open(small, hands.clock()), hands)).await;
+    a_leap_of_the_clock_is_not_believed_at_once(default(&open)).await;
+    let hands = Hands::new();
+    let small = Settings { max_bytes: ByteSize(SMALL), ..Settings::default() };
+    all_that_is_kept_is_within_its_size((open(small, hands.clock()), hands)).await;
     keeps_summaries(default(&open)).await;
     keeps_the_last_requests(default(&open)).await;
     pages(default(&open)).await;
@@ -140,7 +150,7 @@ async fn remembers_what_was_swept((store, hands): (impl Store, Hands)) {
     store.put_all(vec![(key, payload.clone())]).await.unwrap();
     assert!(!store.was_swept(key).await.unwrap());
     hands.forward(8 * DAY);
-    store.keep_house().await.unwrap();
+    store.sweep().await.unwrap();
     assert_eq!(store.get(key).await.unwrap(), None);
     assert!(store.was_swept(key).await.unwrap());
     assert_eq!(store.stats().await.unwrap().tombstones, 1);
@@ -190,11 +200,90 @@ async fn loses_nothing_when_the_clock_is_set_back((store, hands): (impl Store, H
     for payload in [&before, &behind] {
         assert_eq!(store.get(key(payload)).await.unwrap().as_ref(), Some(payload));
     }
-    // Set right again, what was used in the meantime looks old. It goes, and is remembered as what it is.
+    // Set right again, what was used in the meantime looks old. It goes, if it is not used for a pause, and is remembered.
     hands.forward(359 * DAY);
     store.keep_house().await.unwrap();
+    assert_eq!(store.get(key(&before)).await.unwrap(), Some(before.clone()));
+    hands.forward(600);
+    store.keep_house().await.unwrap();
+    assert_eq!(store.get(key(&before)).await.unwrap(), Some(before));
     assert_eq!(store.get(key(&behind)).await.unwrap(), None);
     assert!(store.was_swept(key(&behind)).await.unwrap());
+}
+
+async fn keeps_nothing_for_ever_when_the_clock_is_set_back((store, hands): (impl Store, Hands)) {
+    let put = async |n: u8| store.put_all(vec![(key(&dense(n, 900)), dense(n, 900))]).await.unwrap();
+    let beginning = ChainKey::from_bytes([1; 16]);
+    for n in 0..3 {
+        put(n).await;
+    }
+    store.keep_summary(beginning, dense(9, 100)).await.unwrap();
+    store.keep_inspected("req_1".to_owned(), dense(9, 100), 9).await.unwrap();
+    hands.back(365 * DAY);
+    store.sweep().await.unwrap();
+    hands.forward(IN_USE.as_secs());
+    // By size, the old ones first.
+    for n in 3..6 {
+        put(n).await;
+    }
+    store.sweep().await.unwrap();
+    for n in 0..3 {
+        assert!(store.was_swept(key(&dense(n, 900))).await.unwrap(), "{n}");
+    }
+    for n in 3..6 {
+        assert_eq!(store.get(key(&dense(n, 900))).await.unwrap(), Some(dense(n, 900)));
+    }
+    // By age, everything.
+    hands.forward(2 * DAY);
+    let swept = store.sweep().await.unwrap();
+    assert_eq!((swept.aged, swept.summaries), (3, 1));
+    assert_eq!(store.inspected("req_1".to_owned()).await.unwrap(), None);
+}
+
+async fn a_leap_of_the_clock_is_not_believed_at_once((store, hands): (impl Store, Hands)) {
+    let (idle, busy) = (dense(1, 900), dense(2, 900));
+    let beginnings = [1, 2].map(|n| ChainKey::from_bytes([n; 16]));
+    store.put_all([&idle, &busy].map(|payload| (key(payload), payload.clone())).to_vec()).await.unwrap();
+    for beginning in beginnings {
+        store.keep_summary(beginning, dense(3, 100)).await.unwrap();
+    }
+    store.keep_house().await.unwrap();
+    hands.forward(365 * DAY);
+    for _ in 0..2 {
+        store.keep_house().await.unwrap();
+        hands.forward(299);
+    }
+    assert_eq!(store.stats().await.unwrap().payloads, 2);
+    store.touch(vec![key(&busy)]).await.unwrap();
+    store.touch_summaries(vec![beginnings[1]]).await.unwrap();
+    hands.forward(2);
+    store.keep_house().await.unwrap();
+    assert_eq!((store.get(key(&idle)).await.unwrap(), store.get(key(&busy)).await.unwrap()), (None, Some(busy)));
+    assert_eq!(store.summaries().await.unwrap(), [beginnings[1]]);
+}
+
+async fn all_that_is_kept_is_within_its_size((store, hands): (impl Store, Hands)) {
+    let n_bytes = async || {
+        let stats = store.stats().await.unwrap();
+        (stats.stored_bytes, stats.summary_bytes, stats.inspected_bytes)
+    };
+    for n in 0..40 {
+        store.put_all(vec![(key(&dense(n, 4_000)), dense(n, 4_000))]).await.unwrap();
+        store.keep_summary(ChainKey::from_bytes([n; 16]), dense(n, 1_000)).await.unwrap();
+        store.keep_inspected(format!("req_{n}"), dense(n, 1_000), usize::MAX).await.unwrap();
+        hands.forward(IN_USE.as_secs());
+    }
+    store.sweep().await.unwrap();
+    let (payloads, summaries, requests) = n_bytes().await;
+    assert!(payloads + summaries + requests <= SMALL, "{payloads} {summaries} {requests}");
+    assert!(summaries <= SMALL / 8 && requests <= SMALL / 8, "{summaries} {requests}");
+    assert!(summaries > 0 && requests > 0 && payloads > SMALL / 2, "no more goes than has to");
+    let newest = ChainKey::from_bytes([39; 16]);
+    assert!(
+        store.summary(newest).await.unwrap().is_some() && store.inspected("req_39".to_owned()).await.unwrap().is_some()
+    );
+    assert_eq!(store.get(key(&dense(39, 4_000))).await.unwrap(), Some(dense(39, 4_000)));
+    assert_eq!(store.summary(ChainKey::from_bytes([0; 16])).await.unwrap(), None, "the oldest");
 }
 
 async fn keeps_summaries((store, hands): (impl Store, Hands)) {
@@ -227,7 +316,7 @@ async fn keeps_summaries((store, hands): (impl Store, Hands)) {
         store.summary(beginning(1)).await.unwrap().is_some() && store.summary(beginning(3)).await.unwrap().is_some()
     );
     hands.forward(8 * DAY);
-    store.keep_house().await.unwrap();
+    store.sweep().await.unwrap();
     assert_eq!(store.summaries().await.unwrap(), []);
 }
 

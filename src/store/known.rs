@@ -54,6 +54,16 @@ impl Known {
         self.insert(key, Use { used: now.max(written), written });
     }
 
+    /// The clock was set back: what was used later than now was used now.
+    pub(super) fn set_back(&mut self, now: Time) {
+        for known in self.young.values_mut().chain(self.old.values_mut()) {
+            *known = Use { used: known.used.min(now), written: known.written.min(now) };
+        }
+        for used in self.forgotten.values_mut() {
+            *used = now.min(*used);
+        }
+    }
+
     /// A key is no longer kept.
     pub(super) fn forget(&mut self, key: PayloadKey) {
         self.young.remove(&key);

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
+use super::ages::Ages;
 use super::{
-    Clock, Doing, Entry, IN_USE, Kind, MOST_INSPECTED, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store,
-    StoreError, Swept, Time,
+    Clock, Doing, Entry, IN_USE, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time,
 };
 use crate::payload::{ChainKey, Payload, PayloadKey};
 
@@ -19,8 +19,9 @@ pub struct Memory {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    ages: Ages,
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
     summaries: HashMap<ChainKey, (Bytes, Time)>,
@@ -46,7 +47,16 @@ struct Closed;
 impl Memory {
     /// An empty store.
     pub fn new(settings: Settings, clock: Clock) -> Self {
-        Self { settings, clock, inner: Mutex::default() }
+        let inner = Inner {
+            ages: Ages::new(settings.keep_for.0, None),
+            rows: HashMap::new(),
+            swept: HashMap::new(),
+            summaries: HashMap::new(),
+            inspected: Vec::new(),
+            stats: Stats::default(),
+            closed: false,
+        };
+        Self { settings, clock, inner: Mutex::new(inner) }
     }
 
     fn locked<'a, T: Send + 'a>(&'a self, op: Op, run: impl FnOnce(&mut Inner, Time) -> T + Send + 'a) -> Doing<'a, T> {
@@ -149,11 +159,15 @@ impl Store for Memory {
     }
 
     fn sweep(&self) -> Doing<'_, Swept> {
-        self.locked(Op::Sweep, |inner, now| inner.sweep(&self.settings, now))
+        self.locked(Op::Sweep, |inner, now| {
+            inner.ages.trust(now);
+            inner.sweep(&self.settings, now)
+        })
     }
 
     fn keep_house(&self) -> Doing<'_, ()> {
         self.locked(Op::Sweep, |inner, now| {
+            inner.ages.look(now);
             inner.sweep(&self.settings, now);
         })
     }
@@ -211,16 +225,24 @@ impl Inner {
         self.rows.values().map(|row| row.payload.len() as u64).sum()
     }
 
+    /// What it takes that is no payload.
+    fn other_bytes(&self) -> u64 {
+        let summaries = self.summaries.values().map(|(summary, _)| summary.len() as u64);
+        summaries.chain(self.inspected.iter().map(|(_, seen, _)| seen.len() as u64)).sum()
+    }
+
     fn sweep(&mut self, settings: &Settings, now: Time) -> Swept {
+        self.set_back(now);
+        let mut swept = Swept { summaries: self.sweep_summaries(settings, now), ..Swept::default() };
+        self.trim_inspected(settings, now, usize::MAX);
         let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| row.entry(*key)).collect();
         rows.sort_by_key(|entry| (entry.used, entry.key));
-        let mut bytes = self.bytes();
-        let mut swept = Swept::default();
+        let mut bytes = self.bytes() + self.other_bytes();
+        let oldest = self.ages.oldest(now);
         for entry in rows {
-            let unused = now.since(entry.used);
-            if unused > settings.keep_for.0 {
+            if entry.used < oldest {
                 swept.aged += 1;
-            } else if bytes > settings.max_bytes.0 && unused >= IN_USE {
+            } else if bytes > settings.max_bytes.0 && now.since(entry.used) >= IN_USE {
                 swept.crowded_out += 1;
             } else {
                 break;
@@ -230,16 +252,25 @@ impl Inner {
             self.rows.remove(&entry.key);
             self.swept.insert(entry.key, now);
         }
-        swept.summaries = self.sweep_summaries(settings, now);
-        self.trim_inspected(settings, now, usize::MAX);
         swept
+    }
+
+    /// What was used later than now was used before the clock was set back.
+    fn set_back(&mut self, now: Time) {
+        let rows = self.rows.values_mut().flat_map(|row| [&mut row.created, &mut row.used]);
+        let summaries = self.summaries.values_mut().map(|(_, used)| used);
+        let inspected = self.inspected.iter_mut().map(|(_, _, kept)| kept);
+        for time in rows.chain(summaries).chain(inspected).chain(self.swept.values_mut()) {
+            *time = now.min(*time);
+        }
     }
 
     fn trim_inspected(&mut self, settings: &Settings, now: Time, most: usize) {
         let (mut n, mut bytes) = (0, 0);
+        let oldest = self.ages.oldest(now);
         let stays = |(_, seen, kept): &&(String, Bytes, Time)| {
             (n, bytes) = (n + 1, bytes + seen.len() as u64);
-            n <= most && bytes <= MOST_INSPECTED && now.since(*kept) <= settings.keep_for.0
+            n <= most && bytes <= settings.most_of_requests() && *kept >= oldest
         };
         let n_stay = self.inspected.iter().rev().take_while(stays).count();
         self.inspected.drain(..self.inspected.len() - n_stay);
@@ -247,11 +278,14 @@ impl Inner {
 
     fn sweep_summaries(&mut self, settings: &Settings, now: Time) -> u64 {
         let before = self.summaries.len();
-        self.summaries.retain(|_, (_, used)| now.since(*used) <= settings.keep_for.0);
-        let mut uses: Vec<_> = self.summaries.values().map(|(_, used)| *used).collect();
-        uses.sort_unstable_by_key(|used| std::cmp::Reverse(*used));
-        if let Some(first_too_many) = uses.get(MOST_SUMMARIES) {
-            self.summaries.retain(|_, (_, used)| *used > *first_too_many);
+        let mut rows: Vec<_> = self.summaries.iter().map(|(beginning, (_, used))| (*used, *beginning)).collect();
+        rows.sort_unstable_by(|one, other| other.cmp(one));
+        let (mut bytes, oldest) = (0, self.ages.oldest(now));
+        for (n, (used, beginning)) in rows.into_iter().enumerate() {
+            bytes += self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
+            if n >= MOST_SUMMARIES || bytes > settings.most_of_summaries() || used < oldest {
+                self.summaries.remove(&beginning);
+            }
         }
         (before - self.summaries.len()) as u64
     }

@@ -19,6 +19,7 @@ use ::redb::{Database, Error};
 use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
+use zeroize::Zeroizing;
 
 use super::known::Known;
 use super::{
@@ -58,7 +59,7 @@ const NOTING: Duration = Duration::from_secs(1);
 
 /// A store in one file.
 pub struct Redb {
-    secret: Secret,
+    secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -139,12 +140,12 @@ impl Redb {
             .name("store".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Io { path: path.to_owned(), source: Arc::new(error.into()) })?;
-        Ok(Self { secret, jobs, shared, writer: Mutex::new(Some(writer)) })
+        Ok(Self { secret: Zeroizing::new(secret), jobs, shared, writer: Mutex::new(Some(writer)) })
     }
 
     /// The secret that was made with the file. It is to make [`Keys`](crate::payload::Keys) of, and for nothing else.
     pub fn secret(&self) -> [u8; 32] {
-        self.secret
+        *self.secret
     }
 
     /// Has the writer do something.

@@ -97,7 +97,7 @@ async fn a_long_result_that_looks_like_a_placeholder_is_cleared_as_any_other() {
 }
 
 #[tokio::test]
-async fn a_result_that_names_a_handle_stays_whole_and_the_others_do_not() {
+async fn a_result_that_names_a_handle_is_cut_as_the_others_are() {
     let mut scene = Scene::with("policy.edits = [\"truncate_tool_results\"]").await;
     let theirs = sent(&mut scene, "b", &with_results(&[long_text(9)])).await;
     let [theirs] = &recalls(&theirs)[..] else { panic!("one handle") };
@@ -107,12 +107,11 @@ async fn a_result_that_names_a_handle_stays_whole_and_the_others_do_not() {
         let naming = format!("{}\n{named}\n", long_text(2));
         let body = with_results(&[long_text(1), naming, long_text(3)]);
         let (written, got) = (messages(body.as_bytes()), messages(&sent(&mut scene, "a", &body).await));
-        assert_eq!(got[4], written[4]);
         assert_eq!([&got[2], &got[6]], [&control[2], &control[6]]);
-        assert!(got[2].len() < written[2].len() && got[6].len() < written[6].len());
+        assert!([2, 4, 6].iter().all(|at| got[*at].len() < written[*at].len()));
         assert!(!got.concat().contains("9: line 17 "), "what is another caller's is never put in");
     }
-    nothing_was_looked_up(&mut scene, 5, 3).await;
+    nothing_was_looked_up(&mut scene, 5, 5).await;
 }
 
 // === summaries ===

@@ -138,3 +138,26 @@ async fn what_a_summariser_answers_is_neither_logged_nor_told() {
         assert!(!log.contains(canary), "{canary}: {log}");
     }
 }
+
+#[tokio::test]
+async fn a_key_is_in_memory_once_and_is_overwritten_when_a_reload_replaces_it() {
+    let upstream = Upstream::start().await;
+    let (one, two) = ("sk-canary-6pXc1vQ0eZ", "sk-canary-u7Lk2mRw9T");
+    let abridge = Setup::before(&upstream)
+        .with("upstream.api_key_env = \"KEY_ONE\"")
+        .environment("KEY_ONE", one)
+        .environment("KEY_TWO", two)
+        .start()
+        .await;
+    let copies = |key: &str| [key, &format!("Bearer {key}")].map(|text| abridge.copies_of(text.as_bytes()));
+    // The value of the variable, for the next reload, and the header, however many connections there will be.
+    assert_eq!([copies(one), copies(two)], [[2, 1], [1, 0]]);
+    for (old, new, names) in [(one, two, ["KEY_ONE", "KEY_TWO"]), (two, one, ["KEY_TWO", "KEY_ONE"])] {
+        let settings = std::fs::read_to_string(abridge.config()).unwrap();
+        std::fs::write(abridge.config(), settings.replace(names[0], names[1])).unwrap();
+        let from = abridge.stderr().len();
+        abridge.signal("HUP");
+        abridge.says("settings reloaded", from).await;
+        assert_eq!([copies(old), copies(new)], [[1, 0], [2, 1]]);
+    }
+}

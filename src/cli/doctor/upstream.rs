@@ -22,12 +22,7 @@ const SHOWN: usize = 3;
 
 pub(super) async fn look(findings: &mut Findings, config: &Config, environment: &Environment) {
     roots(findings, config);
-    let authorization = environment.api_key.as_ref().map(|key| {
-        let mut value =
-            http::HeaderValue::try_from(format!("Bearer {}", key.expose())).context("upstream.api_key_env")?;
-        value.set_sensitive(true);
-        anyhow::Ok(value)
-    });
+    let authorization = environment.api_key.as_ref().map(|key| key.bearer().context("upstream.api_key_env"));
     let upstream = authorization
         .transpose()
         .and_then(|authorization| Ok(Upstream::new(&config.upstream, &environment.proxies, authorization)?));

@@ -137,21 +137,51 @@ fn settings_of_a_tool_win() {
     assert!(head == 0 && tail < 10000, "{head} {tail}");
 }
 
+/// One call of `bash` and its result.
+#[expect(clippy::disallowed_types, reason = "a message is made here")]
+fn round(arguments: &serde_json::Value, result: &str) -> bytes::Bytes {
+    body_of(&[
+        json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "bash", "arguments": arguments}}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": result}),
+    ])
+}
+
 #[test]
 fn what_was_read_back_is_not_cut_again() {
-    let handle = "0".repeat(26);
-    let round = |arguments: &str, result: &str| {
-        body_of(&[
-            json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "bash", "arguments": arguments}}]}),
-            json!({"role": "tool", "tool_call_id": "1", "content": result}),
-        ])
-    };
-    let url = format!("http://h/abridge/recall/{handle}");
-    let asks = round(&json!({"command": format!("curl {url}")}).to_string(), &text(60000));
-    assert!(plan(&asks, HTTP).0.is_empty());
-    let quotes = round("{}", &format!("{}\n{url}\n{}", text(40000), text(40000)));
-    assert!(plan(&quotes, HTTP).0.is_empty());
-    assert!(!plan(&round("{}", &text(60000)), HTTP).0.is_empty());
+    let path = format!("/abridge/recall/{}", "0".repeat(26));
+    let escaped = path.replace('/', "\\/");
+    for asks in [
+        json!(json!({"command": format!("curl http://h{path}?lines=1-200")}).to_string()),
+        json!(format!(r#"{{"url":"http:\/\/h{escaped}"}}"#)),
+        json!({"command": format!("curl http://h{path}")}),
+    ] {
+        assert!(plan(&round(&asks, &text(60000)), HTTP).0.is_empty(), "{asks}");
+        // The same text, come by in another way.
+        assert!(!plan(&round(&json!("{}"), &text(60000)), HTTP).0.is_empty());
+    }
+}
+
+#[test]
+fn what_a_result_says_of_handles_makes_it_no_longer() {
+    let url = format!("http://h/abridge/recall/{}", "0".repeat(26));
+    let mut growing = text(40000);
+    for _ in 0..3 {
+        growing = format!("{growing}\n[1 of 2 bytes left out here. Read it with GET {url}.]\n{}", text(40000));
+        for arguments in
+            ["{}", r#"{"command":"ls /abridge/recall/"}"#, r#"{"command":"curl http://h/abridge/recall/0"}"#]
+        {
+            let (_, output) = plan(&round(&json!(arguments), &growing), HTTP);
+            assert!(last(&output).len() <= 50_000, "{} {arguments}", last(&output).len());
+        }
+    }
+}
+
+#[test]
+fn a_notice_alone_is_not_cut_again() {
+    let tight = policy("max_bytes = 100");
+    let (_, once) = plan(&body("u c:1 t:1*60000"), &tight);
+    assert!(last(&once).len() > 100 && last(&once).contains("60000 of 60000 bytes"), "{}", last(&once));
+    assert!(plan(&once, &tight).0.is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Answered, Edit, Exchange};
 use crate::history::{self, Entry, History, Outcome};
-use crate::inspect::Changes;
+use crate::inspect::{Changes, short};
 use crate::metrics::{Answer, Metrics, Way};
 use crate::proxy::prefix::{Cache, Prompts};
 use crate::proxy::respond::ProxyError;
@@ -41,9 +41,6 @@ pub(in crate::proxy) struct Stopwatch {
     began: Instant,
     others: Duration,
 }
-
-/// The longest model or path that is kept, in characters.
-const MOST_CHARS: usize = 100;
 
 // === impl Stopwatch ===
 
@@ -210,11 +207,6 @@ impl From<End> for history::End {
 }
 
 // === helpers ===
-
-/// What a client has written, as much of it as is of use.
-fn short(text: &str) -> String {
-    text.chars().take(MOST_CHARS).collect()
-}
 
 /// Seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "people and other programs ask when a request came")]

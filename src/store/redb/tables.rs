@@ -12,6 +12,8 @@ use super::packed::{Packed, unpack};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::store::{Entry, TOMBSTONES, Time};
 
+pub(super) mod clock;
+
 /// The version of the tables, and the secret.
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta_v1");
 /// Packed payloads.
@@ -43,6 +45,17 @@ pub(super) struct Put {
     pub(super) bytes: u64,
     /// What those take.
     pub(super) stored_bytes: u64,
+}
+
+/// What a transaction did to the length of all that is kept.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Moved {
+    /// How many were removed.
+    pub(super) n_out: u64,
+    /// The bytes that came.
+    pub(super) bytes_in: u64,
+    /// The bytes that went.
+    pub(super) bytes_out: u64,
 }
 
 /// A transaction that is durable once it is committed, and quick to reopen after a crash.
@@ -224,19 +237,28 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
     Ok(())
 }
 
+impl Moved {
+    fn goes(&mut self, bytes: u64) {
+        self.n_out += 1;
+        self.bytes_out += bytes;
+    }
+}
+
 // === summaries ===
 
 /// Keeps a summary, in place of one that was kept.
-pub(super) fn put_summary(db: &Database, beginning: ChainKey, packed: &Packed, now: Time) -> Result<(), Error> {
+pub(super) fn put_summary(db: &Database, beginning: ChainKey, packed: &Packed, now: Time) -> Result<Moved, Error> {
+    let mut moved = Moved { bytes_in: packed.len() as u64, ..Moved::default() };
     let transaction = begin(db)?;
     {
         let mut summaries = transaction.open_table(SUMMARIES)?;
         let mut rows = transaction.open_table(SUMMARY_ROWS)?;
         packed.write(summaries.insert_reserve(beginning.as_bytes(), packed.len())?.as_mut());
-        rows.insert(beginning.as_bytes(), (now.0, packed.len() as u64))?;
+        let before = rows.insert(beginning.as_bytes(), (now.0, packed.len() as u64))?;
+        moved.bytes_out = before.map_or(0, |before| before.value().1);
     }
     transaction.commit()?;
-    Ok(())
+    Ok(moved)
 }
 
 /// The summary.
@@ -256,28 +278,37 @@ pub(super) fn each_summary(db: &Database, mut see: impl FnMut(ChainKey, Time, u6
     Ok(())
 }
 
-/// Writes down the noted uses of summaries, and removes all but the `most` that were used last, and those unused since `oldest`.
-/// How many were removed.
-pub(super) fn sweep_summaries(
-    db: &Database,
-    noted: &HashMap<ChainKey, Time>,
-    oldest: Time,
-    most: usize,
-) -> Result<u64, Error> {
+/// Which summaries stay.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worth {
+    /// How many.
+    pub(super) most: usize,
+    /// The bytes of all of them in the file.
+    pub(super) bytes: u64,
+    /// Used since then.
+    pub(super) oldest: Time,
+}
+
+/// Writes down the noted uses of summaries, and removes those that are not worth their place: what was used last stays.
+pub(super) fn sweep_summaries(db: &Database, noted: &HashMap<ChainKey, Time>, worth: Worth) -> Result<Moved, Error> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     each_summary(db, |beginning, written, stored_bytes| {
         let used = noted.get(&beginning).map_or(written, |used| written.max(*used));
         if used > written {
             changed.push((beginning, used, stored_bytes));
         }
-        rows.push((used, beginning));
+        rows.push((used, beginning, stored_bytes));
     })?;
-    rows.sort_unstable();
-    let too_many = rows.len().saturating_sub(most);
-    let goes = |(n, (used, _)): &(usize, &(Time, ChainKey))| *n < too_many || *used < oldest;
-    let going: Vec<_> = rows.iter().enumerate().take_while(goes).map(|(_, (_, beginning))| *beginning).collect();
+    rows.sort_unstable_by(|one, other| other.cmp(one));
+    let mut bytes = 0_u64;
+    let stays = |(n, (used, _, stored_bytes)): &(usize, &(Time, ChainKey, u64))| {
+        bytes = bytes.saturating_add(*stored_bytes);
+        *n < worth.most && bytes <= worth.bytes && *used >= worth.oldest
+    };
+    let n_stay = rows.iter().enumerate().take_while(stays).count();
+    let going = rows.split_off(n_stay);
     if going.is_empty() && changed.is_empty() {
-        return Ok(0);
+        return Ok(Moved::default());
     }
     let transaction = begin(db)?;
     {
@@ -286,13 +317,14 @@ pub(super) fn sweep_summaries(
         for (beginning, used, stored_bytes) in changed {
             rows.insert(beginning.as_bytes(), (used.0, stored_bytes))?;
         }
-        for beginning in &going {
+        for (_, beginning, _) in &going {
             summaries.remove(beginning.as_bytes())?;
             rows.remove(beginning.as_bytes())?;
         }
     }
     transaction.commit()?;
-    Ok(going.len() as u64)
+    let bytes_out = going.iter().map(|(.., stored_bytes)| stored_bytes).sum();
+    Ok(Moved { n_out: going.len() as u64, bytes_out, ..Moved::default() })
 }
 
 // === requests ===
@@ -309,8 +341,9 @@ pub(super) struct Room {
 }
 
 /// Keeps something of a request, and removes what there is no room for.
-pub(super) fn put_inspected(db: &Database, id: &str, packed: &Packed, now: Time, room: Room) -> Result<(), Error> {
+pub(super) fn put_inspected(db: &Database, id: &str, packed: &Packed, now: Time, room: Room) -> Result<Moved, Error> {
     let transaction = begin(db)?;
+    let mut moved = Moved { bytes_in: packed.len() as u64, ..Moved::default() };
     {
         let mut texts = transaction.open_table(INSPECTED)?;
         let mut rows = transaction.open_table(INSPECTED_ROWS)?;
@@ -319,11 +352,11 @@ pub(super) fn put_inspected(db: &Database, id: &str, packed: &Packed, now: Time,
         rows.insert(next, (id, now.0, packed.len() as u64))?;
         for n in too_many(&rows, room)? {
             texts.remove(n)?;
-            rows.remove(n)?;
+            moved.goes(rows.remove(n)?.map_or(0, |row| row.value().2));
         }
     }
     transaction.commit()?;
-    Ok(())
+    Ok(moved)
 }
 
 /// What was kept of a request.
@@ -340,9 +373,10 @@ pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<Bytes>, Error>
 }
 
 /// Removes what there is no room for.
-pub(super) fn trim_inspected(db: &Database, room: Room) -> Result<(), Error> {
+pub(super) fn trim_inspected(db: &Database, room: Room) -> Result<Moved, Error> {
+    let mut moved = Moved::default();
     if too_many(&db.begin_read()?.open_table(INSPECTED_ROWS)?, room)?.is_empty() {
-        return Ok(());
+        return Ok(moved);
     }
     let transaction = begin(db)?;
     {
@@ -350,11 +384,11 @@ pub(super) fn trim_inspected(db: &Database, room: Room) -> Result<(), Error> {
         let mut rows = transaction.open_table(INSPECTED_ROWS)?;
         for n in too_many(&rows, room)? {
             texts.remove(n)?;
-            rows.remove(n)?;
+            moved.goes(rows.remove(n)?.map_or(0, |row| row.value().2));
         }
     }
     transaction.commit()?;
-    Ok(())
+    Ok(moved)
 }
 
 fn too_many(rows: &impl ReadableTable<u64, (&'static str, u64, u64)>, room: Room) -> Result<Vec<u64>, Error> {

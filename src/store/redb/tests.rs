@@ -13,6 +13,7 @@ use super::file::{Schema, Step};
 use super::*;
 use crate::store::conformance::{Hands, PutAll as _, dense, key, suite};
 
+mod clock;
 mod summaries;
 
 // === what every store does ===
@@ -150,19 +151,6 @@ async fn uses_are_written_down_at_the_end() {
     assert_eq!((entries[0].key, entries[0].used.since(entries[0].created).as_secs()), (one(1)[0].0, 6 * day));
     assert_eq!(store.sweep().await.unwrap().aged, 1);
     assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
-}
-
-#[tokio::test]
-async fn a_clock_that_is_set_back_does_not_put_sweeping_off() {
-    let folder = tempfile::tempdir().unwrap();
-    let hands = Hands::new();
-    let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
-    store.keep_house().await.unwrap();
-    hands.back(365 * 86_400);
-    store.put_all(one(1)).await.unwrap();
-    hands.forward(8 * 86_400);
-    store.keep_house().await.unwrap();
-    assert!(store.was_swept(one(1)[0].0).await.unwrap());
 }
 
 #[tokio::test]

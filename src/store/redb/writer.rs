@@ -7,13 +7,17 @@ use std::time::Duration;
 use ::redb::{Database, Error};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use super::file::{self, Opener, Schema, Secret};
 use super::packed::Packed;
-use super::tables::Room;
+use super::tables::{Room, Worth};
 use super::{Shared, Way, closed, failed, tables};
 use crate::payload::{ChainKey, PayloadKey};
-use crate::store::{Entry, IN_USE, Kind, MOST_INSPECTED, MOST_SUMMARIES, Op, StoreError, Swept, Time};
+use crate::store::ages::Ages;
+use crate::store::{Kind, Op, StoreError, Swept, Time};
+
+mod house;
 
 /// Where an answer goes. Who asked may have gone.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -69,9 +73,12 @@ pub(super) struct Writer {
     next: Option<Job>,
     opener: Opener,
     schema: Schema,
-    secret: Secret,
-    // What all payloads take; none if it is not known.
+    secret: Zeroizing<Secret>,
+    // What all that is kept takes: payloads, summaries, requests; none if it is not known.
     stored_bytes: Option<u64>,
+    ages: Ages,
+    // Whether the clock was looked at.
+    has_looked: bool,
     // The last failure to write, and to open the file. Till `rest` is over there is no use in another try.
     failed: Option<(Instant, StoreError)>,
     rest: Duration,
@@ -83,31 +90,22 @@ pub(super) struct Writer {
 /// Payloads of one transaction take about this much at most, in bytes.
 const GROUP: usize = 32 << 20;
 
-/// Payloads that one transaction of a sweep removes. Between two of them, others get their turn.
-const SWEEP_GROUP: usize = 1000;
-
-/// The store may grow by this part of its limit beyond it before a sweep is due at once.
-const SLACK: u64 = 16;
-
-/// The house is swept no more often, and at least eight times while a payload is kept.
-const SWEEP_PAUSE: Duration = Duration::from_mins(10);
-
-/// A smaller file is not worth compacting.
-const COMPACT_FROM: u64 = 64 << 20;
-
 // === impl Writer ===
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, way: Way, secret: Secret) -> Self {
         let Way { opener, schema, rest } = way;
+        let ages = Ages::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
             opener,
             schema,
-            secret,
+            secret: Zeroizing::new(secret),
             stored_bytes: None,
+            ages,
+            has_looked: false,
             failed: None,
             rest,
             swept: None,
@@ -126,6 +124,7 @@ impl Writer {
                 Job::Summary { beginning, packed, answer } => {
                     let kept = self.keep_summary(beginning, &packed);
                     reply(answer, kept);
+                    self.sweep_if_crowded();
                 }
                 Job::Inspected { id, packed, most, answer } => {
                     let kept = self.keep_inspected(&id, &packed, most);
@@ -137,7 +136,7 @@ impl Writer {
                 }
                 Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
                 Job::Sweep { answer } => {
-                    let swept = self.sweep();
+                    let swept = self.sweep_by_hand();
                     reply(answer, swept);
                 }
                 Job::KeepHouse { answer } => {
@@ -202,7 +201,8 @@ impl Writer {
         {
             return Err(error.clone());
         }
-        self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
+        let moved = self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
+        self.moved(moved);
         self.well();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -215,7 +215,8 @@ impl Writer {
             return Err(error.clone());
         }
         let room = self.room(most);
-        self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
+        let moved = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
+        self.moved(moved);
         self.well();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -223,13 +224,15 @@ impl Writer {
 
     fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
         let room = self.room(most);
-        self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))
+        let moved = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))?;
+        self.moved(moved);
+        Ok(())
     }
 
     /// The room for so many requests.
     fn room(&self, most: usize) -> Room {
-        let oldest = self.shared.clock.now().0.saturating_sub(self.shared.settings.keep_for.0.as_secs());
-        Room { most, bytes: MOST_INSPECTED, oldest: Time(oldest) }
+        let oldest = self.ages.oldest(self.shared.clock.now());
+        Room { most, bytes: self.shared.settings.most_of_requests(), oldest }
     }
 
     /// Notes uses of payloads that were not known here.
@@ -252,167 +255,12 @@ impl Writer {
 
     fn write_all_uses(&mut self) -> Result<(), StoreError> {
         self.write_uses()?;
-        self.sweep_summaries(Duration::MAX, usize::MAX).map(drop)
+        self.sweep_summaries(Worth { most: usize::MAX, bytes: u64::MAX, oldest: Time(0) }).map(drop)
     }
 
     fn write_uses(&mut self) -> Result<(), StoreError> {
         let uses = self.shared.known.blocking_lock().unwritten();
         self.attempt(Op::Sweep, |db, _| tables::write_uses(db, &uses))
-    }
-}
-
-// === the house ===
-
-impl Writer {
-    fn keep_house(&mut self) -> Result<(), StoreError> {
-        let now = self.shared.clock.now();
-        let pause = SWEEP_PAUSE.min(self.shared.settings.keep_for.0 / 8);
-        // A clock that was set back says nothing of how long ago that was.
-        if self.swept.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
-            self.sweep()?;
-        } else {
-            self.write_uses()?;
-        }
-        let commits = self.shared.counts.commits.load(Ordering::Relaxed);
-        let idle = std::mem::replace(&mut self.commits, commits) == commits;
-        let len = self.shared.file_len();
-        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()?.saturating_add(self.other_bytes()?) {
-            self.compact()?;
-        }
-        Ok(())
-    }
-
-    fn sweep_if_crowded(&mut self) {
-        let most = self.shared.settings.max_bytes.0;
-        let crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
-        if crowded {
-            // Its failure is in the log and in the counters; who put something has it.
-            let _swept = self.sweep();
-        }
-    }
-
-    fn stored_bytes(&mut self) -> Result<u64, StoreError> {
-        if let Some(bytes) = self.stored_bytes {
-            return Ok(bytes);
-        }
-        let mut bytes = 0;
-        self.attempt(Op::Sweep, |db, _| {
-            bytes = 0;
-            tables::each(db, |entry| bytes += entry.stored_bytes)
-        })?;
-        self.stored_bytes = Some(bytes);
-        Ok(bytes)
-    }
-
-    /// What all takes that is no payload.
-    fn other_bytes(&mut self) -> Result<u64, StoreError> {
-        let mut bytes = 0;
-        self.attempt(Op::Sweep, |db, _| {
-            bytes = tables::n_inspected(db)?.1;
-            tables::each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)
-        })?;
-        Ok(bytes)
-    }
-
-    /// Writes down when summaries were used, and removes those that were not for so long, or are too many.
-    fn sweep_summaries(&mut self, keep_for: Duration, most: usize) -> Result<u64, StoreError> {
-        let uses = self.shared.summaries_used.blocking_lock().clone();
-        let swept = self.attempt(Op::Sweep, |db, now| {
-            let oldest = Time(now.0.saturating_sub(keep_for.as_secs()));
-            tables::sweep_summaries(db, &uses, oldest, most)
-        })?;
-        self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
-        Ok(swept)
-    }
-
-    fn sweep(&mut self) -> Result<Swept, StoreError> {
-        self.write_uses()?;
-        self.swept = Some(self.shared.clock.now());
-        let mut swept = Swept::default();
-        for entries in self.victims()?.chunks(SWEEP_GROUP) {
-            self.remove(entries, &mut swept)?;
-            if self.next.is_none()
-                && let Ok(job) = self.queue.try_recv()
-            {
-                match job {
-                    Job::Put { payloads, answer } => self.put(payloads, answer),
-                    other => self.next = Some(other),
-                }
-            }
-        }
-        self.attempt(Op::Sweep, tables::trim_tombstones)?;
-        swept.summaries = self.sweep_summaries(self.shared.settings.keep_for.0, MOST_SUMMARIES)?;
-        self.trim_inspected(usize::MAX)?;
-        if swept != Swept::default() {
-            let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
-            tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
-        }
-        Ok(swept)
-    }
-
-    /// What is too old, and then what is too much: oldest first.
-    fn victims(&mut self) -> Result<Vec<Entry>, StoreError> {
-        let (keep_for, most) = (self.shared.settings.keep_for.0, self.shared.settings.max_bytes.0);
-        let mut left = self.stored_bytes()?;
-        let now = self.shared.clock.now();
-        let crowded = left > most;
-        let mut entries = Vec::new();
-        self.attempt(Op::Sweep, |db, now| {
-            entries.clear();
-            tables::each(db, |entry| {
-                if crowded || now.since(entry.used) > keep_for {
-                    entries.push(entry);
-                }
-            })
-        })?;
-        {
-            let known = self.shared.known.blocking_lock();
-            for entry in &mut entries {
-                entry.used = known.used(entry.key).unwrap_or_default().max(entry.used);
-            }
-        }
-        entries.sort_unstable_by_key(|entry| (entry.used, entry.key));
-        let n = entries.iter().take_while(|entry| {
-            let unused = now.since(entry.used);
-            let goes = unused > keep_for || left > most && unused >= IN_USE;
-            left = left.saturating_sub(entry.stored_bytes);
-            goes
-        });
-        let n = n.count();
-        entries.truncate(n);
-        Ok(entries)
-    }
-
-    /// Removes those that were not used in the meantime.
-    fn remove(&mut self, entries: &[Entry], swept: &mut Swept) -> Result<(), StoreError> {
-        let entries: Vec<_> = {
-            let mut known = self.shared.known.blocking_lock();
-            let unused = |entry: &&Entry| known.used(entry.key).is_none_or(|used| used <= entry.used);
-            let entries: Vec<_> = entries.iter().filter(unused).copied().collect();
-            // Forgotten before they are gone: a request that comes now puts them again, behind this.
-            for entry in &entries {
-                known.forget(entry.key);
-            }
-            entries
-        };
-        let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
-        self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
-        let (now, keep_for) = (self.shared.clock.now(), self.shared.settings.keep_for.0);
-        let bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
-        let aged = entries.iter().filter(|entry| now.since(entry.used) > keep_for).count() as u64;
-        swept.aged += aged;
-        swept.crowded_out += entries.len() as u64 - aged;
-        swept.stored_bytes += bytes;
-        self.stored_bytes = self.stored_bytes.map(|before| before.saturating_sub(bytes));
-        Ok(())
-    }
-
-    fn compact(&mut self) -> Result<(), StoreError> {
-        let mut slot = self.shared.slot.blocking_write();
-        let db = slot.as_mut().ok_or_else(|| closed(Op::Compact))?;
-        let compacted = db.compact().map_err(Error::from);
-        drop(slot);
-        compacted.map(drop).map_err(|error| self.fail(failed(Op::Compact, error)))
     }
 }
 
@@ -484,7 +332,7 @@ impl Writer {
         // What is in the file now may be less than what was.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
-        let opened = file::open(&shared.path, &self.opener, self.schema, Some(self.secret));
+        let opened = file::open(&shared.path, &self.opener, self.schema, Some(*self.secret));
         let (db, _) = opened.map_err(|error| self.fail(error.into_store_error(Op::Open)))?;
         *slot = Some(db);
         Ok(())

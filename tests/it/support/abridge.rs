@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -265,6 +267,23 @@ impl Abridge {
         let mut exit = self.exit.clone();
         let status = within("abridge to end", exit.wait_for(Option::is_some)).await;
         status.unwrap().unwrap()
+    }
+
+    /// How often it has these bytes in its memory, but for where the system has put its environment.
+    pub(crate) fn copies_of(&self, bytes: &[u8]) -> usize {
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).unwrap();
+        let regions = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap();
+        let mut n_copies = 0;
+        for region in regions.lines().filter(|region| region.contains(" rw") && !region.ends_with("[stack]")) {
+            let (from, to) = region.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+            let mut read = vec![0; usize::try_from(to - from).unwrap()];
+            // Some of it may have been given back meanwhile.
+            if memory.read_exact_at(&mut read, from).is_ok() {
+                n_copies += memchr::memmem::find_iter(&read, bytes).count();
+            }
+        }
+        n_copies
     }
 
     /// The most memory that it has held at a time, in KiB.

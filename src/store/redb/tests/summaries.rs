@@ -56,7 +56,8 @@ fn summaries_that_were_not_used_for_longest_leave_first() {
         tables::put_summary(&db, beginning(n), &Packed::new(dense(n, 100)), Time(u64::from(n))).unwrap();
     }
     let uses = HashMap::from([(beginning(0), Time(9))]);
-    assert_eq!(tables::sweep_summaries(&db, &uses, Time(0), 3).unwrap(), 2);
+    let worth = tables::Worth { most: 3, bytes: u64::MAX, oldest: Time(0) };
+    assert_eq!(tables::sweep_summaries(&db, &uses, worth).unwrap().n_out, 2);
     let mut left = Vec::new();
     tables::each_summary(&db, |beginning, used, _| left.push((beginning, used))).unwrap();
     assert_eq!(left, [(beginning(0), Time(9)), (beginning(3), Time(3)), (beginning(4), Time(4))]);
