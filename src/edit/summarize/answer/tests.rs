@@ -196,7 +196,7 @@ fn many_tags_take_no_time_to_speak_of() {
     {
         let began = Instant::now();
         let _ = checked(Answer { text: &tag.repeat(100_000), ..Answer::default() });
-        assert!(began.elapsed() < Duration::from_secs(5), "{tag}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(10), "{tag}: {:?}", began.elapsed());
     }
 }
 
