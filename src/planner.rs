@@ -228,7 +228,7 @@ mod tests {
             own_policy(&policy).unwrap().counts_from()
         };
         let both = "'clear_tool_results', 'summarize'";
-        assert_eq!(counts_from("'patch_tool_calls', 'truncate_tool_results'", ""), usize::MAX);
+        assert_eq!(counts_from("'patch_tool_calls', 'filter_tool_calls'", ""), usize::MAX);
         assert_eq!(counts_from("'clear_tool_results'", ""), 3000);
         assert_eq!((counts_from(both, ""), counts_from(both, "mode = 'background'")), (2000, 1600));
     }

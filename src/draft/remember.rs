@@ -126,3 +126,25 @@ impl Known {
         Self { slots: slots.collect(), bytes: offer.bytes }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Keys;
+
+    #[test]
+    fn an_offer_weighs_what_its_texts_take() {
+        let slot = |n: usize| KnownSlot {
+            span: Span::default(),
+            with: Bytes::from(vec![b'x'; n]),
+            print: Fingerprint::default(),
+            stored: None,
+        };
+        let weight = |slots: Vec<KnownSlot>| {
+            let key = (Keys::new([0; 32]).caller(&[]), Fingerprint::default(), 0);
+            Weight.weight(&key, &Ok(Arc::new(Known { slots, bytes: Sizes::default() })))
+        };
+        assert_eq!(weight(vec![]), PLACE);
+        assert_eq!(weight(vec![slot(1000), slot(500)]), PLACE + 1500);
+    }
+}

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{dialect, plan::Plan, span::splice, summary::NoMemory, tokens};
 
+mod texts;
+
 const CALLER: &str = r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#;
 const PLACED: &str = r#"{"role":"tool","tool_call_id":"c","content":"new"}"#;
 

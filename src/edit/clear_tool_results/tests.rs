@@ -71,7 +71,8 @@ fn what_is_kept_may_have_just_so_many_tokens() {
 
 #[test]
 fn tokens_are_counted_and_windows_asked_for_only_where_a_trigger_does() {
-    let report = |keys: &str| plan(&body(FIVE), &policy(keys)).0.report;
+    let alone = "\n[policy]\nedits = ['clear_tool_results']";
+    let report = |keys: &str| plan(&body(FIVE), &(policy(keys) + alone)).0.report;
     let messages = report("trigger = { messages = 1 }");
     assert_eq!((messages.tokens_before, messages.unknown_window), (None, false));
     let tokens = report("trigger = { tokens = 1 }");

@@ -54,7 +54,7 @@ fn nothing_new_makes_no_new_one_even_if_somebody_asks() {
 fn one_that_is_under_way_for_what_has_been_left_out_is_no_use() {
     let filter = "[filter_tool_calls]\nmax_tool_calls = 0\n";
     let memory = Map::default();
-    let gone = made(&plan_in(&memory, "s c:1 t:1*400 u a u", &ROUNDS.replace('6', "5")).0).clone();
+    let gone = made(&plan_in(&memory, "s c:1 t:1*400 a u", &ROUNDS.replace('6', "5")).0).clone();
     memory.put(gone.key, Recollection::UnderWay);
     let words = "s c:1 t:1*400 u a u a u a u";
     let (plan, output) = plan_in(&memory, words, &format!("{ROUNDS}{filter}"));
@@ -90,25 +90,17 @@ fn results_that_were_put_in_count_as_messages() {
 
 #[test]
 fn the_user_s_words_get_a_third_of_the_trigger() {
-    let kept = |trigger: &str, n_bytes: usize| {
-        let said = json!({"role": "user", "content": "x".repeat(n_bytes)});
-        let request = body_of(&[
-            said.clone(),
-            json!({"role": "assistant", "content": "ok"}),
-            said,
-            json!({"role": "assistant", "content": "ok"}),
-            json!({"role": "user", "content": "go"}),
-        ]);
+    let kept = |trigger: &str, n: usize| {
+        let said = json!({"role": "user", "content": "x".repeat(1000)});
+        let round = [said, json!({"role": "assistant", "content": "ok"})];
+        let request = body_of(&[round.repeat(n), vec![json!({"role": "user", "content": "go"})]].concat());
         let policy = format!("{HTTP}[summarize]\ntrigger = {trigger}\nkeep = {{ rounds = 0 }}");
         let (plan, _) = World::default().plan(&request, &policy);
-        made(&plan).frame.user_messages.as_ref().unwrap().len()
+        made(&plan).frame.user_messages.as_ref().unwrap().matches("<message>").count()
     };
     // Four bytes are a token.
-    for (trigger, n_bytes, tokens) in
-        [("{ tokens = 3000 }", 20_000, 1000), ("{ messages = 2 }", 4 * USUAL_TRIGGER, USUAL_TRIGGER / 3)]
-    {
-        let n_kept = kept(trigger, n_bytes);
-        assert!(n_kept <= 4 * tokens + 1000, "{trigger}: {n_kept}");
-        assert!(n_kept > n_bytes.min(3 * tokens) / 8, "{trigger}: {n_kept}");
-    }
+    let by_tokens = kept("{ tokens = 3000 }", 20);
+    assert!((3..=4).contains(&by_tokens), "{by_tokens}");
+    let usual = kept("{ messages = 2 }", 300);
+    assert!((USUAL_TRIGGER / 3 / 300..=USUAL_TRIGGER / 3 / 250).contains(&usual), "{usual}");
 }

@@ -1,0 +1,70 @@
+//! What comes in place of a text, whether that is smaller, and how much is counted to know it.
+
+use super::*;
+
+/// Lines of text, of some four bytes a token.
+fn lines(n_bytes: usize) -> String {
+    let lines: Vec<_> = (0..n_bytes / 5).map(|n| format!("line {n}\n")).collect();
+    lines.concat().chars().take(n_bytes).collect()
+}
+
+/// The text with other words for a part of it.
+fn with_words(text: &str, Cut { from, to, words }: &Cut) -> String {
+    [text.get(..*from).unwrap(), words, text.get(*to..).unwrap()].concat()
+}
+
+/// What comes of replacing a part of a text by something smaller, and how many bytes were tokenised for that.
+fn offered(text: &str, cut: &Cut) -> (Result<String, Refused>, u64) {
+    let text = serde_json::to_string(text).unwrap();
+    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let write = |draft: &mut Draft<'_>| {
+        let offer = draft.offer_result(0, Wants { stored: false, smaller: true }, |_| Some(cut.clone()));
+        let with = offer.map(|offer| serde_json::from_slice(&offer.slots[0].with).unwrap());
+        (with, draft.situation.meter.n_tokenised())
+    };
+    draft(&body, Offload::Possible, write).0
+}
+
+#[test]
+fn of_a_long_text_little_is_tokenised() {
+    let (text, words) = (lines(100_000), "word ".repeat(100));
+    for (from, to) in [(0, text.len()), (1000, 99_000), (0, 99_000), (1000, text.len())] {
+        let cut = Cut { from, to, words: words.clone() };
+        let (with, n_tokenised) = offered(&text, &cut);
+        assert_eq!(with, Ok(with_words(&text, &cut)));
+        assert!(n_tokenised < 4000, "{from} {to}: {n_tokenised}");
+    }
+}
+
+#[test]
+fn what_has_more_tokens_is_not_smaller_however_few_bytes_it_has() {
+    // A run of spaces is few tokens.
+    let (text, words) = (" ".repeat(20_000), "word ".repeat(1000));
+    for (from, to) in [(0, text.len()), (1000, 19_000)] {
+        assert_eq!(offered(&text, &Cut { from, to, words: words.clone() }).0, Err(Refused::NotSmaller), "{from} {to}");
+    }
+    let same = |text: &str, words: &str| offered(text, &Cut { from: 0, to: text.len(), words: words.to_owned() }).0;
+    assert_eq!(same("one two three", "two three one"), Err(Refused::NotSmaller));
+    assert_eq!(same("one two three", "one two three"), Err(Refused::Nothing));
+    assert_eq!(same("one two three", "two"), Ok("two".to_owned()));
+}
+
+#[test]
+fn what_was_truncated_is_cut_anew_out_of_what_came() {
+    let text = lines(3000);
+    let json = serde_json::to_string(&text).unwrap();
+    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{json}}},{{"role":"assistant"}}]}}"#));
+    let (_, plan) = draft(&body, Offload::Possible, |draft| {
+        for (from, to) in [(1000, 2000), (500, 2500)] {
+            let cut = |_: &Text<'_>| Some(Cut { from, to, words: "-".to_owned() });
+            let offer = draft.offer_result(0, Wants { stored: true, smaller: true }, cut).unwrap();
+            assert!(draft.make("e", Action::Truncate { message: 0 }, offer));
+        }
+        draft.rows()
+    });
+    let left = with_words(&text, &Cut { from: 500, to: 2500, words: "-".to_owned() });
+    let left = serde_json::to_vec(&left).unwrap();
+    assert_eq!(plan.splices.iter().map(|splice| &splice.with[..]).collect::<Vec<_>>(), [&left[..]]);
+    assert_eq!(plan.report.changes.len(), 1, "the first one is moot");
+    assert_eq!(plan.offloads.iter().map(|offload| offload.payload.bytes()).collect::<Vec<_>>(), [text]);
+}
