@@ -249,6 +249,29 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
+async fn requests_that_could_be_read_in_two_ways_are_refused() {
+    let both = ["content-length: 5", "transfer-encoding: chunked"];
+    let mut scene = Scene::new().await;
+    let twice = request("POST", CHAT, &["content-length: 5", "content-length: 6"]);
+    scene.client.send([twice, b"12345".to_vec()].concat()).await;
+    assert_eq!(scene.client.head().await.status(), 400);
+
+    // With both, the chunks count, and the length does not go on.
+    let mut client = scene.abridge.connect().await;
+    client.send([request("POST", "/v1/files", &both), b"1\r\nx\r\n0\r\n\r\n".to_vec()].concat()).await;
+    let answered = async { client.head().await.status() };
+    let passed = async {
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.get("content-length"), None);
+        assert_eq!(call.bytes().await, "x");
+    };
+    tokio::select! {
+        status = answered => assert_eq!(status, 400),
+        () = passed => {}
+    }
+}
+
+#[tokio::test]
 async fn an_unused_connection_ends_cleanly() {
     let scene = Scene::with("server.header_timeout = \"200ms\"").await;
     let mut client = scene.client;
