@@ -93,7 +93,7 @@ fn the_user_s_words_get_a_third_of_the_trigger() {
     let kept = |trigger: &str, n: usize| {
         let said = json!({"role": "user", "content": "x".repeat(1000)});
         let round = [said, json!({"role": "assistant", "content": "ok"})];
-        let request = body_of(&[round.repeat(n), vec![json!({"role": "user", "content": "go"})]].concat());
+        let request = body_of(&[vec![round; n].concat(), vec![json!({"role": "user", "content": "go"})]].concat());
         let policy = format!("{HTTP}[summarize]\ntrigger = {trigger}\nkeep = {{ rounds = 0 }}");
         let (plan, _) = World::default().plan(&request, &policy);
         made(&plan).frame.user_messages.as_ref().unwrap().matches("<message>").count()
