@@ -1,6 +1,7 @@
 //! `GET /abridge/metrics`: what is counted, and what others know when they are asked.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::param::page_size;
 use tokio::runtime::Handle;
@@ -95,7 +96,7 @@ impl Proxy {
             "How long a request waited till what was taken out was durable; what was known to be kept is not in it",
             [(Labels::new(), work.waits)],
         );
-        let Ok(stats) = store.stats().await else { return };
+        let Ok(stats) = self.stats.of(store, Duration::ZERO).await else { return };
         sheet.gauge("abridge_store_payloads", "Payloads that are kept", stats.payloads);
         sheet.gauge("abridge_store_payload_bytes", "Their length", stats.bytes);
         sheet.gauge("abridge_store_summaries", "Summaries that are kept", stats.summaries);

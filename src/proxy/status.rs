@@ -26,8 +26,11 @@ struct Known {
     stats: Result<store::Stats, String>,
 }
 
-/// They are asked for again after this, and not more often than takes a fiftieth of the time.
+/// For a page that asks all the time, they are asked for again after this.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// A store that takes longer than this to say them has many rows: it is not asked more often than takes a fiftieth of the time.
+const SLOW: Duration = Duration::from_millis(100);
 const SHARE: u32 = 50;
 
 /// What a store says whose last write failed.
@@ -114,11 +117,11 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// The numbers, not much older than they may be. What fails is said.
-    async fn of(&self, store: &dyn Store) -> Result<store::Stats, String> {
+    /// The numbers, not older than they may be unless the store has many rows. What fails is said.
+    pub(super) async fn of(&self, store: &dyn Store, fresh: Duration) -> Result<store::Stats, String> {
         let mut last = self.last.lock().await;
         if let Some(known) = &*last
-            && known.at.elapsed() < FRESH.max(known.took * SHARE)
+            && known.at.elapsed() < fresh.max(if known.took > SLOW { known.took * SHARE } else { Duration::ZERO })
         {
             return known.stats.clone();
         }
@@ -134,7 +137,7 @@ impl Proxy {
     pub(super) async fn status_json(&self) -> String {
         let store = match self.engine.store() {
             Some(store) => {
-                let (stats, trouble) = match self.stats.of(store).await {
+                let (stats, trouble) = match self.stats.of(store, FRESH).await {
                     Ok(stats) => (Some(stats), None),
                     Err(trouble) => (None, Some(trouble)),
                 };
