@@ -334,9 +334,8 @@ impl<'a> Draft<'a> {
         };
         let Some(batch) = self.batch_of(call) else { return false };
         let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
-        // One that an edit has put in has come with its call, and stands behind it.
-        let stands_at = row.message.unwrap_or(caller + 1);
-        if self.is_unread(stands_at)
+        let unread = row.message.unwrap_or(caller + 1);
+        if self.is_unread(unread)
             || self.last_assistant == Some(caller)
             || row.message.is_some_and(|m| self.is_written_on(m))
         {

@@ -13,9 +13,6 @@ use crate::units::{ByteSize, Period};
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-// What was used a day ago is in use no more.
-const _: () = assert!(DAY > IN_USE.as_secs());
-
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
 pub struct Hands(Arc<AtomicU64>);
@@ -305,6 +302,9 @@ async fn refuses_all_once_closed(store: &impl Store) {
 }
 
 // === helpers ===
+
+// What was used a day ago is in use no more.
+const _: () = assert!(DAY > IN_USE.as_secs());
 
 impl Hands {
     /// Some time in this century.
