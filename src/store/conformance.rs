@@ -13,9 +13,6 @@ use crate::units::{ByteSize, Period};
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-// What was used a day ago is in use no more.
-const _: () = assert!(DAY > IN_USE.as_secs());
-
 /// The bytes of a small store.
 const SMALL: u64 = 100_000;
 
@@ -394,6 +391,9 @@ async fn refuses_all_once_closed(store: &impl Store) {
 }
 
 // === helpers ===
+
+// What was used a day ago is in use no more.
+const _: () = assert!(DAY > IN_USE.as_secs());
 
 impl Hands {
     /// Some time in this century.

@@ -139,7 +139,7 @@ fn settings_of_a_tool_win() {
 
 /// One call of `bash` and its result.
 #[expect(clippy::disallowed_types, reason = "a message is made here")]
-fn round(arguments: &serde_json::Value, result: &str) -> bytes::Bytes {
+fn round(arguments: &serde_json::Value, result: &str) -> Bytes {
     body_of(&[
         json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "bash", "arguments": arguments}}]}),
         json!({"role": "tool", "tool_call_id": "1", "content": result}),

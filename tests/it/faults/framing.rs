@@ -63,11 +63,7 @@ async fn an_answer_has_so_many_fields_and_not_one_more() {
 #[tokio::test]
 async fn trailers_without_end_break_off_at_the_client_and_are_not_held() {
     let mut scene = Scene::new().await;
-    let mut call = scene.ask(chat(PLAIN)).await;
-    call.begin_stream().await;
-    call.send_chunk("data: 1\n\n").await;
-    scene.client.head().await;
-    assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+    let mut call = scene.stream(chat(PLAIN)).await;
     let before = scene.abridge.peak_memory();
     call.send("0\r\n").await;
     send_much(&mut call, "x-a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n").await;
@@ -153,11 +149,7 @@ async fn chunks_of_which_no_size_is_right_break_off_at_the_client() {
     ];
     for chunk in wrong {
         let mut scene = Scene::new().await;
-        let mut call = scene.ask(chat(PLAIN)).await;
-        call.begin_stream().await;
-        call.send_chunk("data: 1\n\n").await;
-        scene.client.head().await;
-        assert_eq!(scene.client.chunk().await.unwrap(), "data: 1\n\n");
+        let mut call = scene.stream(chat(PLAIN)).await;
         call.send(chunk).await;
         call.send("0\r\n\r\n").await;
         let (rest, _) = scene.client.rest().await;
