@@ -183,6 +183,7 @@ impl Access {
     }
 
     /// The same, with these pages at the upstream.
+    #[must_use]
     pub fn with_pages(self, pages: Pages) -> Self {
         Self { pages, ..self }
     }

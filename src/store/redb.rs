@@ -18,7 +18,7 @@ use std::time::Duration;
 use ::redb::{Database, Error};
 use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::known::Known;
@@ -53,9 +53,6 @@ const GRAIN: Duration = Duration::from_hours(1);
 
 /// How long the writer rests after a failure, before it tries again.
 const REST: Duration = Duration::from_secs(1);
-
-/// How long who reads a payload waits till its use is noted. It is noted later where that takes longer.
-const NOTING: Duration = Duration::from_secs(1);
 
 /// A store in one file.
 pub struct Redb {
@@ -200,8 +197,8 @@ impl Store for Redb {
         Box::pin(async move {
             let Some(payload) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
             self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
-            // The payload is there, whether its use can be noted or not, and however slow the disk is.
-            let _noted = timeout(NOTING, self.touch(vec![key])).await;
+            // The payload is there, whether its use can be noted or not.
+            let _noted = self.touch(vec![key]).await;
             Ok(Some(payload))
         })
     }

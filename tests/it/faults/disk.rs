@@ -121,13 +121,11 @@ async fn a_disk_that_becomes_read_only_leaves_requests_whole_until_it_is_back() 
 const HOLD: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static int held(const char *name, int fd) {
-    const char *file = getenv("HELD_WHILE"), *mark = getenv("MARK_WHEN_HELD");
-    if (file && mark && access(file, F_OK) == 0) close(open(mark, O_CREAT | O_WRONLY, 0600));
+    const char *file = getenv("HELD_WHILE");
     while (file && access(file, F_OK) == 0) usleep(5000);
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
     return real(fd);
@@ -183,39 +181,4 @@ async fn a_slow_disk_holds_a_request_no_longer_than_it_may_and_then_serves_again
     until_edited(&mut scene, 4).await;
     // What could not be waited for was written in the end.
     assert_eq!(recalls(&upstream_got(&mut scene, &with_results(&[long_text(1)])).await).len(), 1);
-}
-
-#[tokio::test]
-async fn a_recall_waits_for_no_slow_disk() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(library) = library(folder.path()) else {
-        return eprintln!("not run: there is no C compiler to make a disk slow with");
-    };
-    let (hold, held) = (folder.path().join("hold"), folder.path().join("held"));
-    let store = format!("store.path = {:?}", folder.path().join("store.redb"));
-    let mut before = Scene::with(&store).await;
-    let first = recalls(&upstream_got(&mut before, &with_results(&[long_text(0)])).await);
-    before.abridge.signal("TERM");
-    before.abridge.exit().await;
-
-    // This one has never heard of the payload, so that it was used is to be written down.
-    let setup = Setup::before(&before.upstream).with(&store);
-    let setup = setup.environment("LD_PRELOAD", library.to_str().unwrap());
-    let setup = setup.environment("HELD_WHILE", hold.to_str().unwrap());
-    let abridge = setup.environment("MARK_WHEN_HELD", held.to_str().unwrap()).start().await;
-    std::fs::write(&hold, "").unwrap();
-    let (slow, quick) = (with_results(&[long_text(1)]), request("GET", &first[0], &[]));
-    let mut client = abridge.connect().await;
-    client.send(chat(slow)).await;
-    while !held.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let mut reader = abridge.connect().await;
-    for _ in 0..2 {
-        reader.send(&quick).await;
-        assert_eq!(reader.reply().await.body, long_text(0));
-    }
-    assert!(hold.exists());
-    std::fs::remove_file(&hold).unwrap();
-    assert_eq!(recalls(&before.upstream.request().await.bytes().await).len(), 1, "the disk was quick enough");
 }
