@@ -45,7 +45,7 @@ pool_idle_timeout = \"5s\"
 probe = false
 
 [tokens]
-memo = \"1MiB\"
+memo = \"4MiB\"
 ask_upstream = false
 
 [store]

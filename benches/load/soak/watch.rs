@@ -84,18 +84,19 @@ impl Watch {
     }
 
     pub(super) fn look(&self) -> Result<Sample> {
-        // Its connection is the same one more in each sample.
+        let proc = PathBuf::from(format!("/proc/{}", self.pid));
+        // Before the connection that asks for the rest, which is one more.
+        let (descriptors, threads) = (entries(&proc.join("fd"))?, entries(&proc.join("task"))?);
         let numbers = self.scrape()?;
         let number = |name: &str| {
             let mut lines = numbers.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             lines.next().and_then(|value| value.trim().parse().ok()).with_context(|| format!("no {name}"))
         };
-        let proc = PathBuf::from(format!("/proc/{}", self.pid));
         Ok(Sample {
             at: self.start.elapsed(),
             memory_bytes: float(machine::memory(self.pid)?.now),
-            descriptors: entries(&proc.join("fd"))?,
-            threads: entries(&proc.join("task"))?,
+            descriptors,
+            threads,
             tasks: number("abridge_tasks")?,
             in_flight: number("abridge_in_flight")?,
             buffered_bytes: number("abridge_buffered_bytes")?,

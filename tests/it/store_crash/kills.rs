@@ -159,8 +159,9 @@ impl Victim {
     }
 
     fn setup(&self, file: &str) -> Setup {
+        let path = self.folder.join(file);
         Setup::to(self.model.url())
-            .with(format!("store.path = {:?}", self.folder.join(file)))
+            .with(format!("store.path = {:?}", path.to_str().unwrap()))
             .with(format!("summarize.instruction = {INSTRUCTION:?}"))
             .with(format!("summarize.continuation = {CONTINUATION:?}"))
             .with(SETTINGS)
