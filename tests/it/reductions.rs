@@ -335,6 +335,30 @@ gone = now;
     }
 }
 
+/// Where `patch_tool_calls` comes last, others have written on results by then that it has to leave out.
+#[test]
+fn a_result_without_a_call_leaves_even_if_it_was_cleared_or_truncated_before() {
+    const ORDER: &str = "[policy]\nedits = [\"truncate_tool_results\", \"clear_tool_results\", \"patch_tool_calls\"]\n";
+    let text = |of: &str| format!("{of} ").repeat(200);
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{{"id":"a","function":{{"name":"f"}}}}]}},
+            {{"role":"tool","tool_call_id":"a","content":"{}"}},{{"role":"tool","tool_call_id":"b","content":"{}"}},
+            {{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
+        text("answered"),
+        text("orphan"),
+    ));
+    for settings in [
+        "[truncate_tool_results]\nmax_bytes = 300",
+        "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }",
+    ] {
+        let (plan, output) = plan(&format!("{ORDER}{settings}"), &body);
+        assert_eq!(validator::check(&output), Ok(()), "{plan}");
+        let payloads: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
+        assert_eq!(payloads, [text("answered")], "{plan}");
+        assert!(!String::from_utf8_lossy(&output).contains("orphan"));
+    }
+}
+
 /// Sizes at which anything that is not linear would not come to an end.
 #[test]
 fn hostile_sizes_take_linear_time() {
