@@ -150,12 +150,20 @@ impl TruncateToolResults {
         }
         let wants = Wants { stored: true, smaller: true };
         let offer = draft.remembered(&self.offers, message, tool, || {
-            let mut named = false;
+            let (mut named, mut longer) = (false, false);
             let offer = draft.offer_result(message, wants, |text| {
                 named |= draft.names_payload(text.text());
-                if named { None } else { self.cut(text, tool, budget) }
+                let cut = if named { None } else { self.cut(text, tool, budget) }?;
+                // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
+                let is_longer = cut.words.len() >= cut.to - cut.from;
+                longer |= is_longer;
+                (!is_longer).then_some(cut)
             });
-            if named && offer.is_ok() { Err(Refused::Nothing) } else { offer }
+            match offer {
+                Ok(_) if named => Err(Refused::Nothing),
+                Err(Refused::Nothing) if longer && !named => Err(Refused::NotSmaller),
+                offer => offer,
+            }
         });
         match offer {
             Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message }, offer)),

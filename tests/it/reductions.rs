@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use abridge_proxy::{
     dialect::{self, Dialect},
+    engine::edit_body,
     payload::Keys,
-    plan::{Action, Plan},
+    plan::{Action, Plan, Why},
     planner::{Offload, Parts, Policy, Situation, When},
+    replay::{Scene, own_policy},
     span::splice,
     summary::NoMemory,
     tokens::{self, Counter, Meter},
@@ -357,6 +359,24 @@ fn a_result_without_a_call_leaves_even_if_it_was_cleared_or_truncated_before() {
         assert_eq!(payloads, [text("answered")], "{plan}");
         assert!(!String::from_utf8_lossy(&output).contains("orphan"));
     }
+}
+
+/// Rare characters are many tokens, so that a notice of more bytes may have fewer; but the limit is one of bytes.
+#[test]
+fn a_notice_that_is_longer_than_what_it_stands_for_is_not_put_in() {
+    let policy = "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 10";
+    let edited = |text: &str| {
+        let body = Bytes::from(format!(
+            r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"a"}}]}},{{"role":"tool","tool_call_id":"a","content":"{text}"}}]}}"#
+        ));
+        let edited = edit_body(&own_policy(policy).unwrap(), dialect(), body, &Scene::default().situation());
+        edited.report.unwrap()
+    };
+    let rare = edited(&"\u{12000}".repeat(35));
+    assert_eq!((rare.changes.len(), rare.left_out.len()), (0, 1), "{rare}");
+    assert_eq!(rare.left_out[0].why, Why::NotSmaller);
+    let longer = edited(&"\u{12000}".repeat(80));
+    assert!(longer.bytes_after < longer.bytes_before, "{longer}");
 }
 
 /// Sizes at which anything that is not linear would not come to an end.
