@@ -59,7 +59,7 @@ const DOCUMENTS: [&str; 6] =
     ["README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"];
 
 /// The most recipes that a person can be asked to know.
-const MAX_RECIPES: usize = 15;
+const MAX_RECIPES: usize = 20;
 
 // === floors ===
 
@@ -149,7 +149,7 @@ fn edits_do_not_know_each_other() {
 #[test]
 fn files_are_short_and_say_what_they_are_for() {
     let mut wrong = Wrong::default();
-    for file in ["src", "tests", "benches"].into_iter().flat_map(Source::of) {
+    for file in ["src", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"].into_iter().flat_map(Source::of) {
         let n_lines = file.text.lines().count();
         if n_lines > MAX_LINES {
             wrong.add(
@@ -220,12 +220,41 @@ fn every_edit_has_docs_a_fixture_a_registry_line_and_a_readme_row() {
 #[test]
 fn every_dependency_says_what_for() {
     let mut wrong = Wrong::default();
-    let mut in_dependencies = false;
-    for (n, line) in read("Cargo.toml").lines().enumerate() {
-        if line.starts_with('[') {
-            in_dependencies = line.contains("dependencies");
-        } else if in_dependencies && line.contains('=') && !line.starts_with('#') && !line.contains(" # ") {
-            wrong.push(format!("Cargo.toml:{}: no comment; say what the dependency is for", n + 1));
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let mut in_dependencies = false;
+        for (n, line) in read(manifest).lines().enumerate() {
+            if line.starts_with('[') {
+                in_dependencies = line.contains("dependencies");
+            } else if in_dependencies && line.contains('=') && !line.starts_with('#') && !line.contains(" # ") {
+                wrong.push(format!("{manifest}:{}: no comment; say what the dependency is for", n + 1));
+            }
+        }
+    }
+    wrong.end();
+}
+
+#[test]
+fn every_fuzz_target_is_run_by_the_tests_and_told_of() {
+    let mut wrong = Wrong::default();
+    let (list, told) = (read("fuzz/src/lib.rs"), read("CONTRIBUTING.md"));
+    let manifest = read("fuzz/Cargo.toml");
+    let targets: Vec<_> =
+        manifest.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next()).collect();
+    if targets.is_empty() {
+        wrong.push("fuzz/Cargo.toml: no targets".to_owned());
+    }
+    for target in targets {
+        if !list.contains(&format!("(\"{target}\", {target}::run)")) {
+            wrong.push(format!("fuzz/src/lib.rs: TARGETS lacks {target}, so `cargo test --test fuzz` does not run it"));
+        }
+        if !read(&format!("fuzz/fuzz_targets/{target}.rs")).contains(&format!("{target}::run(input)")) {
+            wrong.push(format!("fuzz/fuzz_targets/{target}.rs: runs something else"));
+        }
+        if files_below(&format!("fuzz/corpus/{target}")).is_empty() {
+            wrong.push(format!("fuzz/corpus/{target}: is empty; put inputs there that lead to different places"));
+        }
+        if !told.contains(&format!("\n| `{target}` |")) {
+            wrong.push(format!("CONTRIBUTING.md: no row for the fuzz target {target}"));
         }
     }
     wrong.end();
