@@ -46,6 +46,11 @@ clients dir=(justfile_directory() / "target/clients"):
     tests/clients/install.sh "{{ dir }}" all
     ABRIDGE_CLIENTS="{{ dir }}" cargo test --test clients
 
+# Fuzz a target of fuzz/; `just fuzz tap 10` for ten minutes (needs cargo-fuzz)
+fuzz target minutes:
+    mkdir -p fuzz/target/found/{{ target }} fuzz/regressions/{{ target }}
+    RUSTC_BOOTSTRAP=1 cargo fuzz run {{ target }} fuzz/target/found/{{ target }} fuzz/corpus/{{ target }} fuzz/regressions/{{ target }} -- -dict=fuzz/tokens.dict -max_len=4096 -rss_limit_mb=4096 -max_total_time=$(({{ minutes }} * 60))
+
 # Measure the core alone
 bench:
     cargo bench --bench core

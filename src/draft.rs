@@ -8,7 +8,8 @@
 //! - what the model has not read yet, the results behind its last message, is neither cleared nor left out with its call;
 //! - what is put in place of something is smaller than that, in tokens, unless the edit is told otherwise;
 //! - what is said to be stored is among the plan's offloads, and is not taken out where it cannot be stored;
-//! - of two edits that claim one message the first has it, except that a truncated result may still be cleared.
+//! - of two edits that claim one message the first has it, except that a truncated result may still be cleared, and that a
+//!   result without a call leaves whatever was written on it.
 //!
 //! [`Draft::finish`] turns the decisions into splices.
 
@@ -286,11 +287,13 @@ impl<'a> Draft<'a> {
 
     // === what edits decide about whole messages and calls ===
 
-    /// Leaves a result out that answers no call. False if the message is not to be touched.
+    /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
+    /// False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, message: usize) -> bool {
-        if self.is_written_on(message) || !self.take(message) {
+        if !self.take(message) {
             return false;
         }
+        self.unwrite(message);
         self.record_drop(edit, message);
         true
     }
@@ -329,7 +332,8 @@ impl<'a> Draft<'a> {
     /// of that. False if one of them is not to be touched, or has not been read.
     pub fn drop_round_trip(&mut self, edit: &'static str, row: &Row) -> bool {
         let Some(call) = row.call else {
-            let Some(message) = row.message.filter(|&message| !self.is_unread(message)) else { return false };
+            let may_go = |message: &usize| !self.is_unread(*message) && !self.is_written_on(*message);
+            let Some(message) = row.message.filter(may_go) else { return false };
             return row.added.is_none() && self.drop_result(edit, message);
         };
         let Some(batch) = self.batch_of(call) else { return false };
@@ -399,6 +403,16 @@ impl<'a> Draft<'a> {
     fn is_written_on(&self, message: usize) -> bool {
         let Span { start, end } = self.span(message);
         self.slots.range(start..end.max(start)).next().is_some()
+    }
+
+    /// Takes back what was written on a message, and that it was.
+    fn unwrite(&mut self, message: usize) {
+        let Span { start, end } = self.span(message);
+        while let Some((&at, _)) = self.slots.range(start..end.max(start)).next() {
+            let Some(slot) = self.slots.remove(&at) else { return };
+            self.n_bytes = (self.n_bytes + slot.span.len()).saturating_sub(slot.with.len());
+            self.forget(slot.change, message);
+        }
     }
 
     /// What is left of the message that a call stands in; none if the call cannot be taken out of it.

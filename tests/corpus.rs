@@ -26,7 +26,6 @@ use std::{env, fs, io};
 
 use abridge_proxy::dialect;
 use abridge_proxy::engine::{Edited, edit_body};
-use abridge_proxy::plan::{Action, Report};
 use abridge_proxy::planner::Policy;
 use abridge_proxy::replay::{self, own_policy};
 use bytes::Bytes;
@@ -34,9 +33,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use accounted::{accounted, elements};
 use crossing::{Crossing, Framing};
 use it::support::{Scene, validator};
 
+mod accounted;
 mod crossing;
 #[expect(dead_code, unused_imports, reason = "it serves the integration tests, too")]
 mod it {
@@ -131,7 +132,7 @@ fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
         (Some(report), false) => {
             let out = edited.body.concat();
             validator::check(&out).map_err(|error| format!("not sound behind the patch: {error}"))?;
-            accounted(&elements(&body)?, &elements(&out)?, report)?;
+            accounted(&elements(&body), &elements(&out), report, is_ours)?;
             count(&ran.patched);
         }
     }
@@ -176,7 +177,8 @@ fn trajectory(file: &Path, ran: &Ran) -> Result<(), Failed> {
         step(&before, inner, ran).map_err(|error| format!("the first {n} messages: {error}"))?;
         if n == messages.len() {
             validator::check(&out)?;
-            accounted(&messages, &elements(&out)?, report)?;
+            let came: Vec<_> = messages.iter().map(|message| message.get()).collect();
+            accounted(&came, &elements(&out), report, is_ours)?;
         }
         count(&ran.cuts);
         ran.cuts_patched.fetch_add(usize::from(!report.changes.is_empty()), Ordering::Relaxed);
@@ -315,53 +317,9 @@ fn is_same(edited: &Edited, body: &Bytes) -> bool {
     matches!(&edited.body[..], [whole] if whole.as_ptr() == body.as_ptr() && whole.len() == body.len())
 }
 
-#[derive(Deserialize)]
-struct Messages<'a> {
-    #[serde(borrow)]
-    messages: Vec<&'a RawValue>,
-}
-
-fn elements(body: &[u8]) -> Result<Vec<&RawValue>, Failed> {
-    Ok(serde_json::from_slice::<Messages<'_>>(body)?.messages)
-}
-
-/// Every message that went out stood in the request, in this order and in these bytes, or is one the report tells of.
-fn accounted(came: &[&RawValue], went: &[&RawValue], report: &Report) -> Result<(), Failed> {
-    let actions = report.changes.iter().map(|change| change.action);
-    let (mut left, mut moved, mut inserted) = (vec![false; came.len()], Vec::new(), 0_usize);
-    let mut rewritten = vec![false; came.len()];
-    for action in actions {
-        match action {
-            Action::Drop { message } => left[message] = true,
-            Action::Move { message, .. } => {
-                left[message] = true;
-                moved.push(came[message].get());
-            }
-            Action::Insert { .. } => inserted += 1,
-            Action::DropCall { message }
-            | Action::Truncate { message }
-            | Action::Clear { message }
-            | Action::ClearInput { message } => rewritten[message] = true,
-            Action::Summarize { from, to } => left[from..to].fill(true),
-        }
-    }
-    let mut staying =
-        came.iter().enumerate().filter(|(n, _)| !left[*n]).map(|(n, message)| (n, message.get())).peekable();
-    for message in went.iter().map(|message| message.get()) {
-        if staying.next_if(|(_, came)| *came == message).is_some() {
-            continue;
-        }
-        match moved.iter().position(|moved| *moved == message) {
-            Some(found) => drop(moved.swap_remove(found)),
-            None if inserted > 0 && message.starts_with(r#"{"role":"tool","#) => inserted -= 1,
-            None if staying.next_if(|(n, _)| rewritten[*n]).is_some() => {}
-            None => return Err(format!("nobody knows of {message:.200}").into()),
-        }
-    }
-    if staying.next().is_some() || !moved.is_empty() || inserted != 0 {
-        return Err("a message is missing".into());
-    }
-    Ok(())
+/// Whether a message is a result that abridge has put in.
+fn is_ours(message: &str) -> bool {
+    message.starts_with(r#"{"role":"tool","#)
 }
 
 fn files(dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {

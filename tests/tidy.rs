@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/fuzz.rs"]
+mod fuzz;
 #[path = "tidy/supply.rs"]
 mod supply;
 
@@ -170,7 +172,7 @@ fn edits_do_not_know_each_other() {
 #[test]
 fn files_are_short_and_say_what_they_are_for() {
     let mut wrong = Wrong::default();
-    for file in ["src", "tests", "benches"].into_iter().flat_map(Source::of) {
+    for file in ["src", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"].into_iter().flat_map(Source::of) {
         let n_lines = file.text.lines().count();
         if n_lines > MAX_LINES {
             wrong.add(

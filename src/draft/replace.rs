@@ -336,7 +336,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Forgets a change, if nothing of it is left.
-    fn forget(&mut self, change: usize, message: usize) {
+    pub(super) fn forget(&mut self, change: usize, message: usize) {
         let Span { start, end } = self.span(message);
         if self.slots.range(start..end).all(|(_, slot)| slot.change != change)
             && let Some(moot) = self.changes.get_mut(change)

@@ -155,7 +155,18 @@ impl TruncateToolResults {
         }
         let wants = Wants { stored: true, smaller: true };
         let offer = draft.remembered(&self.offers, message, tool, || {
-            draft.offer_result(message, wants, |text| self.cut(text, tool, budget))
+            let mut longer = false;
+            let offer = draft.offer_result(message, wants, |text| {
+                let cut = self.cut(text, tool, budget)?;
+                // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
+                let is_longer = cut.words.len() >= cut.to - cut.from;
+                longer |= is_longer;
+                (!is_longer).then_some(cut)
+            });
+            match offer {
+                Err(Refused::Nothing) if longer => Err(Refused::NotSmaller),
+                offer => offer,
+            }
         });
         match offer {
             Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message }, offer)),

@@ -4,9 +4,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use abridge_proxy::{
     dialect::{self, Dialect},
+    engine::edit_body,
     payload::Keys,
-    plan::{Action, Plan},
+    plan::{Action, Plan, Why},
     planner::{Offload, Parts, Policy, Situation, When},
+    replay::{Scene, own_policy},
     span::splice,
     summary::NoMemory,
     tokens::{self, Counter, Meter},
@@ -321,6 +323,48 @@ proptest! {
         let body = body(&layout, &messages);
         prop_assert_eq!(plan(&policy("sticky"), &body).1, plan(&policy("sliding"), &body).1);
     }
+}
+
+/// Where `patch_tool_calls` comes last, others have written on results by then that it has to leave out.
+#[test]
+fn a_result_without_a_call_leaves_even_if_it_was_cleared_or_truncated_before() {
+    const ORDER: &str = "[policy]\nedits = [\"truncate_tool_results\", \"clear_tool_results\", \"patch_tool_calls\"]\n";
+    let text = |of: &str| format!("{of} ").repeat(200);
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"user"}},{{"role":"assistant","tool_calls":[{{"id":"a","function":{{"name":"f"}}}}]}},
+            {{"role":"tool","tool_call_id":"a","content":"{}"}},{{"role":"tool","tool_call_id":"b","content":"{}"}},
+            {{"role":"assistant","content":"x"}},{{"role":"user"}}]}}"#,
+        text("answered"),
+        text("orphan"),
+    ));
+    for settings in [
+        "[truncate_tool_results]\nmax_bytes = 300",
+        "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }",
+    ] {
+        let (plan, output) = plan(&format!("{ORDER}{settings}"), &body);
+        assert_eq!(validator::check(&output), Ok(()), "{plan}");
+        let payloads: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
+        assert_eq!(payloads, [text("answered")], "{plan}");
+        assert!(!String::from_utf8_lossy(&output).contains("orphan"));
+    }
+}
+
+/// Rare characters are many tokens, so that a notice of more bytes may have fewer; but the limit is one of bytes.
+#[test]
+fn a_notice_that_is_longer_than_what_it_stands_for_is_not_put_in() {
+    let policy = "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 10";
+    let edited = |text: &str| {
+        let body = Bytes::from(format!(
+            r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"a"}}]}},{{"role":"tool","tool_call_id":"a","content":"{text}"}}]}}"#
+        ));
+        let edited = edit_body(&own_policy(policy).unwrap(), dialect(), body, &Scene::default().situation());
+        edited.report.unwrap()
+    };
+    let rare = edited(&"\u{12000}".repeat(35));
+    assert_eq!((rare.changes.len(), rare.left_out.len()), (0, 1), "{rare}");
+    assert_eq!(rare.left_out[0].why, Why::NotSmaller);
+    let longer = edited(&"\u{12000}".repeat(80));
+    assert!(longer.bytes_after < longer.bytes_before, "{longer}");
 }
 
 /// What is asked for, and many times that. What takes time by the square of it takes 64 times as long.

@@ -7,12 +7,14 @@ use super::{Wrong, absolute, read};
 #[test]
 fn every_dependency_says_what_for() {
     let mut wrong = Wrong::default();
-    let mut in_dependencies = false;
-    for (n, line) in read("Cargo.toml").lines().enumerate() {
-        if line.starts_with('[') {
-            in_dependencies = line.contains("dependencies");
-        } else if in_dependencies && line.contains('=') && !line.starts_with('#') && !line.contains(" # ") {
-            wrong.push(format!("Cargo.toml:{}: no comment; say what the dependency is for", n + 1));
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let mut in_dependencies = false;
+        for (n, line) in read(manifest).lines().enumerate() {
+            if line.starts_with('[') {
+                in_dependencies = line.contains("dependencies");
+            } else if in_dependencies && line.contains('=') && !line.starts_with('#') && !line.contains(" # ") {
+                wrong.push(format!("{manifest}:{}: no comment; say what the dependency is for", n + 1));
+            }
         }
     }
     wrong.end();

@@ -1,0 +1,60 @@
+//! What is fuzzed, as plain functions of bytes: libFuzzer runs them, and so does `tests/fuzz.rs` of the proxy, which takes
+//! this file as a module. Each panics where something does not hold.
+
+use std::sync::LazyLock;
+
+use abridge_proxy::dialect::{self, Dialect};
+use abridge_proxy::replay::Scene;
+
+pub mod config;
+pub mod draw;
+pub mod patch;
+pub mod plan_and_splice;
+pub mod recall_query;
+pub mod recording;
+pub mod scanner;
+pub mod tap;
+pub mod truncate;
+
+#[path = "../../tests/accounted.rs"]
+mod accounted; // where each message of an edited request comes from
+mod conversation; // bytes become a conversation
+mod policy; // bytes become a policy
+#[path = "../../tests/it/support/validator.rs"]
+mod validator; // what strict upstreams ask of a message array
+
+/// Each target with its name.
+pub const TARGETS: [(&str, fn(&[u8])); 8] = [
+    ("scanner", scanner::run),
+    ("plan_and_splice", plan_and_splice::run),
+    ("patch", patch::run),
+    ("truncate", truncate::run),
+    ("tap", tap::run),
+    ("recall_query", recall_query::run),
+    ("config", config::run),
+    ("recording", recording::run),
+];
+
+/// What stands where a result is missing, so that it can be told from what a client wrote.
+const PLACEHOLDER: &str = "<no result for {tool_name}, {tool_call_id}>";
+
+/// The dialect that all bodies here are written in.
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/chat/completions").expect("there is one")
+}
+
+/// What a plan may know beside the request. It is made once, as that takes longer than a plan.
+fn scene() -> &'static Scene {
+    static SCENE: LazyLock<Scene> = LazyLock::new(Scene::default);
+    &SCENE
+}
+
+/// Whether a message is one that abridge wrote.
+fn is_ours(message: &str) -> bool {
+    message.contains("<no result for ")
+}
+
+/// Whether the validator can read a body: it takes neither great depth nor half surrogate pairs.
+fn is_readable(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(body).is_ok()
+}

@@ -1,0 +1,49 @@
+//! Any conversation becomes a valid one, nothing else is touched, and once is enough.
+//!
+//! The input is a conversation: see [`Given`].
+
+use abridge_proxy::edit::patch_tool_calls::{self, Orphans};
+use abridge_proxy::engine::{Edited, edit_body};
+use abridge_proxy::planner::{Parts, Policy, Settings};
+use bytes::Bytes;
+
+use super::accounted::{accounted, elements};
+use super::conversation::Given;
+use super::{PLACEHOLDER, dialect, is_ours, is_readable, scene, validator};
+
+/// Patches a conversation, with orphans left out and kept.
+pub fn run(input: &[u8]) {
+    let body = Given::read(input).body();
+    for orphans in [Orphans::Drop, Orphans::Keep] {
+        let edited = edit(orphans, &body);
+        let Some(report) = &edited.report else {
+            assert!(is_same(&body, &edited), "not understood, and changed");
+            continue;
+        };
+        assert_eq!(report.changes.is_empty(), is_same(&body, &edited));
+        let output = Bytes::from(edited.body.concat());
+        assert_eq!(report.bytes_after, output.len());
+        let again = edit(orphans, &output);
+        assert!(is_same(&output, &again), "{:?}", again.report);
+        if !report.changes.is_empty() {
+            let known = accounted(&elements(&body), &elements(&output), report, is_ours);
+            assert_eq!(known, Ok(()), "{report}");
+        }
+        if orphans == Orphans::Drop && is_readable(&body) {
+            assert_eq!(validator::check(&output), Ok(()));
+            assert_eq!(validator::check(&body).is_ok(), report.changes.is_empty());
+        }
+    }
+}
+
+fn edit(orphans: Orphans, body: &Bytes) -> Edited {
+    let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
+    let policy = Settings { edits: Settings::default().edits.into_iter().take(1).collect() };
+    let policy = Policy::new(&Parts { patch_tool_calls, policy, ..Parts::default() });
+    edit_body(&policy, dialect(), body.clone(), &scene().situation())
+}
+
+/// Whether the body goes on as it came, without having been copied.
+fn is_same(body: &Bytes, edited: &Edited) -> bool {
+    matches!(edited.body.as_slice(), [only] if only.as_ptr_range() == body.as_ptr_range())
+}

@@ -1,0 +1,122 @@
+//! The quick reader reads what the thorough one reads, and that is what `serde_json` says.
+//!
+//! The input is a body. Both readers are asked through the dialect: one more key at the end of the body, written with an
+//! escape, is odd enough for the quick reader to give up, and moves no byte that the view shows.
+
+use abridge_proxy::conversation::{BlockKind, CallId, Conversation, Message, Role};
+use abridge_proxy::dialect::Dialect;
+use abridge_proxy::span::Span;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+const KEY: &[u8] = br#""\u0078":0"#;
+
+/// Reads a body in both ways, and once more with `serde_json` alone.
+pub fn run(body: &[u8]) {
+    let dialect = super::dialect();
+    let quick = dialect.parse(body);
+    let Some(odd) = odd(body) else {
+        assert!(quick.is_err(), "no object, and read all the same");
+        return;
+    };
+    match (quick, dialect.parse(&odd)) {
+        (Ok(quick), Ok(thorough)) => {
+            assert_eq!(quick, thorough);
+            assert_eq!(dialect.verify(body), Ok(()));
+            judge(dialect, body, &quick);
+        }
+        (Ok(_), Err(_)) => assert!(dialect.verify(body).is_err(), "what stands in strings is not valid"),
+        (Err(_), Err(_)) => {}
+        (Err(error), Ok(_)) => panic!("{error}, but not with one key more"),
+    }
+}
+
+/// The body with a key at its end that has an escape; none if it does not end as an object does.
+fn odd(body: &[u8]) -> Option<Vec<u8>> {
+    let end = body.iter().rposition(|byte| !b" \n\r\t".contains(byte)).filter(|&end| body[end] == b'}')?;
+    let last = body[..end].iter().rfind(|byte| !b" \n\r\t".contains(byte))?;
+    let comma: &[u8] = if *last == b'{' { b"" } else { b"," };
+    Some([&body[..end], comma, KEY, &body[end..]].concat())
+}
+
+/// What `serde_json` makes of the body. It knows neither great depth nor half surrogate pairs; such bodies are left to the
+/// two readers.
+fn judge(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>) {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
+    let messages = value["messages"].as_array().expect("there are messages");
+    assert_eq!(conversation.messages.len(), messages.len());
+    assert_eq!(conversation.model.as_deref(), value["model"].as_str());
+    assert_eq!(conversation.tools.map(|tools| read(body, tools)), said(&value, "tools"));
+    assert_eq!(conversation.response_format.map(|format| read(body, format)), said(&value, "response_format"));
+    for (message, value) in conversation.messages.iter().zip(messages) {
+        assert_eq!(&read(body, message.span), value);
+        let role = value["role"].as_str().map_or(Role::Other, Role::named);
+        assert_eq!(message.role, role);
+        assert_eq!(message.content.map(|content| read(body, content)), said(value, "content"));
+        judge_blocks(body, conversation, message, value);
+        judge_parts(dialect, body, message, value);
+    }
+    if let Some(tools) = conversation.tools {
+        dialect.tool_names(body, tools);
+    }
+}
+
+fn judge_blocks(body: &[u8], conversation: &Conversation<'_>, message: &Message, value: &Value) {
+    let blocks = conversation.blocks_of(message);
+    if message.role == Role::Tool {
+        assert_eq!(blocks.len(), 1);
+        let BlockKind::ToolResult { call_id } = &blocks[0].kind else { panic!("a call in a result") };
+        assert_eq!(blocks[0].span, message.span);
+        judge_id(body, call_id, &value["tool_call_id"]);
+        return;
+    }
+    let none = Vec::new();
+    let calls = value["tool_calls"].as_array().filter(|_| message.role == Role::Assistant).unwrap_or(&none);
+    assert_eq!(blocks.len(), calls.len());
+    for (block, call) in blocks.iter().zip(calls) {
+        assert_eq!(&read(body, block.span), call);
+        let BlockKind::ToolCall { id, name } = &block.kind else { panic!("a result in a call") };
+        judge_id(body, id, &call["id"]);
+        assert_eq!(name.as_deref(), call["function"]["name"].as_str().or(call["custom"]["name"].as_str()));
+    }
+}
+
+fn judge_id(body: &[u8], id: &CallId<'_>, value: &Value) {
+    assert_eq!(id.raw.map(|raw| read(body, raw)).unwrap_or_default(), *value);
+    assert_eq!(id.text, value.as_str().unwrap_or_default());
+}
+
+/// What edits ask for of one message.
+fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Message, value: &Value) {
+    for text in message.content.map(|content| dialect.texts(body, content)).unwrap_or_default() {
+        assert!(message.span.start < text.start && text.end < message.span.end);
+        let read = read(body, text);
+        assert_eq!(dialect.text(body, text).as_deref(), read.as_str());
+        let written = dialect.render_text(read.as_str().expect("a text"));
+        assert_eq!(serde_json::from_slice::<Value>(&written).ok(), Some(read));
+    }
+    if let Some(Span { start, end }) = dialect.calls_key(body, message.span) {
+        let without = [&body[message.span.start..start], &body[end..message.span.end]].concat();
+        let mut expected = value.clone();
+        expected.as_object_mut().expect("an object").remove("tool_calls").expect("calls");
+        assert_eq!(serde_json::from_slice::<Value>(&without).ok(), Some(expected));
+    }
+    for call in value["tool_calls"].as_array().into_iter().flatten() {
+        let call = call.to_string().into_bytes();
+        let Some(input) = dialect.input(&call, Span { start: 0, end: call.len() }) else { continue };
+        let emptied = [&call[..input.span.start], input.emptied.as_bytes(), &call[input.span.end..]].concat();
+        serde_json::from_slice::<Value>(&emptied).expect("a call without arguments is still JSON");
+    }
+}
+
+/// The value that a span covers, and nothing but that.
+fn read(body: &[u8], span: Span) -> Value {
+    let raw: &RawValue = serde_json::from_slice(span.of(body)).expect("a span is a value");
+    assert_eq!(raw.get().len(), span.len(), "no white space around it");
+    serde_json::from_str(raw.get()).expect("it was read as part of the body")
+}
+
+/// A value that is there and not null.
+fn said(value: &Value, key: &str) -> Option<Value> {
+    value.get(key).filter(|value| !value.is_null()).cloned()
+}
