@@ -52,7 +52,7 @@ enum Form {
 }
 
 /// The longest line that is carried, and the longest JSON answer that is read: 1 MiB.
-const MAX_CARRY: usize = 1 << 20;
+pub const MAX_CARRY: usize = 1 << 20;
 
 /// The longest reason that is kept; a real one has a dozen letters, and it goes into a log line.
 const MAX_REASON: usize = 32;
