@@ -97,7 +97,7 @@ async fn an_answer_without_a_body_has_none_whatever_it_says() {
             let mut call = scene.ask(request(method, "/v1/models", &[])).await;
             call.send([&head(status, fields), "hello".as_bytes(), HIDDEN.as_bytes()].concat()).await;
             let reply = scene.client.head().await;
-            assert_eq!(reply.status().to_string(), status[..3]);
+            assert!(status.starts_with(&reply.status().to_string()), "{reply:?}");
             assert!(matches!(reply.get("content-length"), None | Some("5")), "{reply:?}");
             call.rest().await;
             assert_goes_elsewhere(&mut scene).await;

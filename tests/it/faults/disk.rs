@@ -34,6 +34,11 @@ fn sh(script: &str) -> bool {
     Command::new("sh").args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
 }
 
+/// Runs a command where the process sees its disks.
+fn enter(pid: u32, script: &str) {
+    assert!(sh(&format!("nsenter -t {pid} -m sh -c '{script}'")), "{script}");
+}
+
 // === read-only ===
 
 /// A file system in a file, and where it is mounted, in a mount namespace of the process alone.
@@ -65,20 +70,15 @@ impl Disk {
         format!("mount -o loop {} {}", self.image(n).display(), self.mounted().display())
     }
 
-    /// Runs a command where the process sees the disk.
-    fn enter(&self, pid: u32, script: &str) {
-        assert!(sh(&format!("nsenter -t {pid} -m sh -c '{script}'")), "{script}");
-    }
-
     /// What a kernel does whose disk fails: whatever is open for writing, nothing is written any more.
     fn fail(&self, pid: u32) {
-        self.enter(pid, &format!("mount -o remount,abort {}", self.mounted().display()));
+        enter(pid, &format!("mount -o remount,abort {}", self.mounted().display()));
     }
 
     /// The disk, repaired: what was on it, in the same place.
     fn come_back(&self, pid: u32) {
         let [broken, repaired] = [1, 2].map(|n| self.image(n).display().to_string());
-        self.enter(pid, &format!("sync {broken}; cp {broken} {repaired} && {}", self.mount(2)));
+        enter(pid, &format!("sync {broken}; cp {broken} {repaired} && {}", self.mount(2)));
     }
 }
 
