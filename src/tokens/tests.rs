@@ -180,6 +180,8 @@ fn parameters_without_a_schema_count_as_they_are_written() {
     let properties = |of: &str| tools(&format!(r#","parameters":{{"type":"object","properties":{{{of}}}}}"#));
     assert_eq!(properties(""), tools(""));
     assert_eq!(properties(r#""a":true"#), tools("") + 3 + 3 + gauge.text("a:true"));
+    let choice = r#""oneOf":[{"required":["a"]}]"#;
+    assert_eq!(tools(&format!(r#","parameters":{{"type":"object",{choice}}}"#)), tools("") + gauge.text(choice));
     let two = properties(r#""a":true,"path_of_it":[ 1, 2 ]"#);
     assert_eq!(two, properties(r#""a":true"#) + 3 + gauge.text("path_of_it:[1,2]"));
 }
@@ -271,6 +273,27 @@ fn the_same_bytes_count_differently_as_text_message_and_tools() {
         assert_eq!(gauge.message(raw.as_bytes()), gauge.text(raw) + 3);
         assert_ne!(gauge.tools(raw.as_bytes()), gauge.text(raw));
     }
+}
+
+#[test]
+fn a_long_text_is_tokenised_once_and_a_short_one_is_not_remembered() {
+    let tokenised = |counter, text: &str| {
+        let meter = Meter::new(&Settings { counter, ..Settings::default() }, &[]);
+        let gauge = meter.for_model(None);
+        assert_eq!(gauge.text(text), gauge.text(text));
+        meter.n_tokenised()
+    };
+    let long = "word ".repeat(1000);
+    assert_eq!([tokenised(Counter::Exact, &long), tokenised(Counter::Exact, "word")], [5000, 8]);
+    assert_eq!(tokenised(Counter::Estimate, &long), 10_000, "to look it up would take longer");
+}
+
+#[test]
+fn a_window_is_told_with_its_source() {
+    let meter = Meter::new(&Settings::default(), &[]);
+    meter.learn_window("theirs", 7000);
+    assert_eq!(meter.window_of("theirs"), Some((7000, "upstream")));
+    assert_eq!(meter.window_of("nobody-knows"), None);
 }
 
 #[test]

@@ -71,8 +71,8 @@ pub(super) fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd>
         let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
         let value = cursor.value()?;
         match cut {
-            // The first key takes along what stands behind it.
-            Some(Span { start: first, end }) if before.is_none() => {
+            // It was the first key, which takes along what stands behind it.
+            Some(Span { start: first, end }) => {
                 debug_assert!(end <= start, "keys are in order");
                 return Ok(Some(Span { start: first, end: start }));
             }

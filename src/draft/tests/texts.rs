@@ -68,3 +68,25 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     assert_eq!(plan.report.changes.len(), 1, "the first one is moot");
     assert_eq!(plan.offloads.iter().map(|offload| offload.payload.bytes()).collect::<Vec<_>>(), [text]);
 }
+
+#[test]
+fn an_offer_is_asked_for_once_until_somebody_has_written_there() {
+    let text = serde_json::to_string(&lines(3000)).unwrap();
+    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let (asked, _) = draft(&body, Offload::Possible, |draft| {
+        let (offers, n_asked) = (Offers::default(), std::cell::Cell::new(0));
+        let offer = |draft: &Draft<'_>| {
+            let offer = draft.remembered(&offers, 0, "ls", || {
+                n_asked.set(n_asked.get() + 1);
+                draft.offer_result(0, ANY, |text| Some(shorter(text)))
+            });
+            (offer, n_asked.get())
+        };
+        let mut asked = vec![offer(draft).1, offer(draft).1];
+        let (again, _) = offer(draft);
+        assert!(draft.make("e", Action::Truncate { message: 0 }, again.unwrap()));
+        asked.extend([offer(draft).1, offer(draft).1]);
+        asked
+    });
+    assert_eq!(asked, [1, 1, 2, 3]);
+}

@@ -287,3 +287,15 @@ fn a_line_end_counts_in_the_last_tenth_of_the_beginning_and_the_first_of_the_end
         assert_eq!(tail_start(&text(line_end), 1000), start, "{line_end}");
     }
 }
+
+#[test]
+fn a_way_is_told_to_those_who_can_go_it() {
+    let policy = "recall = { public_url = \"http://h\" }\n[truncate_tool_results]\nmax_bytes = 1000";
+    let left = |tools: &str| {
+        let request = String::from_utf8(body("u c:1 t:1*5000").to_vec()).unwrap();
+        last(&plan(&Bytes::from(request.replacen('{', &format!("{{{tools}"), 1)), policy).1)
+    };
+    let offers = |name: &str| format!(r#""tools":[{{"type":"function","function":{{"name":"{name}"}}}}],"#);
+    assert!(left(&offers("bash")).contains("GET http://h/abridge/recall/"));
+    assert!(!left(&offers("search")).contains("http://h") && !left("").contains("http://h"));
+}

@@ -47,8 +47,8 @@ fn missing_ends_are_borne() {
     check("<summary>\nS", "S");
     check("<analysis>\nA\n\n<summary>\nS\n</summary>", "S");
     check("T, T and T.</think>\n<summary>S</summary>", "S");
-    check("I put it into <summary>x</summary>.</think>\n<summary>S</summary>", "S");
-    check("Well:\n<think>I put it into\n<summary>x</summary></think>\n<summary>S</summary>", "S");
+    check("I say\n<summary>\nx\n</summary>\nand so on.</think>\n<summary>\nS\n</summary>", "S");
+    check("Well:\n<think>I say\n<summary>\nx\n</summary>\n</think>\n<summary>\nS\n</summary>", "S");
     check("T</think>\n\n<analysis>A</analysis><summary>S</summary>", "S");
 }
 
@@ -159,6 +159,7 @@ fn summaries_that_speak_of_errors_are_taken() {
         "Error handling was added to the API client; the upstream now answers 502 Bad Gateway.",
         "Error: `cargo test` failed in src/lib.rs:3, mended by the import. Next: push.",
         "The service answered {\"error\":{\"code\":429}} until the quota was raised.",
+        "{\"name\": \"abridge\", \"next\": \"write the parser\"}",
         "{\"plan\": \"write the parser\", \"errors\": [\"E0308\"]}",
         "1. Request and intent: mend the error `Internal Server Error` of /login.",
         "4. Errors and fixes: Error: rate limit exceeded, mended by waiting.",

@@ -75,6 +75,14 @@ fn the_longest_one_that_is_stored_is_loaded() {
 }
 
 #[test]
+fn the_words_behind_it_say_how_to_read_the_transcript() {
+    let (plan, _) = plan_in(&Map::default(), FIRST, ROUNDS);
+    let effect = made(&plan);
+    let way = format!("GET http://h/abridge/recall/{}", effect.transcript.as_ref().unwrap().key);
+    assert!(effect.frame.behind.contains(&way), "{}", effect.frame.behind);
+}
+
+#[test]
 fn without_instructions_the_first_message_is_part_of_it() {
     let (plan, _) = plan_in(&Map::default(), "u c:1 t:1*400 c:2 t:2 a u", ROUNDS);
     let effect = made(&plan);
