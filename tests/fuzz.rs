@@ -18,10 +18,12 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use targets::TARGETS;
 use targets::draw::Draw;
+use targets::{TARGETS, Target};
 
 #[expect(unreachable_pub, reason = "the crate in fuzz/ makes them public")]
+#[expect(clippy::disallowed_methods, reason = "an answer that is there has an end")]
+#[expect(clippy::disallowed_types, reason = "a judge that shares no code with what it judges")]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
@@ -39,11 +41,32 @@ fn main() -> ExitCode {
             Trial::test(format!("mutated/{name}"), move || mutations(name, target)),
         ]
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let all = Trial::test("every_target_is_built_run_and_told_of", every_target_is_built_run_and_told_of);
+    libtest_mimic::run(&arguments, trials.chain([all]).collect()).exit_code()
+}
+
+/// What cargo-fuzz builds is what the tests run, and each has its row in CONTRIBUTING.md.
+fn every_target_is_built_run_and_told_of() -> Result<(), Failed> {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let (manifest, told) = (read("fuzz/Cargo.toml")?, read("CONTRIBUTING.md")?);
+    let built: Vec<_> = manifest.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next()).collect();
+    let run: Vec<_> = TARGETS.iter().map(|(name, _)| *name).collect();
+    if built != run {
+        return Err(format!("fuzz/Cargo.toml builds {built:?}, and TARGETS of fuzz/src/lib.rs has {run:?}").into());
+    }
+    for name in run {
+        if !read(&format!("fuzz/fuzz_targets/{name}.rs"))?.contains(&format!("{name}::run(input)")) {
+            return Err(format!("fuzz/fuzz_targets/{name}.rs runs something else").into());
+        }
+        if !told.contains(&format!("\n| `{name}` |")) {
+            return Err(format!("CONTRIBUTING.md has no row for {name}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Every file once.
-fn whole_corpus(name: &str, target: fn(&[u8])) -> Result<(), Failed> {
+fn whole_corpus(name: &str, target: Target) -> Result<(), Failed> {
     let files = files(name)?;
     if files.is_empty() {
         return Err(format!("fuzz/corpus/{name} is empty").into());
@@ -55,7 +78,7 @@ fn whole_corpus(name: &str, target: fn(&[u8])) -> Result<(), Failed> {
 }
 
 /// Inputs that nobody has kept.
-fn mutations(name: &str, target: fn(&[u8])) -> Result<(), Failed> {
+fn mutations(name: &str, target: Target) -> Result<(), Failed> {
     let inputs: Result<Vec<_>, _> = files(name)?.iter().map(fs::read).collect();
     let (inputs, tokens) = (inputs?, tokens()?);
     let mut draw = Draw::seeded(*b"seed");
@@ -97,7 +120,7 @@ fn mutate(input: &mut Vec<u8>, draw: &mut Draw, inputs: &[Vec<u8>], tokens: &[Ve
     }
 }
 
-fn run(target: fn(&[u8]), input: &[u8]) -> Result<(), String> {
+fn run(target: Target, input: &[u8]) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| target(input))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         text.unwrap_or("a panic without words").to_owned()

@@ -23,8 +23,11 @@ mod policy; // bytes become a policy
 #[path = "../../tests/it/support/validator.rs"]
 mod validator; // what strict upstreams ask of a message array
 
+/// Panics where something does not hold.
+pub type Target = fn(&[u8]);
+
 /// Each target with its name.
-pub const TARGETS: [(&str, fn(&[u8])); 8] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("scanner", scanner::run),
     ("plan_and_splice", plan_and_splice::run),
     ("patch", patch::run),

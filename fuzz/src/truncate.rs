@@ -14,17 +14,16 @@ use super::{dialect, scene};
 
 const NOTICE: &str = "⟦{left_out} of {bytes} bytes: {handle}. {how}⟧";
 
-/// How much longer the text becomes than the input has it, at most.
-const MOST_TIMES: u8 = 32;
+/// From this byte on, the text is taken more than once. Mostly it is not, so that there are many texts a second.
+const MORE_THAN_ONCE: u8 = 224;
 
 /// Cuts a text alone, and as one of two.
 pub fn run(input: &[u8]) {
-    let Some((&[flags, times, split, a, b, c, d, e, f], text)) = input.split_first_chunk::<9>() else { return };
-    let text = String::from_utf8_lossy(text).repeat(usize::from(times % MOST_TIMES) + 1);
-    let size = |low, high| usize::from(u16::from_le_bytes([low, high]));
+    let Some((&[flags, times, split, sizes @ ..], text)) = input.split_first_chunk::<9>() else { return };
+    let text = String::from_utf8_lossy(text).repeat(usize::from(times.saturating_sub(MORE_THAN_ONCE)) + 1);
+    let size = |n: usize| usize::from(u16::from_le_bytes([sizes[2 * n], sizes[2 * n + 1]]));
     let flag = |bit: u8| flags >> bit & 1 == 1;
-    let limits =
-        Limits { max_bytes: Some(size(a, b)), head: flag(0).then(|| size(c, d)), tail: flag(1).then(|| size(e, f)) };
+    let limits = Limits { max_bytes: Some(size(0)), head: flag(0).then(|| size(1)), tail: flag(1).then(|| size(2)) };
     let texts = if flag(2) {
         let (first, second) = text.split_at(text.floor_char_boundary(text.len() * usize::from(split) / 256));
         vec![first, second]
