@@ -8,8 +8,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "tidy/fuzz.rs"]
-mod fuzz;
 #[path = "tidy/supply.rs"]
 mod supply;
 
