@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn tells_life_from_readiness() {
-        let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0));
+        let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0), std::time::Duration::ZERO);
         let status = async |method: Method, path: &'static str, draining| {
             let numbers = &Nothing(History::new());
             let state = State { numbers, draining, store: None, recalls: &recalls, reader: Reader::Anybody };

@@ -234,6 +234,11 @@ impl Engine {
         &self.keys
     }
 
+    /// How long a request waits for the store.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Where payloads are.
     pub fn store(&self) -> Option<&dyn Store> {
         self.store.as_deref()

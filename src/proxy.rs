@@ -151,7 +151,7 @@ impl Proxy {
     pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
         let Beside { recorder, tasks, events, history, metrics } = beside;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone());
+        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone(), engine.patience());
         let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),

@@ -24,6 +24,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
@@ -31,12 +32,14 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use memchr::{memchr_iter, memmem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use super::text;
 use crate::body::{Budget, Lease};
 use crate::payload::{Caller, Keys, PayloadKey};
 use crate::store::{Store, StoreError};
 use crate::tasks::blocking;
+use crate::units::Period;
 
 /// The longest answer, in bytes.
 const MOST: usize = 16 << 20;
@@ -87,6 +90,7 @@ pub struct Recalls {
     places: Arc<Semaphore>,
     budget: Budget,
     readers: Semaphore,
+    patience: Duration,
     counts: Counts,
 }
 
@@ -121,9 +125,9 @@ struct Paid {
 // === impl Recalls ===
 
 impl Recalls {
-    /// Each takes one of these places, and the bytes that it reads out of this budget.
-    pub fn new(places: Arc<Semaphore>, budget: Budget) -> Self {
-        Self { places, budget, readers: Semaphore::new(READERS), counts: Counts::default() }
+    /// Each takes one of these places, and the bytes that it reads out of this budget, and waits no longer for the store.
+    pub fn new(places: Arc<Semaphore>, budget: Budget, patience: Duration) -> Self {
+        Self { places, budget, readers: Semaphore::new(READERS), patience, counts: Counts::default() }
     }
 
     /// Each kind of answer, and how often there was one.
@@ -170,7 +174,8 @@ impl Recalls {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return later("abridge already has as many requests in flight as server.max_in_flight allows");
         };
-        let (key, payload, mut lease) = match self.find(handle, store, reader).await {
+        let found = timeout(self.patience, self.find(handle, store, reader));
+        let (key, payload, mut lease) = match found.await.unwrap_or(Err(Missing::Slow(self.patience))) {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
@@ -251,6 +256,7 @@ enum Missing {
     Never,
     Swept,
     NoBudget,
+    Slow(Duration),
     Unknown(StoreError),
 }
 
@@ -263,6 +269,9 @@ impl Missing {
                 text(StatusCode::GONE, why)
             }
             Self::NoBudget => later("the bodies in memory have reached server.max_buffered"),
+            Self::Slow(patience) => {
+                later(&format!("the store has not answered within {} (store.timeout)", Period(*patience)))
+            }
             Self::Unknown(error) => {
                 tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
                 later(&error.to_string())

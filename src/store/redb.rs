@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ::redb::{Database, Error};
 use bytes::Bytes;
-use tokio::sync::{Mutex, RwLock, mpsc, oneshot};
+use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -54,11 +54,15 @@ const GRAIN: Duration = Duration::from_hours(1);
 /// How long the writer rests after a failure, before it tries again.
 const REST: Duration = Duration::from_secs(1);
 
+/// So many read at a time, so that a disk that does not answer holds no more threads than these.
+const READERS: usize = 8;
+
 /// A store in one file.
 pub struct Redb {
     secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
     shared: Arc<Shared>,
+    readers: Arc<Semaphore>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -137,7 +141,13 @@ impl Redb {
             .name("store".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Io { path: path.to_owned(), source: Arc::new(error.into()) })?;
-        Ok(Self { secret: Zeroizing::new(secret), jobs, shared, writer: Mutex::new(Some(writer)) })
+        Ok(Self {
+            secret: Zeroizing::new(secret),
+            jobs,
+            shared,
+            readers: Arc::new(Semaphore::new(READERS)),
+            writer: Mutex::new(Some(writer)),
+        })
     }
 
     /// The secret that was made with the file. It is to make [`Keys`](crate::payload::Keys) of, and for nothing else.
@@ -159,8 +169,17 @@ impl Redb {
     ) -> Result<T, StoreError> {
         let read = Arc::new(read);
         let try_once = || {
-            let (shared, read) = (Arc::clone(&self.shared), Arc::clone(&read));
-            async move { blocking(move || shared.read(&*read)).await.unwrap_or_else(|_| Err(closed(Op::Get))) }
+            let (shared, read, readers) = (Arc::clone(&self.shared), Arc::clone(&read), Arc::clone(&self.readers));
+            async move {
+                // It is never closed. A read that nobody waits for any more keeps its place till the disk has answered.
+                let place = readers.acquire_owned().await.ok();
+                let read = move || {
+                    let found = shared.read(&*read);
+                    drop(place);
+                    found
+                };
+                blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
+            }
         };
         match try_once().await {
             Err(error) if error.kind == Kind::Unavailable => {

@@ -8,7 +8,7 @@ use crate::store::conformance::{Hands, PutAll as _, dense, key};
 use crate::store::memory::Memory;
 
 fn recalls(places: usize, budget: usize) -> Recalls {
-    Recalls::new(Arc::new(Semaphore::new(places)), Budget::new(budget))
+    Recalls::new(Arc::new(Semaphore::new(places)), Budget::new(budget), Duration::from_secs(10))
 }
 
 /// The status, whether the client may come again, and the text.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::offloads::{long_text, recalls, with_results};
-use crate::support::{Scene, Setup, Upstream, chat, request};
+use crate::support::{Scene, Setup, Upstream, chat, request, within};
 
 /// Sends a conversation, and returns what went upstream of it.
 async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
@@ -181,4 +181,44 @@ async fn a_slow_disk_holds_a_request_no_longer_than_it_may_and_then_serves_again
     until_edited(&mut scene, 4).await;
     // What could not be waited for was written in the end.
     assert_eq!(recalls(&upstream_got(&mut scene, &with_results(&[long_text(1)])).await).len(), 1);
+}
+
+#[tokio::test]
+async fn a_recall_waits_for_a_slow_disk_no_longer_than_it_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = library(folder.path()) else {
+        return eprintln!("not run: there is no C compiler to make a disk slow with");
+    };
+    let hold = folder.path().join("hold");
+    let store = format!("store.path = {:?}\nstore.timeout = \"500ms\"", folder.path().join("store.redb"));
+    let mut scene = Scene::with(&store).await;
+    let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);
+    scene.abridge.signal("TERM");
+    scene.abridge.exit().await;
+
+    // The next one has nothing of the file in memory.
+    let setup = Setup::before(&scene.upstream).with(&store).environment("LD_PRELOAD", library.to_str().unwrap());
+    scene.abridge = setup.environment("HELD_WHILE", hold.to_str().unwrap()).start().await;
+    scene.client = scene.abridge.connect().await;
+    std::fs::write(&hold, "").unwrap();
+    let body = with_results(&[long_text(1)]);
+    assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "the disk was quick enough");
+    // More than may read at a time: each is answered, whether others wait in vain or not.
+    for _ in 0..12 {
+        scene.client.send(request("GET", &first[0], &[])).await;
+        let reply = scene.client.reply().await;
+        assert_eq!(reply.head.status(), 503);
+        assert!(std::str::from_utf8(&reply.body).unwrap().contains("within 500ms (store.timeout)"), "{reply:?}");
+    }
+    std::fs::remove_file(&hold).unwrap();
+    let read_again = async {
+        loop {
+            scene.client.send(request("GET", &first[0], &[])).await;
+            let reply = scene.client.reply().await;
+            if reply.head.status() == 200 {
+                return reply.body;
+            }
+        }
+    };
+    assert_eq!(within("the disk to serve again", read_again).await, long_text(0));
 }
