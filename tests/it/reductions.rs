@@ -15,6 +15,7 @@ use abridge_proxy::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::support::{
@@ -412,8 +413,8 @@ fn late(n_messages: usize) -> String {
 
 /// How long this thread has computed, whatever else the machine does.
 fn computed() -> Duration {
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(times.split_whitespace().next().unwrap().parse().unwrap())
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
 /// How long planning takes.

@@ -166,7 +166,7 @@ async fn each_connection_that_is_not_made_comes_with_its_fix() {
             "is not trusted: who signed it is not known".to_owned(),
             "upstream.ca_file",
         ),
-        (format!("http://127.0.0.1:{port}/v1"), "closed the connection".to_owned(), "fix: check the port"),
+        (format!("http://127.0.0.1:{port}/v1"), "cannot be read as HTTP".to_owned(), "fix: check the port"),
         (format!("http://{no_name}/v1"), format!("the name {no_name} is not known"), "fix: correct the host"),
     ] {
         let abridge = Setup::to(&url).probes().start().await;
