@@ -4,6 +4,7 @@
 //! is. The rest is the payload.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abridge_proxy::admin::{self, Numbers, Reader, Recalls, State, Writing};
 use abridge_proxy::body::Budget;
@@ -71,7 +72,7 @@ struct Answer {
 
 impl Scene {
     fn ask(&self, target: &Uri, reader: Reader<'_>) -> Answer {
-        let recalls = Recalls::new(Arc::clone(&self.places), self.budget.clone());
+        let recalls = Recalls::new(Arc::clone(&self.places), self.budget.clone(), Duration::from_mins(1));
         let (numbers, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
         let state = State { numbers, draining: false, store, recalls: &recalls, reader };
         let answer = admin::answer(&Method::GET, target, state).now_or_never().expect("nothing to wait for");

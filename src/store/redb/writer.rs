@@ -83,6 +83,8 @@ pub(super) struct Writer {
     failed: Option<(Instant, StoreError)>,
     rest: Duration,
     swept: Option<Time>,
+    // When a sweep left too much.
+    in_vain: Option<Time>,
     // The commits that there were when the house was last kept.
     commits: u64,
 }
@@ -109,6 +111,7 @@ impl Writer {
             failed: None,
             rest,
             swept: None,
+            in_vain: None,
             commits: 0,
         }
     }

@@ -70,3 +70,28 @@ async fn what_is_no_payload_counts_for_the_size_at_once() {
     let stats = store.stats().await.unwrap();
     assert!(stats.summaries > 20 && stats.payloads > 60 && stats.file_bytes < 4 * most, "{stats:?}");
 }
+
+#[tokio::test]
+async fn a_sweep_that_was_in_vain_is_not_tried_again_at_each_put() {
+    let folder = tempfile::tempdir().unwrap();
+    let hands = Hands::new();
+    let settings = Settings { max_bytes: crate::units::ByteSize(10_000), ..Settings::default() };
+    let store = Redb::open(&folder.path().join("store.redb"), settings, hands.clock()).unwrap();
+    let put = async |n: u8| {
+        store.put_all(vec![(key(&dense(n, 9_000)), dense(n, 9_000))]).await.unwrap();
+        // A sweep comes behind the answer, and before that of the next job.
+        store.touch(vec![key(&dense(255, 9_000))]).await.unwrap();
+    };
+    // All of it is in use, so nothing can go.
+    put(0).await;
+    hands.forward(55);
+    put(1).await;
+    hands.forward(5);
+    put(2).await;
+    let first = key(&dense(0, 9_000));
+    assert_eq!(store.stats().await.unwrap().payloads, 3);
+    assert!(!store.was_swept(first).await.unwrap(), "the sweep of five seconds ago found nothing");
+    hands.forward(5);
+    put(3).await;
+    assert!(store.was_swept(first).await.unwrap());
+}

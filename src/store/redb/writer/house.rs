@@ -1,6 +1,7 @@
 //! The house: what is too old and too much is removed, and a file that is mostly air is compacted.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ::redb::Error;
 
@@ -15,6 +16,10 @@ const SWEEP_GROUP: usize = 1000;
 
 /// The store may grow by this part of its limit beyond it before a sweep is due at once.
 const SLACK: u64 = 16;
+
+/// When a sweep leaves too much, since all of it is in use, the next one that is due at once waits this long: it looks at
+/// every payload, and the next minute frees what this one used.
+const IN_VAIN: Duration = Duration::from_secs(10);
 
 /// A smaller file is not worth compacting.
 const COMPACT_FROM: u64 = 64 << 20;
@@ -40,10 +45,13 @@ impl Writer {
 
     pub(super) fn sweep_if_crowded(&mut self) {
         let most = self.shared.settings.max_bytes.0;
-        let crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
-        if crowded {
+        let crowded = |bytes| bytes > most.saturating_add(most / SLACK);
+        let now = self.shared.clock.now();
+        let rests = self.in_vain.is_some_and(|swept| now >= swept && now.since(swept) < IN_VAIN);
+        if !rests && self.stored_bytes().is_ok_and(crowded) {
             // Its failure is in the log and in the counters; who put something has it.
             let _swept = self.sweep();
+            self.in_vain = self.stored_bytes().is_ok_and(crowded).then_some(now);
         }
     }
 
