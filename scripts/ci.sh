@@ -16,6 +16,7 @@ step cargo fmt --check
 if cargo deny --version >/dev/null 2>&1; then
     step cargo deny --locked check bans licenses sources
 fi
+step cargo update --locked --workspace --manifest-path fuzz/Cargo.toml
 step cargo clippy --locked --all-targets -- -D warnings
 step cargo test --locked
 # In the profile that the benches are built with, so that nothing is built for it alone.
