@@ -51,19 +51,20 @@ struct Allowance {
     more: f64,
 }
 
-/// A short run is warm late, and has few requests in a window: so many times as much is allowed to it.
-const SHORT: f64 = 2.0;
+/// A short run is warm late: so many times as much is allowed to it.
+const SHORT: f64 = 4.0;
+
+/// And it has few requests in a window, of which a pause of the machine moves all: of times it shows only what grows and grows.
+const SHORT_OF_TIMES: f64 = 10.0;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
 impl Verdict {
     pub(super) fn new(time: Duration, samples: &[Sample], pairs: &[Pair], idle: Sample, end: Sample) -> Self {
-        let allowance = |part, more| {
-            if time < super::NEW_FROM {
-                Allowance { part: part * SHORT, more: more * SHORT }
-            } else {
-                Allowance { part, more }
-            }
+        let is_short = time < super::NEW_FROM;
+        let allowance = |part: f64, more: f64, short: f64| {
+            let times = if is_short { short } else { 1.0 };
+            Allowance { part: part * times, more: more * times }
         };
         let held = |what, unit, of: fn(&Sample) -> f64, part, more| {
             let quarters = (0..QUARTERS).map(|n| {
@@ -71,10 +72,10 @@ impl Verdict {
                 let seen: Vec<_> = samples.iter().filter(|now| (from..to).contains(&now.at)).map(of).collect();
                 median(&seen)
             });
-            Row::new(what, unit, quarters.collect(), allowance(part, more)).beside(of(&idle), of(&end))
+            Row::new(what, unit, quarters.collect(), allowance(part, more, SHORT)).beside(of(&idle), of(&end))
         };
         let added = |what, per_mille, part, more| {
-            Row::new(what, Unit::Micros, added(time, pairs, per_mille), allowance(part, more))
+            Row::new(what, Unit::Micros, added(time, pairs, per_mille), allowance(part, more, SHORT_OF_TIMES))
         };
         let rows = vec![
             held("resident memory", Unit::Bytes, |now| now.memory_bytes, 0.05, 4.0 * MIB),
