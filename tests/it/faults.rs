@@ -33,6 +33,16 @@ const HEADED: [(&str, &str); 6] = [
     ("transfer-encoding: chunked", "2\r\nab\r\n0\r\nx-sum: 1"),
 ];
 
+/// Sends a conversation, and returns what went upstream of it.
+async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
+    scene.client.send(chat(body)).await;
+    let mut call = scene.upstream.request().await;
+    let got = call.bytes().await;
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+    got.to_vec()
+}
+
 /// More than all the buffers on the way hold. That it is no conversation shows at its first byte, so nobody reads on.
 fn long_body() -> Vec<u8> {
     vec![b'x'; 32 << 20]

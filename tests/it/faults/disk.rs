@@ -6,18 +6,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::upstream_got;
 use crate::support::offloads::{long_text, recalls, with_results};
-use crate::support::{Scene, Setup, Upstream, chat, request, within};
-
-/// Sends a conversation, and returns what went upstream of it.
-async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
-    scene.client.send(chat(body)).await;
-    let mut call = scene.upstream.request().await;
-    let got = call.bytes().await;
-    call.answer("200 OK", &["connection: close"], "{}").await;
-    assert_eq!(scene.client.reply().await.head.status(), 200);
-    got.to_vec()
-}
+use crate::support::{Scene, Setup, Upstream, request, within};
 
 /// Sends conversations until one is edited again.
 async fn until_edited(scene: &mut Scene, mut seed: usize) {

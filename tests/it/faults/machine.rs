@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use super::upstream_got;
 use crate::failures::refused;
 use crate::support::bodies::PLAIN;
 use crate::support::offloads::{long_text, recalls, with_results};
@@ -15,16 +16,6 @@ const WRITABLE: u32 = 0o700;
 
 fn make(path: &Path, mode: u32) {
     set_permissions(path, Permissions::from_mode(mode)).unwrap();
-}
-
-/// Sends a conversation, and returns what went upstream of it.
-async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
-    scene.client.send(chat(body)).await;
-    let mut call = scene.upstream.request().await;
-    let got = call.bytes().await;
-    call.answer("200 OK", &["connection: close"], "{}").await;
-    assert_eq!(scene.client.reply().await.head.status(), 200);
-    got.to_vec()
 }
 
 async fn scene(setup: Setup, upstream: Upstream) -> Scene {
