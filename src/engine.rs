@@ -275,8 +275,8 @@ impl Engine {
             Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
             _ => &[],
         };
-        let fulfilled = match waited.trouble.take() {
-            Some(trouble) => Err(trouble),
+        let fulfilled = match waited.fulfilled.take() {
+            Some(fulfilled) => fulfilled,
             None => self.fulfil(rules, offloads).await,
         };
         let Err(trouble) = fulfilled else {
@@ -306,8 +306,8 @@ impl Engine {
                         continue;
                     }
                     // Who summarises reads what the other edits have left, and may repeat what that names.
-                    if let Err(trouble) = self.fulfil(rules, &plan.offloads).await {
-                        waited.trouble = Some(trouble);
+                    let fulfilled = waited.fulfilled.insert(self.fulfil(rules, &plan.offloads).await);
+                    if fulfilled.is_err() {
                         return Ok(plan);
                     }
                     if !effect.waits {
@@ -323,6 +323,8 @@ impl Engine {
                         waited.unmade = Some(error);
                         return Ok(plan);
                     }
+                    // The next plan has the summary, and other offloads.
+                    waited.fulfilled = None;
                 }
             }
         }
@@ -381,8 +383,8 @@ struct Request<'a> {
 struct Waited {
     time: Option<Duration>,
     unmade: Option<Unmade>,
-    /// What a summary would be made from could not be stored, nor can be what is taken out.
-    trouble: Option<Trouble>,
+    /// Whether what the plan takes out is stored, if that was tried before a summary was asked for.
+    fulfilled: Option<Result<(), Trouble>>,
 }
 
 impl Waited {

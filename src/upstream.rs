@@ -20,7 +20,7 @@ use crate::body::Outgoing;
 use crate::units::Period;
 
 pub mod connect;
-mod framing;
+pub mod framing;
 pub mod probe;
 pub mod progress;
 pub mod refusal;

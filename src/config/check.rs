@@ -227,15 +227,15 @@ impl Settings<'_> {
 
     fn store(&self) -> Result<(), Problem> {
         let store = &self.config.store;
-        let (least, most) = (Period::secs(60), LONGEST);
-        if !(least..=most).contains(&store.keep_for) {
-            let message = format!("{} is out of range; allowed: {least} to {most}", store.keep_for);
-            return Err(self.wrong(&["store", "keep_for"], message));
-        }
-        let least = Period(Duration::from_millis(1));
-        if !(least..=most).contains(&store.timeout) {
-            let message = format!("{} is out of range; allowed: {least} to {most}", store.timeout);
-            return Err(self.wrong(&["store", "timeout"], message));
+        for (key, period, least) in [
+            ("keep_for", store.keep_for, Period::secs(60)),
+            ("timeout", store.timeout, Period(Duration::from_millis(1))),
+        ] {
+            let most = LONGEST;
+            if !(least..=most).contains(&period) {
+                let message = format!("{period} is out of range; allowed: {least} to {most}");
+                return Err(self.wrong(&["store", key], message));
+            }
         }
         for (key, size, least) in
             [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]

@@ -376,11 +376,10 @@ impl<'a> Draft<'a> {
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.source.dialect.input(self.source.body, call.span)?.span;
-            match self.source.dialect.text(self.source.body, raw) {
-                Some(text) => Some(self.recall.is_named_in(&text)),
-                // Arguments that are an object, and no string with one in it.
-                None => std::str::from_utf8(raw.of(self.source.body)).ok().map(|text| self.recall.is_named_in(text)),
-            }
+            let text = self.source.dialect.text(self.source.body, raw);
+            // Some arguments are an object, and no string with one in it.
+            let text = text.or_else(|| std::str::from_utf8(raw.of(self.source.body)).ok().map(Cow::Borrowed))?;
+            Some(self.recall.is_named_in(&text))
         });
         asks.unwrap_or_default()
     }

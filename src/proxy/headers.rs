@@ -6,6 +6,8 @@ use http::header::{
     TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use crate::upstream::framing;
+
 /// What a client may ask of abridge for one request.
 pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
 
@@ -68,10 +70,6 @@ pub(super) fn to_upstream(headers: &mut HeaderMap) {
 
 /// Makes the upstream's header fields fit for the client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
-    // RFC 9112, section 6.3: it is the chunks that say where a body ends, whatever length is stated beside them.
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.remove(CONTENT_LENGTH);
-    }
     strip_hop(headers);
 }
 
@@ -87,9 +85,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 /// Whether a body comes in another coding than in chunks, or in chunks twice. The field goes no further than here, so the
 /// upstream would not know of the other coding.
 pub(super) fn is_coded(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
-    codings.next().is_some_and(|first| !is_chunked(first)) || codings.next().is_some()
+    framing::is_coded(headers, &["chunked"])
 }
 
 /// Says that the connection changes to another protocol.

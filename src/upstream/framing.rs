@@ -25,7 +25,8 @@ pub(super) fn announce<B: Body>(request: &mut Request<B>) {
 /// A transfer coding besides chunks is an error too. Nobody has asked for one, and the field goes no further than here, so the
 /// client would get a coded body that is not said to be one.
 pub(super) fn settle(headers: &mut HeaderMap) -> Result<(), Ambiguous> {
-    if is_coded(headers) {
+    // `identity` is what some old servers write for no coding.
+    if is_coded(headers, &["chunked", "identity"]) {
         return Err(Ambiguous);
     }
     if headers.contains_key(TRANSFER_ENCODING) {
@@ -59,12 +60,12 @@ fn number(value: &HeaderValue) -> Option<u64> {
     first.filter(|_| numbers.all(|other| other == first))
 }
 
-/// Whether an answer is coded otherwise than in chunks, once. `identity` is what some old servers write for no coding.
-fn is_coded(headers: &HeaderMap) -> bool {
+/// Whether a body comes in another transfer coding than one of these, or in more than one.
+pub fn is_coded(headers: &HeaderMap, known: &[&str]) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_known = |value: &HeaderValue| {
         let coding = value.as_bytes().trim_ascii();
-        coding.eq_ignore_ascii_case(b"chunked") || coding.eq_ignore_ascii_case(b"identity")
+        known.iter().any(|known| coding.eq_ignore_ascii_case(known.as_bytes()))
     };
     codings.next().is_some_and(|first| !is_known(first)) || codings.next().is_some()
 }

@@ -210,11 +210,7 @@ async fn an_upload_reaches_the_upstream_before_it_is_complete() {
 #[tokio::test]
 async fn an_answer_may_come_before_the_upload_is_complete() {
     let mut scene = Scene::new().await;
-    scene.client.send(request("POST", "/v1/files", &["content-length: 1000"])).await;
-    scene.client.send("begin").await;
-    let mut call = scene.upstream.request().await;
-    call.answer("401 Unauthorized", &[], "no").await;
-    assert_eq!(scene.client.reply().await.head.status(), 401);
+    scene.refused_upload().await;
 }
 
 #[tokio::test]

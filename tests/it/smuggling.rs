@@ -441,11 +441,7 @@ async fn a_refused_body_is_no_request() {
 #[tokio::test]
 async fn an_upload_that_breaks_off_takes_its_connection_along() {
     let mut scene = Scene::new().await;
-    scene.client.send(request("POST", "/v1/files", &["content-length: 1000"])).await;
-    scene.client.send("begin").await;
-    let mut call = scene.upstream.request().await;
-    call.answer("401 Unauthorized", &[], "no").await;
-    assert_eq!(scene.client.reply().await.head.status(), 401);
+    let mut call = scene.refused_upload().await;
     // Who answered is asked nothing more on that connection: it would be read as the rest of the upload.
     let mut other = scene.abridge.connect().await;
     other.send(request("GET", "/v1/models", &[])).await;

@@ -54,6 +54,16 @@ impl Scene {
         call
     }
 
+    /// Begins an upload, which the upstream refuses before it is complete.
+    pub(crate) async fn refused_upload(&mut self) -> Exchange {
+        self.client.send(request("POST", "/v1/files", &["content-length: 1000"])).await;
+        self.client.send("begin").await;
+        let mut call = self.upstream.request().await;
+        call.answer("401 Unauthorized", &[], "no").await;
+        assert_eq!(self.client.reply().await.head.status(), 401);
+        call
+    }
+
     /// Sends a request, and returns once the first event of its streamed answer is at the client.
     pub(crate) async fn stream(&mut self, request: impl AsRef<[u8]>) -> Exchange {
         let mut call = self.ask(request).await;
