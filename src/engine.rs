@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::{Language, summarize};
@@ -30,9 +30,11 @@ use crate::units::Period;
 pub mod by_hand;
 pub mod export;
 mod flight;
+mod patience;
 pub mod summaries;
 pub mod summarizer;
 
+use patience::{Late, Patience};
 use summaries::Summaries;
 use summarizer::{Counted, Endpoints, Origin, Summarizer, Unmade};
 
@@ -41,7 +43,9 @@ use summarizer::{Counted, Endpoints, Origin, Summarizer, Unmade};
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
     keys: Keys,
-    patience: Duration,
+    store_patience: Patience,
+    // Files are written elsewhere, mostly.
+    export_patience: Patience,
     summaries: Arc<Summaries>,
     summarizer: Summarizer,
 }
@@ -129,6 +133,9 @@ pub enum Trouble {
     /// The store did not answer in time; as above.
     #[error("what was to be taken out was not stored within {} (store.timeout)", Period(*.0))]
     Slow(Duration),
+    /// The store has not done yet what an earlier request has waited for so long; as above.
+    #[error("what was to be taken out was not stored, since the disk has been silent for more than {} (store.timeout)", Period(*.0))]
+    Silent(Duration),
     /// What was to be taken out could not be written to `recall.export_dir`; as above.
     #[error("what was to be taken out could not be written to recall.export_dir")]
     NotExported(#[source] Arc<io::Error>),
@@ -147,6 +154,17 @@ const HOP_FROM: usize = 2 << 20;
 
 /// How often a request is planned at most: a summary may be read, made, and read again.
 const ROUNDS: usize = 4;
+
+// === impl Trouble ===
+
+impl From<Late> for Trouble {
+    fn from(late: Late) -> Self {
+        match late {
+            Late::Now(most) => Self::Slow(most),
+            Late::Before(most) => Self::Silent(most),
+        }
+    }
+}
 
 // === impl Edited ===
 
@@ -194,14 +212,17 @@ impl Engine {
     /// lost.
     pub fn new(store: Option<Arc<dyn Store>>, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let summaries = Arc::new(Summaries::new(store.clone()));
+        let most = store::Settings::default().timeout.0;
+        let [store_patience, export_patience] = [(); 2].map(|()| Patience::new(most, tasks.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), tasks, events);
-        Self { store, keys, patience: store::Settings::default().timeout.0, summaries, summarizer }
+        Self { store, keys, store_patience, export_patience, summaries, summarizer }
     }
 
     /// The same, where a request waits so long for the disk.
     #[must_use]
-    pub fn waiting(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn waiting(self, most: Duration) -> Self {
+        let Self { store_patience, export_patience, .. } = self;
+        Self { store_patience: store_patience.of(most), export_patience: export_patience.of(most), ..self }
     }
 
     /// What is remembered of summaries. Nothing is, before somebody reads its index.
@@ -236,7 +257,7 @@ impl Engine {
 
     /// How long a request waits for the store.
     pub fn patience(&self) -> Duration {
-        self.patience
+        self.store_patience.most()
     }
 
     /// Where payloads are.
@@ -354,16 +375,15 @@ impl Engine {
 
     /// Keeps what a plan takes out. All of it, or the plan is not to be used.
     async fn fulfil(&self, rules: &Rules, offloads: &[OffloadEffect]) -> Result<(), Trouble> {
-        let Some(store) = self.store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
+        let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
         let exported = rules.export_dir.clone().map(|dir| (dir, payloads.clone()));
-        timeout(self.patience, store.keep_all(payloads))
-            .await
-            .map_err(|_| Trouble::Slow(self.patience))?
-            .map_err(Trouble::NotStored)?;
+        self.store_patience.wait(async move { store.keep_all(payloads).await }).await?.map_err(Trouble::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
+        // It would take a thread, and keep it.
+        self.export_patience.is_not_late()?;
         let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-        let written = timeout(self.patience, exporting).await.map_err(|_| Trouble::Slow(self.patience))?;
+        let written = self.export_patience.wait(exporting).await?;
         written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
     }
 }
