@@ -120,15 +120,21 @@ impl Stats {
     /// The numbers, not older than they may be unless the store has many rows. What fails is said.
     pub(super) async fn of(&self, store: &dyn Store, fresh: Duration) -> Result<store::Stats, String> {
         let mut last = self.last.lock().await;
-        if let Some(known) = &*last
-            && known.at.elapsed() < fresh.max(if known.took > SLOW { known.took * SHARE } else { Duration::ZERO })
-        {
+        if let Some(known) = last.as_ref().filter(|known| known.will_do(fresh)) {
             return known.stats.clone();
         }
         let began = Instant::now();
         let stats = store.stats().await.map_err(|error| error.to_string());
         *last = Some(Known { at: Instant::now(), took: began.elapsed(), stats: stats.clone() });
         stats
+    }
+}
+
+impl Known {
+    /// Whether they are no older than `fresh`, or than a store is left in peace that takes long to say them.
+    fn will_do(&self, fresh: Duration) -> bool {
+        let peace = if self.took > SLOW { self.took * SHARE } else { Duration::ZERO };
+        self.at.elapsed() < fresh.max(peace)
     }
 }
 
@@ -209,5 +215,32 @@ impl Proxy {
             None => Window { model, tokens: None, source: "unknown" },
         };
         models.into_iter().take(MOST_MODELS).map(window).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// For how many milliseconds numbers will do that took so long to say.
+    async fn age(took: Duration, fresh: Duration) -> usize {
+        let known = Known { at: Instant::now(), took, stats: Ok(store::Stats::default()) };
+        let mut n = 0;
+        while known.will_do(fresh) {
+            advance(Duration::from_millis(1)).await;
+            n += 1;
+        }
+        n
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_of_many_rows_is_not_asked_for_its_numbers_at_each_scrape() {
+        let (quick, slow) = (SLOW, SLOW + Duration::from_millis(20));
+        assert_eq!(age(quick, Duration::ZERO).await, 0, "a scrape reads what is now");
+        assert_eq!(age(quick, FRESH).await, 1000, "a page asks every second");
+        assert_eq!(age(slow, Duration::ZERO).await, 6000, "a fiftieth of the time is left to it");
+        assert_eq!(age(slow, FRESH).await, 6000);
     }
 }
