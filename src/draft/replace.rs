@@ -121,7 +121,7 @@ impl Slot {
 
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
-        Self { change, ..Self::new(span, with, None) }
+        Self { span, print: Fingerprint::of(&with), with, stored: None, change }
     }
 
     /// What the value says that stands there now, if that is a string.

@@ -282,6 +282,39 @@ fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
     assert_ne!(reads(5000, 1), reads(5000, 2));
 }
 
+#[test]
+fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
+    let reads = |n_before: usize, answered: &str| {
+        let before = r#"{"role":"assistant","tool_calls":[{"id":"z"}]},{"role":"tool","tool_call_id":"z"},"#;
+        let caller = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
+        let body = Bytes::from(format!(
+            r#"{{"messages":[{}{caller},{{"role":"tool","tool_call_id":"{answered}"}},{{"role":"assistant"}}]}}"#,
+            before.repeat(n_before)
+        ));
+        let ((), plan) = draft(&body, Offload::Possible, |draft| {
+            let row = draft.rows()[2 * n_before + 1];
+            assert!(draft.drop_round_trip("e", &row));
+            draft.base_tokens();
+        });
+        plan.reads[1 + 2 * n_before].print
+    };
+    assert_eq!(reads(0, "b"), reads(1, "b"), "it is the same whatever was called before");
+    assert_ne!(reads(0, "a"), reads(0, "b"));
+}
+
+#[test]
+fn a_result_without_a_call_takes_along_what_was_written_on_it() {
+    let body = Bytes::from(ROUND.replace("of x", &"x".repeat(300)));
+    let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
+        let offer = draft.offer_result(3, ANY, |text| Some(shorter(text))).unwrap();
+        assert!(draft.make("e", Action::Truncate { message: 3 }, offer));
+        assert!(draft.drop_result("e", 3));
+        draft.n_bytes()
+    });
+    check_bytes(&body, n_bytes, &plan);
+    assert_eq!(plan.report.changes.len(), 1, "that it was truncated is moot");
+}
+
 #[derive(serde::Deserialize)]
 struct Parsed<'a> {
     #[serde(borrow)]

@@ -89,6 +89,12 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_was_stored_is_the_same() {
+        let name = names(&Keys::new([7; 32]), b"me", b"", &["{}"])[0];
+        assert_eq!(ChainKey::from_bytes(*name.as_bytes()), name);
+    }
+
+    #[test]
     fn what_is_no_text_has_a_name_too() {
         let keys = Keys::new([7; 32]);
         let mut chain = keys.chain(keys.caller(b""), b"");

@@ -289,6 +289,14 @@ fn a_long_text_is_tokenised_once_and_a_short_one_is_not_remembered() {
 }
 
 #[test]
+fn the_beginning_of_a_text_is_counted_once_by_the_name_of_the_whole() {
+    let gauge = gauge("gpt-4o");
+    let whole = Fingerprint::of(b"a long text");
+    assert_eq!(gauge.beginning(whole, || "tiktoken is great!"), 6);
+    assert_eq!(gauge.beginning(whole, || unreachable!("it is remembered")), 6);
+}
+
+#[test]
 fn a_window_is_told_with_its_source() {
     let meter = Meter::new(&Settings::default(), &[]);
     meter.learn_window("theirs", 7000);

@@ -97,3 +97,38 @@ fn cut(text: &str) -> usize {
     // A token begins with its blank, so the blank goes to the next piece; one at the very beginning parts nothing.
     line.or_else(|| memchr::memrchr(b' ', fitting).filter(|&at| at > 0)).unwrap_or(most)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_parted_behind_a_line_else_before_a_blank_else_where_it_must_be() {
+        let parted = |text: &str| {
+            let pieces: Vec<_> = pieces(text).collect();
+            assert_eq!(pieces.concat(), text);
+            pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>()
+        };
+        let x = |n| "x".repeat(n);
+        assert_eq!(parted(""), [0; 0]);
+        assert_eq!(parted(&x(PIECE)), [PIECE]);
+        assert_eq!(parted(&format!("{} {}\n{}", x(500), x(500), x(PIECE))), [1002, PIECE]);
+        assert_eq!(parted(&format!("{} {} {}", x(500), x(500), x(PIECE - 1))), [1001, PIECE]);
+        assert_eq!(parted(&format!(" {}", x(PIECE))), [PIECE, 1], "there is nothing before the blank");
+        assert_eq!(parted(&format!("x{}", "é".repeat(PIECE / 2))), [PIECE - 1, 2]);
+    }
+
+    #[test]
+    fn behind_each_piece_of_some_length_others_get_a_turn() {
+        static TURNS: AtomicUsize = AtomicUsize::new(0);
+        let turns = |text: &str| {
+            TURNS.store(0, Ordering::Relaxed);
+            Encoding::O200kBase.count_in_turns(text, || _ = TURNS.fetch_add(1, Ordering::Relaxed));
+            TURNS.load(Ordering::Relaxed)
+        };
+        let lengths = [WORTH_A_TURN - 1, WORTH_A_TURN, PIECE, 2 * PIECE + WORTH_A_TURN];
+        assert_eq!(lengths.map(|n| turns(&"x".repeat(n))), [0, 1, 1, 3]);
+    }
+}

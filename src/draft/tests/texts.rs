@@ -37,6 +37,23 @@ fn of_a_long_text_little_is_tokenised() {
 }
 
 #[test]
+fn of_what_was_truncated_little_is_tokenised_to_clear_it() {
+    let text = serde_json::to_string(&lines(100_000)).unwrap();
+    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let wants = Wants { stored: true, smaller: true };
+    let (n_tokenised, plan) = draft(&body, Offload::Possible, |draft| {
+        let middle = Cut { from: 1000, to: 50_000, words: "word ".repeat(100) };
+        let offer = draft.offer_result(0, wants, |_| Some(middle.clone())).unwrap();
+        assert!(draft.make("e", Action::Truncate { message: 0 }, offer));
+        let offer = draft.offer_result(0, wants, |text| Some(shorter(text))).unwrap();
+        assert!(draft.make("e", Action::Clear { message: 0 }, offer));
+        draft.situation.meter.n_tokenised()
+    });
+    assert_eq!(plan.splices.iter().map(|splice| &splice.with[..]).collect::<Vec<_>>(), [br#""-""#]);
+    assert!(n_tokenised < 8000, "{n_tokenised}");
+}
+
+#[test]
 fn what_has_more_tokens_is_not_smaller_however_few_bytes_it_has() {
     // A run of spaces is few tokens.
     let (text, words) = (" ".repeat(20_000), "word ".repeat(1000));

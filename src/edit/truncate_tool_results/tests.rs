@@ -185,6 +185,22 @@ fn a_notice_alone_is_not_cut_again() {
 }
 
 #[test]
+fn what_only_begins_and_ends_like_a_notice_is_cut() {
+    let policy = policy("max_bytes = 20\nnotice = '[{left_out} of {bytes} bytes left out.]'");
+    let left = |result: &str| last(&plan(&round(&json!("{}"), result), &policy).1);
+    let longest = format!("[{most} of {most} bytes left out.]", most = u64::MAX);
+    assert_eq!(left(&longest), longest);
+    let quoted = format!("[{} of 5 bytes left out.]", "x".repeat(200));
+    assert_eq!(left(&quoted), format!("[{len} of {len} bytes left out.]", len = quoted.len()));
+}
+
+#[test]
+fn what_is_too_long_only_as_it_is_written_is_not_spoken_of() {
+    let (plan, _) = plan(&round(&json!("{}"), &"\n".repeat(600)), &policy("max_bytes = 1000"));
+    assert!(plan.is_empty() && plan.report.left_out.is_empty(), "{plan}");
+}
+
+#[test]
 fn without_a_store_results_stay_whole() {
     let (plan, _) = plan_with(&body("u c:1 t:1*60000"), HTTP, Offload::Impossible);
     assert!(plan.is_empty() && plan.offloads.is_empty());

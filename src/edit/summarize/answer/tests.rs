@@ -48,8 +48,23 @@ fn missing_ends_are_borne() {
     check("<analysis>\nA\n\n<summary>\nS\n</summary>", "S");
     check("T, T and T.</think>\n<summary>S</summary>", "S");
     check("I say\n<summary>\nx\n</summary>\nand so on.</think>\n<summary>\nS\n</summary>", "S");
-    check("Well:\n<think>I say\n<summary>\nx\n</summary>\n</think>\n<summary>\nS\n</summary>", "S");
     check("T</think>\n\n<analysis>A</analysis><summary>S</summary>", "S");
+}
+
+#[test]
+fn a_remark_is_as_long_as_it_may_be_or_a_text_of_its_own() {
+    let text = |n: usize| format!("{}\n<summary>S</summary>", "x".repeat(n - 1));
+    check(&text(LONGEST_REMARK), "S");
+    let own = text(LONGEST_REMARK + 1);
+    check(&own, &own);
+}
+
+#[test]
+fn thoughts_behind_a_remark_may_quote_a_summary() {
+    for remark in ["Well:", "Well, here it is:"] {
+        let quoted = "I say\n<summary>\nx\n</summary>\n";
+        check(&format!("{remark}\n<think>{quoted}</think>\n<summary>\nS\n</summary>"), "S");
+    }
 }
 
 #[test]
