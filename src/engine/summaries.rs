@@ -1,15 +1,14 @@
 //! What is remembered of summaries: which there are, what the latest of them say, what is being made, and what could not be.
 //!
-//! Planning asks this for every message of a large conversation, so asking takes no lock and reads no file: what there is
-//! lies in one map that is copied and replaced when something changes: a few times for each summary that is made. The texts are
-//! bounded by their size, and come out of the store when they are wanted again.
+//! Planning asks this for every message of a large conversation, so asking reads no file and waits for nobody but one who
+//! changes an entry: what there is lies in one map. The texts are bounded by their size, and come out of the store when they
+//! are wanted again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, watch};
@@ -22,9 +21,10 @@ use crate::summary::{Memory, Recollection, Summary};
 
 /// What is remembered. One for the whole process.
 #[derive(Debug)]
+#[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 pub struct Summaries {
     store: Option<Arc<dyn Store>>,
-    states: ArcSwap<States>,
+    states: std::sync::RwLock<States>,
     texts: Cache<ChainKey, Arc<Text>, Bytes>,
     // Those that were used and are to be counted as such in the store.
     used: Mutex<Vec<ChainKey>>,
@@ -95,7 +95,7 @@ impl Summaries {
         let (read, _) = watch::channel(store.is_none());
         Self {
             store,
-            states: ArcSwap::default(),
+            states: States::default().into(),
             texts: Cache::with_weighter(1024, TEXTS, Bytes),
             used: Mutex::default(),
             began: Instant::now(),
@@ -142,24 +142,22 @@ impl Summaries {
             },
             Ok(Err(error)) => {
                 tracing::debug!(%error, cause = %error.source, "a summary cannot be read");
-                self.set(beginning, &State::Unreadable(Instant::now() + REST));
+                self.set(beginning, State::Unreadable(Instant::now() + REST));
             }
-            Err(_) => self.set(beginning, &State::Unreadable(Instant::now() + REST)),
+            Err(_) => self.set(beginning, State::Unreadable(Instant::now() + REST)),
         }
     }
 
     /// Begins to make a summary. Of all who ask at once, one makes it.
     pub(super) fn begin(self: &Arc<Self>, beginning: ChainKey, background: bool) -> Begin {
         let (flight, now) = (Arc::new(Flight::new(background)), Instant::now());
-        // The map that was replaced is the one that decided.
-        let before = self.states.rcu(|states| {
-            let mut states = States::clone(states);
-            if begun(states.get(&beginning), now).is_none() {
+        let begun = self.change(|states| {
+            let begun = begun(states.get(&beginning), now);
+            if begun.is_none() {
                 states.insert(beginning, State::UnderWay(Arc::clone(&flight)));
             }
-            states
+            begun
         });
-        let begun = begun(before.get(&beginning), now);
         begun.unwrap_or_else(|| Begin::Yours(Takeoff::new(Arc::clone(self), beginning, flight)))
     }
 
@@ -220,27 +218,29 @@ impl Summaries {
     fn remember(&self, beginning: ChainKey, summary: Summary) {
         let noted = AtomicU64::new(self.seconds());
         self.texts.insert(beginning, Arc::new(Text { summary: Arc::new(summary), noted }));
-        self.set(beginning, &State::Kept);
+        self.set(beginning, State::Kept);
     }
 
-    fn set(&self, beginning: ChainKey, state: &State) {
-        self.change(|states| _ = states.insert(beginning, state.clone()));
+    fn set(&self, beginning: ChainKey, state: State) {
+        self.change(|states| _ = states.insert(beginning, state));
     }
 
     fn forget(&self, beginning: ChainKey) {
         self.change(|states| _ = states.remove(&beginning));
     }
 
-    fn change(&self, change: impl Fn(&mut States)) {
-        self.states.rcu(|states| {
-            let mut states = States::clone(states);
-            change(&mut states);
-            if states.len() > 2 * MOST_SUMMARIES {
-                // The store has swept them long ago, or is none.
-                states.retain(|key, state| !matches!(state, State::Kept) || self.texts.peek(key).is_some());
-            }
-            states
-        });
+    fn states(&self) -> RwLockReadGuard<'_, States> {
+        self.states.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut States) -> T) -> T {
+        let mut states = self.states.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut states);
+        if states.len() > 2 * MOST_SUMMARIES {
+            // The store has swept them long ago, or is none.
+            states.retain(|key, state| !matches!(state, State::Kept) || self.texts.peek(key).is_some());
+        }
+        changed
     }
 
     fn seconds(&self) -> u64 {
@@ -250,8 +250,7 @@ impl Summaries {
 
 impl Memory for Summaries {
     fn recall(&self, beginning: ChainKey) -> Recollection {
-        let states = self.states.load();
-        match states.get(&beginning) {
+        match self.states().get(&beginning) {
             None => Recollection::Nothing,
             Some(State::Kept) => match self.texts.get(&beginning) {
                 Some(text) => {
@@ -275,7 +274,7 @@ impl Memory for Summaries {
     }
 
     fn is_empty(&self) -> bool {
-        self.states.load().is_empty()
+        self.states().is_empty()
     }
 }
 

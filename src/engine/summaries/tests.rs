@@ -142,11 +142,11 @@ async fn no_more_refusals_are_remembered_than_may_be() {
         advance(Duration::from_millis(1)).await;
         summaries.refuse(ChainKey::from_bytes(key), Duration::from_hours(1));
     }
-    assert_eq!(summaries.states.load().len(), MOST_REFUSED);
+    assert_eq!(summaries.states().len(), MOST_REFUSED);
     assert!(matches!(summaries.recall(beginning(0)), Recollection::Nothing), "the oldest has left");
     advance(Duration::from_hours(2)).await;
     summaries.refuse(beginning(9), Duration::from_secs(1));
-    assert_eq!(summaries.states.load().len(), 1);
+    assert_eq!(summaries.states().len(), 1);
 }
 
 #[tokio::test]
