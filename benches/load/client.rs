@@ -161,7 +161,7 @@ impl EventReader {
                 self.done = true;
                 continue;
             }
-            let sent = memmem::find(&event, b"\"sent\":").and_then(|at| event.get(at + 7..at + 27));
+            let sent = memmem::find(&event, b"\"sent\":\"").and_then(|at| event.get(at + 8..at + 28));
             on_event(std::str::from_utf8(sent.context("an event without a time")?)?.parse()?);
         }
         let over = self.stage == Stage::Over;

@@ -1,8 +1,9 @@
 //! One abridge under everything at once for a long time: whether anything of it grows.
 //!
 //! Slow streams and agents come and go, some of them in the midst of things, while a probe measures what abridge adds and a
-//! watch reads every second what it holds. The first quarter is for warming up; what the last quarter holds may be no more than
-//! what the second one held, but for what chance moves. When the load has ended, everything is to be given back.
+//! watch reads every second what it holds. A longer run begins when all is full that remembers what was said. The first quarter
+//! is for warming up; what the last quarter holds may be no more than what the second one held, but for what chance moves. When
+//! the load has ended, everything is to be given back.
 //!
 //! What an answer says is checked, too: every stream has all of its events, and whatever a handle stands for is given back whole.
 
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::task::JoinSet;
@@ -38,6 +39,10 @@ const AGENTS: usize = 50;
 /// nothing that is new could be flat.
 const NEW_FROM: Duration = Duration::from_mins(5);
 
+/// Before a longer run, agents hurry until they have said so many results that nobody had said before: whatever remembers
+/// texts, names and handles, of which the largest memory has room for 65,536, is full then, and what it holds cannot grow.
+const TO_BE_SAID: u64 = 100_000;
+
 /// The caches are small, so that they are full long before the end, and the store is, too. The first lines are of the table
 /// `[upstream]`, which is open.
 const SETTINGS: &str = "\
@@ -63,19 +68,21 @@ max_bytes = 10000
 trigger = { tokens = 12000 }
 
 [summarize]
-trigger = { tokens = 16000 }
+trigger = { tokens = 11000 }
 ";
 
 /// What all who play share.
 #[derive(Debug, Default)]
 struct Stage {
     over: AtomicBool,
+    hurries: AtomicBool,
     tally: Tally,
 }
 
 /// What has happened so far.
 #[derive(Debug, Default)]
 struct Tally {
+    said: AtomicU64,
     requests: AtomicU64,
     streams: AtomicU64,
     left: AtomicU64,
@@ -89,9 +96,10 @@ pub(crate) fn run(bench: &Bench, machine: &Facts, time: Duration) -> Result<()> 
     let mut watch = watch::Watch::new(address, &process);
     let idle = watch.idle()?;
 
-    let stage = Arc::new(Stage::default());
+    let repeats = time < NEW_FROM;
+    let stage = Arc::new(Stage { hurries: AtomicBool::new(!repeats), ..Stage::default() });
     let playing = {
-        let (stage, repeats) = (Arc::clone(&stage), time < NEW_FROM);
+        let stage = Arc::clone(&stage);
         thread::Builder::new().name("clients".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let played = runtime.block_on(play(&stage, address, repeats));
@@ -100,6 +108,9 @@ pub(crate) fn run(bench: &Bench, machine: &Facts, time: Duration) -> Result<()> 
             played
         })?
     };
+    if !repeats {
+        fill(&stage);
+    }
     let probing = {
         let (stage, upstream) = (Arc::clone(&stage), bench.upstream.address);
         thread::Builder::new().name("probe".to_owned()).spawn(move || {
@@ -125,6 +136,17 @@ pub(crate) fn run(bench: &Bench, machine: &Facts, time: Duration) -> Result<()> 
     verdict.check()
 }
 
+/// Waits until the agents have filled what remembers their texts.
+fn fill(stage: &Stage) {
+    let start = Instant::now();
+    note(&format!("{AGENTS} agents hurry until they have said {TO_BE_SAID} results"));
+    while stage.tally.said.load(Ordering::Relaxed) < TO_BE_SAID && !stage.is_over() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    stage.hurries.store(false, Ordering::Relaxed);
+    note(&format!("that took {} s", start.elapsed().as_secs()));
+}
+
 /// All clients, until it is over or one of them is wronged.
 async fn play(stage: &Arc<Stage>, address: SocketAddr, repeats: bool) -> Result<()> {
     let mut clients = JoinSet::new();
@@ -145,6 +167,10 @@ async fn play(stage: &Arc<Stage>, address: SocketAddr, repeats: bool) -> Result<
 impl Stage {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
+    }
+
+    fn hurries(&self) -> bool {
+        self.hurries.load(Ordering::Relaxed)
     }
 }
 

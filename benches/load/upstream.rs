@@ -246,7 +246,7 @@ async fn stream_events(stream: &mut TcpStream, flow: Flow, epoch: Instant) -> io
 /// One event in a chunk of its own, stamped with the nanoseconds since `epoch`.
 fn event(epoch: Instant) -> String {
     let text = format!(
-        "data: {{\"id\":\"chatcmpl-b3\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"gpt-5.2\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" tokens\"}},\"finish_reason\":null}}],\"sent\":{:020}}}\n\n",
+        "data: {{\"id\":\"chatcmpl-b3\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"gpt-5.2\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" tokens\"}},\"finish_reason\":null}}],\"sent\":\"{:020}\"}}\n\n",
         epoch.elapsed().as_nanos()
     );
     format!("{:x}\r\n{text}\r\n", text.len())

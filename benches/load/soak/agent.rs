@@ -50,10 +50,13 @@ pub(super) async fn run(stage: &Stage, address: SocketAddr, n: u64, repeats: boo
                 continue;
             }
             let pause = PAUSE.0 + random.below(PAUSE.1 - PAUSE.0);
-            sleep(Duration::from_millis(pause.try_into()?)).await;
+            if !stage.hurries() {
+                sleep(Duration::from_millis(pause.try_into()?)).await;
+            }
             if stage.is_over() {
                 return Ok(());
             }
+            Tally::add(&stage.tally.said);
             match session.send(&mut line, &mut random).await? {
                 Ending::Answered => {}
                 Ending::HalfSent | Ending::HalfRead => {
