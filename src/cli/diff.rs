@@ -64,6 +64,7 @@ struct Changed {
     bytes_before: u64,
     bytes_after: u64,
     handle: Option<String>,
+    more_handles: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,11 +149,8 @@ impl Document {
     }
 
     fn show(&self, message: &Message, paper: &mut Paper) {
-        let handles = self
-            .changes
-            .iter()
-            .filter(|change| change.message == message.index && change.handle.is_some() && message.before.is_some());
-        let handles: Vec<_> = handles.filter_map(|change| change.handle.as_deref()).collect();
+        let here = self.changes.iter().filter(|change| change.message == message.index && message.before.is_some());
+        let handles: Vec<_> = here.flat_map(Changed::handles).collect();
         paper.header(&message.title(&handles));
         match (&message.before, &message.after) {
             (Some(before), Some(after)) => paper.both(before, after),
@@ -190,16 +188,20 @@ impl Request {
 
 impl Changed {
     fn to_text(&self) -> String {
-        let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, handle } = self;
+        let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, .. } = self;
+        let stored = self.handles().map(|handle| format!(", stored as {handle}"));
         let parts = [
             Some(format!("{label}: {} message {message}", action.replace('_', " "))),
             to.map(|to| format!(" to {to}")),
             Some(call_id).filter(|id| !id.is_empty()).map(|id| format!(", call {id}")),
             tool.as_ref().map(|tool| format!(" of tool {tool}")),
             Some(format!(", bytes {bytes_before} -> {bytes_after}")),
-            handle.as_ref().map(|handle| format!(", stored as {handle}")),
         ];
-        parts.into_iter().flatten().collect()
+        parts.into_iter().flatten().chain(stored).collect()
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &str> {
+        self.handle.iter().chain(&self.more_handles).map(String::as_str)
     }
 }
 
