@@ -50,7 +50,7 @@ pub(super) async fn run(stage: &Stage, address: SocketAddr, n: u64, repeats: boo
                 continue;
             }
             let pause = PAUSE.0 + random.below(PAUSE.1 - PAUSE.0);
-            if !stage.hurries() {
+            if !stage.hurries(n) {
                 sleep(Duration::from_millis(pause.try_into()?)).await;
             }
             if stage.is_over() {
