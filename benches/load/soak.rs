@@ -39,8 +39,9 @@ const AGENTS: usize = 50;
 /// nothing that is new could be flat.
 const NEW_FROM: Duration = Duration::from_mins(5);
 
-/// Before a longer run, some agents hurry until so many results are said that nobody had said before: whatever remembers
-/// texts, names and handles, of which the largest memory has room for 65,536, is full then, and what it holds cannot grow.
+/// Before a longer run, some agents hurry until there were so many requests, each with a result that nobody had said before:
+/// whatever remembers texts, names and handles, of which the largest memory has room for 65,536, is full then, and what it
+/// holds cannot grow.
 const TO_BE_SAID: u64 = 100_000;
 /// They are few: if all of them hurried, memory that was used at the height of it would hide what grows later.
 const HURRY: u64 = 4;
@@ -84,7 +85,6 @@ struct Stage {
 /// What has happened so far.
 #[derive(Debug, Default)]
 struct Tally {
-    said: AtomicU64,
     requests: AtomicU64,
     streams: AtomicU64,
     left: AtomicU64,
@@ -142,7 +142,7 @@ pub(crate) fn run(bench: &Bench, machine: &Facts, time: Duration) -> Result<()> 
 fn fill(stage: &Stage) {
     let start = Instant::now();
     note(&format!("{HURRY} agents hurry until {TO_BE_SAID} results are said"));
-    while stage.tally.said.load(Ordering::Relaxed) < TO_BE_SAID && !stage.is_over() {
+    while stage.tally.requests.load(Ordering::Relaxed) < TO_BE_SAID && !stage.is_over() {
         thread::sleep(Duration::from_millis(100));
     }
     stage.hurries.store(false, Ordering::Relaxed);

@@ -56,7 +56,6 @@ pub(super) async fn run(stage: &Stage, address: SocketAddr, n: u64, repeats: boo
             if stage.is_over() {
                 return Ok(());
             }
-            Tally::add(&stage.tally.said);
             match session.send(&mut line, &mut random).await? {
                 Ending::Answered => {}
                 Ending::HalfSent | Ending::HalfRead => {
