@@ -1,6 +1,6 @@
 //! A disk that becomes read-only under a running process, and one that is slow: real ones, as far as the machine lets us.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -126,33 +126,54 @@ int fsync(int fd) { return held("fsync", fd); }
 int fdatasync(int fd) { return held("fdatasync", fd); }
 "#;
 
-/// The library, compiled; none where there is no C compiler.
-fn library(folder: &Path) -> Option<PathBuf> {
-    let (source, library) = (folder.join("hold.c"), folder.join("hold.so"));
-    std::fs::write(&source, HOLD).unwrap();
-    let compiled = sh(&format!("cc -shared -fPIC -O1 -o {} {} -ldl", library.display(), source.display()));
-    compiled.then_some(library)
+/// A disk that is slow while it is held.
+struct SlowDisk {
+    folder: TempDir,
+}
+
+impl SlowDisk {
+    /// None where there is no C compiler.
+    fn new() -> Option<Self> {
+        let disk = Self { folder: tempfile::tempdir().unwrap() };
+        let source = disk.path("hold.c");
+        std::fs::write(&source, HOLD).unwrap();
+        let library = disk.path("hold.so");
+        let compiled = sh(&format!("cc -shared -fPIC -O1 -o {} {} -ldl", library.display(), source.display()));
+        compiled.then_some(disk)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What the process writes is on it.
+    fn under(&self, setup: Setup) -> Setup {
+        let [library, hold] = ["hold.so", "hold"].map(|name| self.path(name).display().to_string());
+        setup.environment("LD_PRELOAD", library).environment("HELD_WHILE", hold)
+    }
+
+    fn hold(&self) {
+        std::fs::write(self.path("hold"), "").unwrap();
+    }
+
+    fn let_go(&self) {
+        std::fs::remove_file(self.path("hold")).unwrap();
+    }
 }
 
 #[tokio::test]
 async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(library) = library(folder.path()) else {
+    let Some(disk) = SlowDisk::new() else {
         return eprintln!("not run: there is no C compiler to make a disk slow with");
     };
-    let hold = folder.path().join("hold");
     let upstream = Upstream::start().await;
-    let setup = Setup::before(&upstream)
-        .with("store.timeout = \"2s\"")
-        .environment("LD_PRELOAD", library.to_str().unwrap())
-        .environment("HELD_WHILE", hold.to_str().unwrap());
-    let abridge = setup.start().await;
+    let abridge = disk.under(Setup::before(&upstream).with("store.timeout = \"2s\"")).start().await;
     let client = abridge.connect().await;
     let mut scene = Scene { upstream, abridge, client };
     let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);
     assert_eq!(first.len(), 1);
 
-    std::fs::write(&hold, "").unwrap();
+    disk.hold();
     let began = Instant::now();
     let body = with_results(&[long_text(1)]);
     assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "it goes on whole");
@@ -175,7 +196,7 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
     scene.client.send(request("GET", &first[0], &[])).await;
     assert_eq!(scene.client.reply().await.body, long_text(0));
 
-    std::fs::remove_file(&hold).unwrap();
+    disk.let_go();
     until_edited(&mut scene, 4).await;
     // What could not be waited for was written in the end.
     assert_eq!(recalls(&upstream_got(&mut scene, &with_results(&[long_text(1)])).await).len(), 1);
@@ -183,22 +204,19 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
 
 #[tokio::test]
 async fn a_recall_waits_for_a_slow_disk_no_longer_than_it_may() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(library) = library(folder.path()) else {
+    let Some(disk) = SlowDisk::new() else {
         return eprintln!("not run: there is no C compiler to make a disk slow with");
     };
-    let hold = folder.path().join("hold");
-    let store = format!("store.path = {:?}\nstore.timeout = \"500ms\"", folder.path().join("store.redb"));
+    let store = format!("store.path = {:?}\nstore.timeout = \"500ms\"", disk.path("store.redb"));
     let mut scene = Scene::with(&store).await;
     let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);
     scene.abridge.signal("TERM");
     scene.abridge.exit().await;
 
     // The next one has nothing of the file in memory.
-    let setup = Setup::before(&scene.upstream).with(&store).environment("LD_PRELOAD", library.to_str().unwrap());
-    scene.abridge = setup.environment("HELD_WHILE", hold.to_str().unwrap()).start().await;
+    scene.abridge = disk.under(Setup::before(&scene.upstream).with(&store)).start().await;
     scene.client = scene.abridge.connect().await;
-    std::fs::write(&hold, "").unwrap();
+    disk.hold();
     let body = with_results(&[long_text(1)]);
     assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "the disk was quick enough");
     // More than may read at a time: each is answered, whether others wait in vain or not.
@@ -208,7 +226,7 @@ async fn a_recall_waits_for_a_slow_disk_no_longer_than_it_may() {
         assert_eq!(reply.head.status(), 503);
         assert!(std::str::from_utf8(&reply.body).unwrap().contains("within 500ms (store.timeout)"), "{reply:?}");
     }
-    std::fs::remove_file(&hold).unwrap();
+    disk.let_go();
     let read_again = async {
         loop {
             scene.client.send(request("GET", &first[0], &[])).await;
