@@ -86,7 +86,7 @@ fn count_cold(settings: &tokens::Settings, messages: &[&[u8]]) -> usize {
 
 fn count(meter: &Meter, messages: &[&[u8]]) -> usize {
     let gauge = meter.for_model(Some("gpt-4o"));
-    messages.iter().map(|message| gauge.message(message)).sum()
+    messages.iter().map(|message| dialect::default().element_tokens(&gauge, message)).sum()
 }
 
 fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {

@@ -20,7 +20,7 @@ pub struct Conversation<'a> {
     /// The JSON value of the tools that it offers, unless that is absent or null.
     pub tools: Option<Span>,
     /// The JSON value of the form that it asks the answer to have, unless that is absent or null.
-    pub response_format: Option<Span>,
+    pub format: Option<Span>,
     /// The elements of the message array, in order.
     pub messages: Vec<Message>,
     /// The tool calls and tool results of all messages, in order.
@@ -163,7 +163,7 @@ impl<'a> Conversation<'a> {
         Self {
             model: self.model.clone(),
             tools: self.tools,
-            response_format: self.response_format,
+            format: self.format,
             messages: before.iter().cloned().chain(std::iter::once(one)).chain(moved).collect(),
             blocks: blocks_before.iter().cloned().chain(moved_blocks).collect(),
         }

@@ -6,9 +6,15 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
+    payload::Fingerprint,
     span::Span,
+    summary::{Prompt, Source},
+    tokens::{Gauge, Subject},
 };
 
+pub use self::answer::{Answer, NotAnAnswer, Stop, Usage};
+
+mod answer;
 mod chat_completions;
 mod json;
 
@@ -16,6 +22,16 @@ mod json;
 pub trait Dialect: Debug + Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
+
+    /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
+    fn tag(&self) -> u8;
+
+    /// The path that requests are posted to below a base URL, with its version: `/v1/chat/completions`.
+    fn path(&self) -> &'static str;
+
+    /// What stands before this dialect's part of `path`; none if the path is not of this dialect. Any prefix is fine:
+    /// versions, deployments.
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
 
     /// The conversation in a request body. Its structure is checked to the last byte; what stands inside strings that
     /// no edit asks for is not, see [`Dialect::verify`].
@@ -50,6 +66,76 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
+
+    /// The tokens of one element of the conversation, by the rules of this dialect. Not remembered, not bounded: see
+    /// [`element_tokens`](trait.Dialect.html#method.element_tokens).
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The same for the tools of a request.
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The same for the format that a request asks the answer to have.
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
+    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes>;
+
+    /// Whether the data of an event may report usage or why the model stopped. Other events are not parsed by those who
+    /// only want to know that.
+    fn reports(&self, data: &[u8]) -> bool;
+
+    /// Adds the data of one event, or an answer that is not streamed, to what is known of an answer.
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer>;
+
+    /// What a reason to stop means.
+    fn stop(&self, reason: &str) -> Stop;
+
+    /// The body of an answer that reports an error of abridge's own.
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
+}
+
+/// An error of abridge's own, as clients are told of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ErrorFields<'a> {
+    /// What is wrong, and what to do.
+    pub message: &'a str,
+    /// Whether the client can mend it: its status is 4xx.
+    pub is_client_error: bool,
+    /// A short fixed name, for programs.
+    pub code: &'a str,
+}
+
+impl dyn Dialect + '_ {
+    /// The tokens of one element of the conversation, remembered. Never more than it has bytes.
+    pub fn element_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        self.known_element_tokens(gauge, Fingerprint::of(raw), || raw)
+    }
+
+    /// The same of an element that is known by `print`. Its bytes are asked for only if it was not counted before.
+    pub fn known_element_tokens<B: AsRef<[u8]>>(
+        &self,
+        gauge: &Gauge,
+        print: Fingerprint,
+        raw: impl FnOnce() -> B,
+    ) -> usize {
+        gauge.remembered(Subject::Element(self.tag()), print, || {
+            let raw = raw();
+            let raw = raw.as_ref();
+            self.count_element(gauge, raw).min(raw.len())
+        })
+    }
+
+    /// The tokens of the tools that a request offers, remembered. Never more than they have bytes.
+    pub fn tools_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let count = || self.count_tools(gauge, raw).min(raw.len());
+        gauge.remembered(Subject::Tools(self.tag()), Fingerprint::of(raw), count)
+    }
+
+    /// The tokens of the format that a request asks the answer to have, remembered. Never more than it has bytes.
+    pub fn format_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let count = || self.count_format(gauge, raw).min(raw.len());
+        gauge.remembered(Subject::Format(self.tag()), Fingerprint::of(raw), count)
+    }
 }
 
 /// The arguments of a call, and what stands for none.
@@ -114,10 +200,18 @@ impl ParseErrorKind {
     }
 }
 
-/// The dialect spoken at `path` (without the query), if it is one that edits know. Any prefix is fine: versions,
-/// deployments.
+/// All dialects. The first one is spoken where nothing says which.
+const ALL: [&dyn Dialect; 1] = [&chat_completions::ChatCompletions];
+
+/// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
-    path.ends_with("/chat/completions").then_some(&chat_completions::ChatCompletions)
+    ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
+}
+
+/// The dialect of what comes without a path: files, errors of requests that no dialect knows.
+pub fn default() -> &'static dyn Dialect {
+    let [first, ..] = ALL;
+    first
 }
 
 #[cfg(test)]

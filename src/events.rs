@@ -21,7 +21,7 @@ use crate::units::Period;
 mod kinds;
 mod target;
 
-pub use kinds::{Counts, Edits, Ended, Event, Phase, Usage, What};
+pub use kinds::{Counts, Edits, Ended, Event, Phase, What};
 pub use target::{WebhookUrl, WebhookUrlError};
 
 /// `[events]` of `proxy.toml`.

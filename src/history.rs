@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Serialize, Serializer};
 
+use crate::dialect::Usage;
 use crate::inspect::Changes;
 
 mod log;
@@ -81,15 +82,15 @@ pub struct Entry {
     /// How it ended.
     pub end: End,
     /// Tokens of the request as billed.
-    pub prompt_tokens: Option<u64>,
+    pub input_tokens: Option<u64>,
     /// Those of them that the upstream's prompt cache served.
     pub cached_tokens: Option<u64>,
     /// Tokens of the answer as billed.
-    pub completion_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
     /// The share of what was sent, 0 to 1, that an earlier request began with: what a prompt cache can serve.
     pub prefix_kept: Option<f64>,
     /// Why the model stopped.
-    pub finish_reason: Option<String>,
+    pub stop_reason: Option<String>,
     /// Whether its messages can be looked at.
     pub inspectable: bool,
 }
@@ -152,22 +153,11 @@ pub struct Totals {
     /// The length of what was taken out of each; what stays out of a conversation counts with each of its requests.
     pub offloaded_bytes: u64,
     /// Tokens as billed.
-    pub billed: Billed,
+    pub billed: Usage,
     /// Of the requests whose tokens are known: how many a prompt cache can have served.
     pub predicted_cached: u64,
     /// Our share of the time of the latest requests, in milliseconds.
     pub added_ms: Added,
-}
-
-/// Tokens as billed.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Billed {
-    /// Of requests.
-    pub prompt: u64,
-    /// Of these, those that came from a cache.
-    pub cached: u64,
-    /// Of answers.
-    pub completion: u64,
 }
 
 /// How the added time is spread over the entries that are kept.
@@ -300,9 +290,9 @@ impl Totals {
             self.tokens_after += after as u64;
         }
         self.offloaded_bytes += entry.offloaded_bytes;
-        self.billed.prompt += entry.prompt_tokens.unwrap_or(0);
+        self.billed.input += entry.input_tokens.unwrap_or(0);
         self.billed.cached += entry.cached_tokens.unwrap_or(0);
-        self.billed.completion += entry.completion_tokens.unwrap_or(0);
+        self.billed.output += entry.output_tokens.unwrap_or(0);
         self.predicted_cached += entry.predicted_cached().unwrap_or(0);
     }
 }
@@ -312,7 +302,7 @@ impl Totals {
 impl Entry {
     /// How many of the billed tokens a prompt cache can have served.
     pub fn predicted_cached(&self) -> Option<u64> {
-        let tokens = self.prefix_kept?.clamp(0.0, 1.0) * precise(self.prompt_tokens?);
+        let tokens = self.prefix_kept?.clamp(0.0, 1.0) * precise(self.input_tokens?);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of tokens")]
         let tokens = tokens.round() as u64;
         Some(tokens)

@@ -180,6 +180,7 @@ impl Proxy {
             tracing::debug!(error = %refused, "a request for abridge itself was refused");
             return refused.to_response().map(ours);
         }
+        let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
         let answer = match route(&request) {
             Route::Edit(_) | Route::Pass if let Some(refused) = self.refused_page(&request, way) => {
                 Err(self.turn_away(request, refused))
@@ -198,7 +199,7 @@ impl Proxy {
         let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
             self.books.failed(&error);
-            error.to_response().map(ours)
+            error.to_response(dialect).map(ours)
         });
         if is_ours {
             access::seal(&mut answer);
@@ -232,7 +233,7 @@ impl Proxy {
         let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
             Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
-                let origin = || self.origin(&live, &parts, &target, id, caller);
+                let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
                 let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
             }
@@ -240,7 +241,7 @@ impl Proxy {
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
-        exchange.converses(&parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
+        exchange.converses(dialect, &parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
         exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
         exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
@@ -272,8 +273,10 @@ impl Proxy {
 
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.tunnel = tunnel;
-        if parts.method == Method::POST && dialect::for_path(parts.uri.path()).is_some() {
-            exchange.converses(&parts.uri, 0, true, Cache::default());
+        if parts.method == Method::POST
+            && let Some(dialect) = dialect::for_path(parts.uri.path())
+        {
+            exchange.converses(dialect, &parts.uri, 0, true, Cache::default());
         }
         let request = Request::from_parts(parts, Outgoing::Streamed(body));
         let answer = send(&live.upstream, request, target, &mut exchange).await?;
@@ -441,12 +444,21 @@ impl Proxy {
     }
 
     /// What a call in the name of this request needs, which may outlive it.
-    fn origin(&self, live: &Live, parts: &Parts, target: &Uri, id: RequestId, caller: Caller) -> Origin {
+    fn origin(
+        &self,
+        live: &Live,
+        dialect: &'static dyn Dialect,
+        parts: &Parts,
+        target: &Uri,
+        id: RequestId,
+        caller: Caller,
+    ) -> Origin {
         let mut headers = parts.headers.clone();
         headers::to_upstream(&mut headers);
         Origin {
             request_id: Some(id.to_string()),
             caller,
+            dialect,
             target: target.clone(),
             headers,
             upstream: live.upstream.clone(),

@@ -25,6 +25,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 
+use crate::dialect;
+
 /// The longest response body that is kept; what comes behind it is relayed but not recorded.
 const MAX_RESPONSE: usize = 64 << 20;
 /// The bytes that all unfinished recordings may hold in memory together.
@@ -238,7 +240,7 @@ impl Default for Meta {
     /// A request of the kind that is edited, and nothing known of its answer: what a folder without `meta.json` means.
     fn default() -> Self {
         Self {
-            path: "/v1/chat/completions".to_owned(),
+            path: dialect::default().path().to_owned(),
             status: None,
             content_type: None,
             content_encoding: None,

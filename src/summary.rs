@@ -70,6 +70,32 @@ pub struct Source {
     pub base_tokens: usize,
 }
 
+/// What the model that summarises is given.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// The request as it would have been sent, and the instruction behind it: the provider's prompt cache has most of it.
+    #[default]
+    Cached,
+    /// An instruction of our own, the messages, and no tools.
+    Fresh,
+}
+
+/// What is asked of the model that summarises.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// The shape of the request.
+    pub input: Input,
+    /// The system line of a fresh request.
+    pub system: &'a str,
+    /// What the model is to do, which stands behind the messages.
+    pub instruction: &'a str,
+    /// The most tokens of the answer.
+    pub max_tokens: usize,
+    /// The model that is asked, if that is not the one of the client's request.
+    pub model: Option<&'a str>,
+}
+
 /// One message of a [`Source`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
@@ -94,6 +120,15 @@ pub struct Frame {
 
 /// What a summary has around its section of user messages.
 pub const USER_MESSAGES: (&str, &str) = ("<all_user_messages>", "</all_user_messages>");
+
+// === impl Source ===
+
+impl Source {
+    /// The instructions at the beginning, and what is summarised; none if that is nothing.
+    pub fn split(&self) -> Option<(&[Piece], &[Piece])> {
+        self.messages.split_at_checked(self.n_leading).filter(|(_, region)| !region.is_empty())
+    }
+}
 
 // === impl Frame ===
 

@@ -19,20 +19,15 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use self::{
-    estimate::Estimate,
-    memo::{Memo, Subject},
-    models::Models,
-    tiktoken::Encoding,
-};
-use crate::{payload::Fingerprint, raw, units::ByteSize};
+use self::{estimate::Estimate, memo::Memo, models::Models, tiktoken::Encoding};
+use crate::{payload::Fingerprint, units::ByteSize};
+
+pub use self::memo::Subject;
 
 mod estimate;
 mod memo;
-mod message;
 pub mod models;
 pub mod tiktoken;
-mod tools;
 mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
@@ -178,30 +173,9 @@ impl Gauge {
         self.remembered(Subject::Beginning, print, || self.count(beginning()))
     }
 
-    /// The tokens of one message of Chat Completions, given as its raw JSON: what belongs to the message itself, its
-    /// texts, calls, images and all else. Never more than it has bytes.
-    pub fn message(&self, raw: &[u8]) -> usize {
-        self.message_known(Fingerprint::of(raw), || raw)
-    }
-
-    /// The same of a message that is known by `print`. It is asked for, and counted, once.
-    pub fn message_known<B: AsRef<[u8]>>(&self, print: Fingerprint, raw: impl FnOnce() -> B) -> usize {
-        self.remembered(Subject::Message, print, || {
-            let raw = raw();
-            message::count(self, raw.as_ref()).min(raw.as_ref().len())
-        })
-    }
-
-    /// The tokens of the raw JSON of a request's `tools`. Never more than it has bytes.
-    pub fn tools(&self, raw: &[u8]) -> usize {
-        self.remembered(Subject::Tools, Fingerprint::of(raw), || tools::count(self, raw).min(raw.len()))
-    }
-
-    /// The tokens of the raw JSON of a request's `response_format`, which nobody has published: those of its text. Never
-    /// more than it has bytes.
-    pub fn response_format(&self, raw: &[u8]) -> usize {
-        let text = || self.text(&raw::compact(&String::from_utf8_lossy(raw))).min(raw.len());
-        self.remembered(Subject::ResponseFormat, Fingerprint::of(raw), text)
+    /// The encoding that texts are counted in.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
     }
 
     fn count(&self, text: &str) -> usize {
@@ -212,7 +186,8 @@ impl Gauge {
         }
     }
 
-    fn remembered(&self, subject: Subject, print: Fingerprint, count: impl FnOnce() -> usize) -> usize {
+    /// The count of what is known by `print`, out of memory, or made now and remembered.
+    pub fn remembered(&self, subject: Subject, print: Fingerprint, count: impl FnOnce() -> usize) -> usize {
         self.shared.memo.get_or_count(subject, self.encoding, print, count)
     }
 }

@@ -47,7 +47,7 @@ fn judge(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>) {
     assert_eq!(conversation.messages.len(), messages.len());
     assert_eq!(conversation.model.as_deref(), value["model"].as_str());
     assert_eq!(conversation.tools.map(|tools| read(body, tools)), said(&value, "tools"));
-    assert_eq!(conversation.response_format.map(|format| read(body, format)), said(&value, "response_format"));
+    assert_eq!(conversation.format.map(|format| read(body, format)), said(&value, "response_format"));
     for (message, value) in conversation.messages.iter().zip(messages) {
         assert_eq!(&read(body, message.span), value);
         let role = value["role"].as_str().map_or(Role::Other, Role::named);

@@ -5,7 +5,8 @@
 
 use std::convert::Infallible;
 
-use abridge_proxy::relay::tap::{MAX_CARRY, Seen, Tap, Usage};
+use abridge_proxy::dialect::{self, Usage};
+use abridge_proxy::relay::tap::{MAX_CARRY, Seen, Tap};
 use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -33,7 +34,7 @@ pub fn run(input: &[u8]) {
         rest = behind;
     }
     assert_eq!(seen(content_type, pieces), whole);
-    let reason = whole.finish_reason.as_deref().unwrap_or_default();
+    let reason = whole.stop_reason.as_deref().unwrap_or_default();
     assert!(reason.len() <= 32 && reason.bytes().all(|byte| byte.is_ascii_graphic()), "{reason:?} goes into the log");
     assert!(answer.len() > MAX_CARRY || !whole.overflowed);
     if content_type.starts_with("text/event-stream") {
@@ -49,7 +50,7 @@ pub fn run(input: &[u8]) {
 
 fn seen<'a>(content_type: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, content_type.parse().expect("a type"))]);
-    let mut tap = Tap::new(&headers);
+    let mut tap = Tap::new(dialect::default(), &headers);
     pieces.into_iter().for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
     tap.finish()
 }
@@ -100,14 +101,14 @@ fn judged(answer: &[u8]) -> Option<Seen> {
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             let tokens = |value: &Value| value.as_u64().unwrap_or_default();
             seen.usage = Some(Usage {
-                prompt: tokens(&usage["prompt_tokens"]),
+                input: tokens(&usage["prompt_tokens"]),
                 cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
-                completion: tokens(&usage["completion_tokens"]),
+                output: tokens(&usage["completion_tokens"]),
             });
         }
         let mut choices = chunk["choices"].as_array().into_iter().flatten();
         if let Some(reason) = choices.find_map(|choice| choice["finish_reason"].as_str()) {
-            seen.finish_reason = Some(reason.chars().filter(char::is_ascii_graphic).take(32).collect());
+            seen.stop_reason = Some(reason.chars().filter(char::is_ascii_graphic).take(32).collect());
         }
     }
     Some(seen)

@@ -26,9 +26,6 @@ use crate::server::listen::{Address, reached_at};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
-/// Where a conversation would be posted to.
-const PATH: &str = "/v1/chat/completions";
-
 /// How long threads that still count or read may take at the end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
@@ -50,7 +47,7 @@ impl Desk {
         Ok(Self {
             runtime: runtime()?,
             engine: Engine::new(None, Keys::new([0; 32]), Tasks::default(), Events::default()),
-            target: live.upstream.join(&Uri::from_static(PATH))?,
+            target: live.upstream.join(&Uri::from_static(dialect::default().path()))?,
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
         })
@@ -83,8 +80,8 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let tasks = Tasks::default();
     let reached: Vec<_> = config.server.listen.0.iter().filter(|address| has_port(address)).cloned().collect();
     let live = live(config, environment, reached_at(&reached, config.tls.is_some()).as_deref(), None)?;
-    let target = live.upstream.join(&Uri::from_static(PATH))?;
-    let dialect = dialect::for_path(PATH).context("no dialect reads such a body")?;
+    let dialect = dialect::default();
+    let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
     let (store, keys) = open_store(config, environment)?;
     let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default()).waiting(config.store.timeout.0);
     engine.summaries().read_index().await;
@@ -111,6 +108,7 @@ fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> Origin 
     Origin {
         request_id: None,
         caller,
+        dialect: dialect::default(),
         target: target.clone(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
         upstream: live.upstream.clone(),

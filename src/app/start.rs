@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, Environment};
+use crate::dialect;
 use crate::edit::trigger::{Condition, Trigger};
 use crate::planner::EditName;
 use crate::server::listen::Address;
@@ -85,7 +86,7 @@ pub(super) fn probe(config: &Config, upstream: Upstream, tasks: &Tasks, voice: V
 
 fn joined(config: &Config) -> String {
     let url = &config.upstream.url;
-    url.join(&http::Uri::from_static("/v1/chat/completions")).map_or_else(|_| url.to_string(), |url| url.to_string())
+    url.join(&http::Uri::from_static(dialect::default().path())).map_or_else(|_| url.to_string(), |url| url.to_string())
 }
 
 /// What is edited and when.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::cli::client::At;
 use crate::cli::{Exit, complain, escape, print};
 use crate::config::{Config, Sources};
+use crate::dialect::Usage;
 use crate::units::grouped;
 
 /// Whom to ask, and how to print.
@@ -34,7 +35,7 @@ struct Status {
     requests: Requests,
     tokens: Pair,
     offloaded_bytes: u64,
-    billed: Billed,
+    billed: Usage,
     predicted_cached: u64,
     added_ms: Added,
     fail_open: BTreeMap<String, u64>,
@@ -63,14 +64,6 @@ struct Requests {
 struct Pair {
     before: u64,
     after: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Billed {
-    prompt: u64,
-    cached: u64,
-    completion: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -147,12 +140,12 @@ impl Status {
     }
 
     fn billed(&self) -> String {
-        let Billed { prompt, cached, completion } = self.billed;
-        if prompt == 0 {
+        let Usage { input, cached, output } = self.billed;
+        if input == 0 {
             return "the upstream has told of no tokens".to_owned();
         }
-        let (share, prompt, cached) = (percent(cached, prompt), grouped(prompt), grouped(cached));
-        format!("{prompt} prompt, {cached} of them read from cache ({share} %), {} completion", grouped(completion))
+        let (share, input, cached) = (percent(cached, input), grouped(input), grouped(cached));
+        format!("{input} input, {cached} of them read from cache ({share} %), {} output", grouped(output))
     }
 
     fn predicted(&self) -> String {
@@ -257,7 +250,7 @@ mod tests {
     fn a_status_is_one_screen() {
         let json = r#"{"version":"1","started":1,"uptime_seconds":7380,"upstream":"http://u/v1","edits":["a","b"],
             "requests":{"total":12345,"edited":12000,"unedited":340,"shed":5},"tokens":{"before":1000000,"after":250000},
-            "offloaded_bytes":1536,"billed":{"prompt":1000,"cached":900,"completion":20},"predicted_cached":950,
+            "offloaded_bytes":1536,"billed":{"input":1000,"cached":900,"output":20},"predicted_cached":950,
             "added_ms":{"p50":0.31,"p99":2.26,"count":500},"fail_open":{"bug":0,"not_stored":2},
             "store":{"path":"/s","payloads":3,"bytes":4096,"stored_bytes":1024,"file_bytes":2097152,"trouble":"full"},
             "in_flight":1,"buffered_bytes":0,"rss_bytes":52428800,"later":{"x":1}}"#;
@@ -269,7 +262,7 @@ edits             a b
 requests          12,345: 12,000 edited, 340 unedited, 5 shed
 tokens            1,000,000 -> 250,000 (-75 %)
 offloaded         1.5 KiB in all requests
-billed            1,000 prompt, 900 of them read from cache (90 %), 20 completion
+billed            1,000 input, 900 of them read from cache (90 %), 20 output
 predicted cached  950, observed 900
 added             p50 0.3 ms, p99 2.3 ms, of the last 500 conversations
 fail-open         not_stored 2

@@ -24,6 +24,7 @@ use super::client::limits;
 use super::session::{self, Act, MODEL, SESSION, Step};
 use super::texts::CAUSE;
 use crate::body::{Limits, read_up_to};
+use crate::dialect;
 use crate::tasks::Tasks;
 use crate::tokens::{self, Gauge, Meter, REQUEST_OVERHEAD};
 
@@ -212,8 +213,12 @@ impl Model {
     }
 
     fn count(&self, conversation: &Conversation<'_>) -> usize {
-        let messages = conversation.messages.iter().map(|raw| self.gauge.message(raw.get().as_bytes()));
-        let tools = conversation.tools.map_or(0, |raw| self.gauge.tools(raw.get().as_bytes()));
+        let messages = conversation
+            .messages
+            .iter()
+            .map(|raw| dialect::default().element_tokens(&self.gauge, raw.get().as_bytes()));
+        let tools =
+            conversation.tools.map_or(0, |raw| dialect::default().tools_tokens(&self.gauge, raw.get().as_bytes()));
         REQUEST_OVERHEAD + tools + messages.sum::<usize>()
     }
 }

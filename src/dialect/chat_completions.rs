@@ -8,17 +8,23 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Dialect, Input, ParseError, ParseErrorKind,
+    Answer, Dialect, ErrorFields, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
     json::{Odd, check_strings, decode, push_string},
 };
 use crate::{
     conversation::{CallId, Conversation},
     span::Span,
+    summary::{Prompt, Source},
+    tokens::Gauge,
 };
 
+mod answer;
+mod error;
 mod fallback;
 mod parts;
 mod scan;
+mod summary;
+mod tokens;
 
 /// `POST …/chat/completions`.
 #[derive(Debug)]
@@ -29,6 +35,18 @@ const NAME: &str = "chat_completions";
 impl Dialect for ChatCompletions {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn tag(&self) -> u8 {
+        0
+    }
+
+    fn path(&self) -> &'static str {
+        "/v1/chat/completions"
+    }
+
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_suffix("/chat/completions")
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
@@ -85,6 +103,38 @@ impl Dialect for ChatCompletions {
         push_string(&mut message, text);
         message.push(b'}');
         message.into()
+    }
+
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_message(gauge, raw)
+    }
+
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_tools(gauge, raw)
+    }
+
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_format(gauge, raw)
+    }
+
+    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+        summary::request(source, prompt)
+    }
+
+    fn reports(&self, data: &[u8]) -> bool {
+        answer::reports(data)
+    }
+
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+        answer::read(data, answer)
+    }
+
+    fn stop(&self, reason: &str) -> Stop {
+        answer::stop(reason)
+    }
+
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
+        error::body(error)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::iter;
 
-use super::{Draft, Placed, Row, replace::Slot};
+use super::{Draft, Placed, Row, Source, replace::Slot};
 use crate::{
     conversation::{Message, Prints},
     payload::Fingerprint,
@@ -47,7 +47,7 @@ impl Draft<'_> {
     pub fn tokens_of(&self, row: &Row) -> usize {
         match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
             (Some(message), _) => self.message_tokens(message),
-            (None, Some(Placed::New { bytes, .. })) => self.gauge().message(bytes),
+            (None, Some(Placed::New { bytes, .. })) => self.source.dialect.element_tokens(self.gauge(), bytes),
             (None, _) => 0,
         }
     }
@@ -69,7 +69,8 @@ impl Draft<'_> {
     /// The tokens of a message with more values replaced than are yet. It is known by what it is made of, and put together
     /// only if that was not counted before.
     pub(super) fn tokens_with(&self, message: usize, more: &[Slot]) -> usize {
-        self.gauge().message_known(self.print_with(message, more), || self.written_with(message, more))
+        let print = self.print_with(message, more);
+        self.source.dialect.known_element_tokens(self.gauge(), print, || self.written_with(message, more))
     }
 
     /// What the model reads, in order, if anybody has asked for tokens: what is beside the messages, then each of them.
@@ -119,13 +120,13 @@ impl Draft<'_> {
     /// The tokens of the request as it came.
     pub(super) fn counts(&self) -> &Counts {
         self.counts.get_or_init(|| {
-            let (body, conversation, gauge) = (self.source.body, self.source.conversation, self.gauge());
-            let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
-            let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
+            let (Source { dialect, body, conversation }, gauge) = (self.source, self.gauge());
+            let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
+            let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));
             let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
             let tokens = |(index, message): (usize, &Message)| match summarised {
                 Some((summary, tokens)) if summary == index => tokens,
-                _ => gauge.message_known(message.prints(body).message, || message.span.of(body)),
+                _ => dialect.known_element_tokens(gauge, message.prints(body).message, || message.span.of(body)),
             };
             let messages = conversation.messages.iter().enumerate().map(tokens).collect();
             Counts { base: REQUEST_OVERHEAD + tools + format, messages }

@@ -35,12 +35,14 @@ use crate::{
     units::{Fraction, Period},
 };
 
+pub use crate::summary::Input;
+
 pub mod answer;
 mod cut;
+pub mod fit;
 pub mod frame;
 pub mod instruction;
 mod originals;
-pub mod request;
 
 /// `[summarize]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -91,17 +93,6 @@ pub enum Mode {
     Blocking,
     /// It seldom has to: the summary is made while the conversation goes on, from four fifths of the trigger.
     Background,
-}
-
-/// What the model that summarises is given.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Input {
-    /// The request as it would have been sent, and the instruction behind it: the provider's prompt cache has most of it.
-    #[default]
-    Cached,
-    /// An instruction of our own, the messages, and no tools.
-    Fresh,
 }
 
 /// `[summarize.preserve_user_messages]`.

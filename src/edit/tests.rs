@@ -164,10 +164,11 @@ fn meter() -> Meter {
 
 /// The tokens of a body, as what has counted nothing before finds them.
 fn tokens(body: &[u8]) -> usize {
-    let (gauge, conversation) = (meter().for_model(None), dialect().parse(body).unwrap());
-    let messages = conversation.messages.iter().map(|message| gauge.message(message.span.of(body)));
-    let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
-    let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
+    let (dialect, gauge) = (dialect(), meter().for_model(None));
+    let conversation = dialect.parse(body).unwrap();
+    let messages = conversation.messages.iter().map(|message| dialect.element_tokens(&gauge, message.span.of(body)));
+    let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(&gauge, tools.of(body)));
+    let format = conversation.format.map_or(0, |format| dialect.format_tokens(&gauge, format.of(body)));
     REQUEST_OVERHEAD + tools + format + messages.sum::<usize>()
 }
 
@@ -204,7 +205,7 @@ pub(super) fn check_untouched(input: &str, policy: &str) -> Plan {
 pub(super) fn result_of(body: &[u8], id: &str) -> Option<(usize, usize)> {
     let conversation = dialect().parse(body).unwrap();
     let results = messages(body).into_iter().position(|message| message["tool_call_id"] == id);
-    results.map(|at| (at, meter().for_model(None).message(conversation.messages[at].span.of(body))))
+    results.map(|at| (at, dialect().element_tokens(&meter().for_model(None), conversation.messages[at].span.of(body))))
 }
 
 #[test]

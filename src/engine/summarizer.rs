@@ -17,7 +17,8 @@ use super::flight::Takeoff;
 use super::summaries::{Begin, Summaries};
 use super::{Rules, export};
 use crate::body::Budget;
-use crate::events::{Event, Events, Usage, What};
+use crate::dialect::{Dialect, Usage};
+use crate::events::{Event, Events, What};
 use crate::payload::Caller;
 use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store, StoreError};
@@ -40,6 +41,8 @@ pub struct Origin {
     pub request_id: Option<String>,
     /// Whose it is.
     pub caller: Caller,
+    /// The dialect that it is written in.
+    pub dialect: &'static dyn Dialect,
     /// Where it goes.
     pub target: Uri,
     /// Its headers, but for those of one hop.
@@ -104,9 +107,9 @@ struct Counts {
     failed: AtomicU64,
     joined: AtomicU64,
     calls: AtomicU64,
-    prompt: AtomicU64,
+    input: AtomicU64,
     cached: AtomicU64,
-    completion: AtomicU64,
+    output: AtomicU64,
 }
 
 /// Numbers about the summaries of this process.
@@ -183,10 +186,10 @@ impl Summarizer {
 
     /// What was made so far.
     pub fn counted(&self) -> Counted {
-        let Counts { made, failed, joined, calls, prompt, cached, completion } = &self.shared.counts;
-        let [made, failed, joined, calls, prompt, cached, completion] =
-            [made, failed, joined, calls, prompt, cached, completion].map(|count| count.load(Ordering::Relaxed));
-        Counted { made, failed, joined, calls, usage: Usage { prompt, cached, completion } }
+        let Counts { made, failed, joined, calls, input, cached, output } = &self.shared.counts;
+        let [made, failed, joined, calls, input, cached, output] =
+            [made, failed, joined, calls, input, cached, output].map(|count| count.load(Ordering::Relaxed));
+        Counted { made, failed, joined, calls, usage: Usage { input, cached, output } }
     }
 
     fn spawn(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin, takeoff: Takeoff) {
@@ -274,10 +277,8 @@ impl Shared {
     }
 
     fn add(&self, usage: Usage) {
-        let Usage { prompt, cached, completion } = usage;
-        for (count, n) in
-            [(&self.counts.prompt, prompt), (&self.counts.cached, cached), (&self.counts.completion, completion)]
-        {
+        let Usage { input, cached, output } = usage;
+        for (count, n) in [(&self.counts.input, input), (&self.counts.cached, cached), (&self.counts.output, output)] {
             count.fetch_add(n, Ordering::Relaxed);
         }
     }

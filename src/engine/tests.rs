@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Input};
+use crate::dialect::{self, Answer, ErrorFields, Input, NotAnAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
@@ -13,7 +13,8 @@ use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
 use crate::store::{self, Clock, Doing, Entry, Page, Paged, Redb, Stats, Swept};
-use crate::tokens;
+use crate::summary::{Prompt, Source};
+use crate::tokens::{self, Gauge};
 
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
@@ -355,6 +356,18 @@ impl Dialect for Panicking {
         "panicking"
     }
 
+    fn tag(&self) -> u8 {
+        u8::MAX
+    }
+
+    fn path(&self) -> &'static str {
+        "/"
+    }
+
+    fn base_path<'p>(&self, _: &'p str) -> Option<&'p str> {
+        None
+    }
+
     fn parse<'a>(&self, _: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
         panic!("a bug");
     }
@@ -392,6 +405,38 @@ impl Dialect for Panicking {
     }
 
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
+        Bytes::new()
+    }
+
+    fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn count_format(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn summary_request(&self, _: &Source, _: &Prompt<'_>) -> Option<Bytes> {
+        None
+    }
+
+    fn reports(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn read_answer(&self, _: &[u8], _: &mut Answer) -> Result<(), NotAnAnswer> {
+        Ok(())
+    }
+
+    fn stop(&self, _: &str) -> Stop {
+        Stop::Done
+    }
+
+    fn error_body(&self, _: &ErrorFields<'_>) -> Bytes {
         Bytes::new()
     }
 }

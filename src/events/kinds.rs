@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
+use crate::dialect::Usage;
 use crate::payload::Caller;
 use crate::plan::{Report, Sizes};
 
@@ -39,7 +40,7 @@ pub enum What {
         /// How long it took from the request's leaving on, in milliseconds.
         milliseconds: u64,
         /// Why the model stopped.
-        finish_reason: Option<String>,
+        stop_reason: Option<String>,
         /// What the upstream billed.
         usage: Option<Usage>,
     },
@@ -137,17 +138,6 @@ pub enum Phase {
     Failover,
 }
 
-/// Tokens as an upstream bills them.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Usage {
-    /// Of the input.
-    pub prompt: u64,
-    /// Of those, served by the prompt cache.
-    pub cached: u64,
-    /// Of the answer.
-    pub completion: u64,
-}
-
 /// The longest name or error that is told, in characters: a request may call its model what it likes.
 const LONGEST: usize = 300;
 
@@ -169,7 +159,7 @@ impl What {
     pub(super) fn bound(&mut self, content_is_wanted: bool) {
         let texts = match self {
             Self::EditBefore(edits) => [&mut edits.model, &mut None],
-            Self::EditAfter { edits, finish_reason, .. } => [&mut edits.model, finish_reason],
+            Self::EditAfter { edits, stop_reason, .. } => [&mut edits.model, stop_reason],
             Self::SummaryBefore { model, .. } => [model, &mut None],
             Self::SummaryAttempt { model, error, .. } => [model, error],
             Self::SummaryAfter { content, error, .. } => {

@@ -23,11 +23,11 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         total_ms: 9.0,
         status: Some(200),
         end: End::Complete,
-        prompt_tokens: Some(200),
+        input_tokens: Some(200),
         cached_tokens: Some(50),
-        completion_tokens: Some(3),
+        output_tokens: Some(3),
         prefix_kept: Some(0.5),
-        finish_reason: None,
+        stop_reason: None,
         inspectable: false,
     }
 }
@@ -64,7 +64,7 @@ fn sums_are_of_what_was_and_not_of_what_would_have_been() {
     assert_eq!((edited, unedited, would_be_edited, not_understood), (1, 1, 1, 1));
     assert_eq!((passed, failed, shed, refused, totals.total), (1, 1, 1, 1, 7));
     assert_eq!((totals.tokens_before, totals.tokens_after), (900, 300), "without the dry run");
-    assert_eq!(totals.billed, Billed { prompt: 800, cached: 200, completion: 12 });
+    assert_eq!(totals.billed, Usage { input: 800, cached: 200, output: 12 });
     assert_eq!(totals.predicted_cached, 400);
 }
 

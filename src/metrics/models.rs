@@ -90,12 +90,12 @@ impl Models {
             self.0.iter().map(|(name, model)| (of_model(name), model.duration.snapshot())),
         );
         let billed = self.0.iter().flat_map(|(name, model)| {
-            let types = ["prompt", "cached", "completion"].into_iter().zip(model.billed);
+            let types = ["input", "cached", "output"].into_iter().zip(model.billed);
             types.map(|(kind, n)| ([of_model(name), vec![("type", kind.to_owned())]].concat(), n))
         });
         sheet.counters(
             "abridge_billed_tokens",
-            "Tokens as billed; those of type cached are among those of type prompt",
+            "Tokens as billed; those of type cached are among those of type input",
             billed,
         );
         let cached = self.0.iter().flat_map(|(name, model)| {

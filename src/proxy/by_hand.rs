@@ -22,9 +22,6 @@ use crate::engine::by_hand::{NoSummary, Outcome};
 use crate::engine::{Asked, Edited, Wanted};
 use crate::planner::When;
 
-/// Where conversations are posted to, if the client does not say.
-const USUAL: &str = "/v1/chat/completions";
-
 /// Whether there is a summary in the body.
 const SUMMARY: HeaderName = HeaderName::from_static("x-abridge-summary");
 
@@ -39,7 +36,7 @@ impl ByHand {
     /// Whether a request asks for a summary.
     pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
         let behind = request.uri().path().strip_prefix(SUMMARIZE).filter(|_| request.method() == Method::POST)?;
-        let path = if behind.is_empty() { USUAL } else { behind };
+        let path = if behind.is_empty() { dialect::default().path() } else { behind };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         Some(Self { dialect: dialect::for_path(path)?, target: format!("{path}{query}").parse().ok()? })
     }
@@ -61,7 +58,7 @@ impl Proxy {
         let mut held = self.read(&parts.headers, body).await?;
         let text = self.decode(&parts.headers, &mut held).await?.ok_or(ProxyError::BadEncoding)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
-        let origin = || self.origin(&live, &parts, &target, id, caller);
+        let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
         let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
         let edited = self.plan(&live, dialect, &parts, text, asked).await;
         let summary = match edited.outcome(live.rules.policy.names().any(|name| name == "summarize")) {

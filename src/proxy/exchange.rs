@@ -21,6 +21,7 @@ use super::prefix::Cache;
 use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
+use crate::dialect::Dialect;
 use crate::engine::{Edited, Trouble};
 use crate::events::Ended as HowEnded;
 use crate::history;
@@ -162,9 +163,17 @@ impl Exchange {
             Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
     }
 
-    /// It is a conversation, of so many bytes as it came, for that prompt cache; `readable` if its coding could be undone.
-    pub(super) fn converses(&mut self, uri: &Uri, bytes: usize, readable: bool, cache: Cache) {
-        self.conversation = Some(Conversation { uri: uri.clone(), bytes, readable, cache });
+    /// It is a conversation in this dialect, of so many bytes as it came, for that prompt cache; `readable` if its coding
+    /// could be undone.
+    pub(super) fn converses(
+        &mut self,
+        dialect: &'static dyn Dialect,
+        uri: &Uri,
+        bytes: usize,
+        readable: bool,
+        cache: Cache,
+    ) {
+        self.conversation = Some(Conversation { dialect, uri: uri.clone(), bytes, readable, cache });
     }
 
     /// It is handed to the upstream's pool now.
@@ -202,7 +211,10 @@ impl Exchange {
             recording.head(status, response.headers());
         }
         if let Some(edit) = &mut self.edit {
-            edit.tap = Tap::new(response.headers());
+            edit.tap = self
+                .conversation
+                .as_ref()
+                .map_or_else(Tap::default, |conversation| Tap::new(conversation.dialect, response.headers()));
             edit.put_headers(self.id, self.rescued, response.headers_mut());
         }
     }
@@ -240,7 +252,7 @@ impl Exchange {
         let Some(edit) = &self.edit else {
             return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
-        let Seen { finish_reason, usage, overflowed } = seen;
+        let Seen { stop_reason, usage, overflowed } = seen;
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
@@ -260,10 +272,10 @@ impl Exchange {
                     first_byte_ms,
                     bytes_answered = bytes,
                     ?end,
-                    finish_reason = finish_reason.as_deref(),
-                    prompt_tokens = usage.map(|usage| usage.prompt),
+                    stop_reason = stop_reason.as_deref(),
+                    input_tokens = usage.map(|usage| usage.input),
                     cached_tokens = usage.map(|usage| usage.cached),
-                    completion_tokens = usage.map(|usage| usage.completion),
+                    output_tokens = usage.map(|usage| usage.output),
                     tap_overflowed = overflowed.then_some(true),
                     added_ms = millis(self.added),
                     summary_ms = edit.summary_time.map(millis),

@@ -208,7 +208,7 @@ impl Proxy {
         let rules = &rescue.rules;
         let caller = self.caller(&spare.parts.headers);
         let target = live.upstream.join(&spare.parts.uri).ok()?;
-        let origin = || self.origin(live, &spare.parts, &target, exchange.id(), caller);
+        let origin = || self.origin(live, spare.dialect, &spare.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
             let asked = Asked { caller, wanted: Wanted::Made, when, origin };
             self.engine.edit_body(rules, spare.dialect, spare.text.clone(), asked)

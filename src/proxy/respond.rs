@@ -7,11 +7,10 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use serde::Serialize;
 
 use crate::admin::access::Refused;
 use crate::body::ReadError;
-use crate::dialect::ParseError;
+use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::by_hand::NoSummary;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPath;
@@ -70,20 +69,6 @@ pub(super) enum ProxyError {
     /// The upstream gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-}
-
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    error: ErrorFields<'a>,
-}
-
-/// The fields that the clients of OpenAI's API read.
-#[derive(Serialize)]
-struct ErrorFields<'a> {
-    message: String,
-    r#type: &'a str,
-    param: Option<&'a str>,
-    code: &'a str,
 }
 
 // === impl ProxyError ===
@@ -188,16 +173,11 @@ impl ProxyError {
         })
     }
 
-    /// The whole answer.
-    pub(super) fn to_response(&self) -> Response<Full<Bytes>> {
+    /// The whole answer, in the shape that clients of this dialect read.
+    pub(super) fn to_response(&self, dialect: &dyn Dialect) -> Response<Full<Bytes>> {
         let status = self.status();
-        let fields = ErrorFields {
-            message: self.external(),
-            r#type: if status.is_client_error() { "invalid_request_error" } else { "server_error" },
-            param: None,
-            code: self.code(),
-        };
-        let body = serde_json::to_vec(&ErrorBody { error: fields }).unwrap_or_default();
+        let (message, is_client_error) = (self.external(), status.is_client_error());
+        let body = dialect.error_body(&ErrorFields { message: &message, is_client_error, code: self.code() });
         let mut response = Response::new(Full::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -236,6 +216,7 @@ fn advice(kind: UpstreamErrorKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect;
 
     #[test]
     fn says_which_limit_and_which_key() {
@@ -244,7 +225,7 @@ mod tests {
             error.external(),
             "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in proxy.toml, or send less"
         );
-        let response = error.to_response();
+        let response = error.to_response(dialect::default());
         assert_eq!(response.status(), 413);
         assert_eq!(response.headers()[ERROR], "body_too_large");
         assert!(!response.headers().contains_key(RETRY_AFTER));
@@ -252,7 +233,7 @@ mod tests {
 
     #[test]
     fn asks_to_come_back_when_it_is_full() {
-        let response = ProxyError::TooManyBytes.to_response();
+        let response = ProxyError::TooManyBytes.to_response(dialect::default());
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
     }

@@ -114,7 +114,7 @@ impl Proxy {
             counted.joined,
         );
         let usage = counted.usage;
-        let tokens = [("prompt", usage.prompt), ("cached", usage.cached), ("completion", usage.completion)];
+        let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
         sheet.counters("abridge_summary_tokens", "What these calls cost: tokens as billed", each("type", tokens));
     }
 

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::Proxy;
 use super::scrape::resident;
-use crate::history::{Added, Billed, KEPT};
+use crate::dialect::Usage;
+use crate::history::{Added, KEPT};
 use crate::store::{self, Store};
 
 /// Numbers about the store, and when they were asked for: it goes through all its rows for them.
@@ -51,7 +52,7 @@ struct Status {
     requests: Requests,
     tokens: Sizes,
     offloaded_bytes: u64,
-    billed: Billed,
+    billed: Usage,
     predicted_cached: u64,
     added_ms: Added,
     fail_open: BTreeMap<&'static str, u64>,
@@ -91,7 +92,7 @@ struct Summaries {
     failed: u64,
     joined: u64,
     calls: u64,
-    billed: Billed,
+    billed: Usage,
 }
 
 #[derive(Serialize)]
@@ -192,7 +193,7 @@ impl Proxy {
                 failed: summaries.failed,
                 joined: summaries.joined,
                 calls: summaries.calls,
-                billed: Billed { prompt: usage.prompt, cached: usage.cached, completion: usage.completion },
+                billed: usage,
             },
             rescues: self.rescues.counted().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
             recalls: self.recalls.counted().into(),

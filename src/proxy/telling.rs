@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::engine::Edited;
-use crate::events::{Edits, Ended, Event, Events, Usage, What};
+use crate::events::{Edits, Ended, Event, Events, What};
 use crate::payload::Caller;
 use crate::relay::End;
 use crate::relay::tap::Seen;
@@ -39,19 +39,15 @@ impl Telling {
 
     /// Tells how it ended.
     pub(super) fn end(mut self, status: Option<StatusCode>, end: Ended, seen: Seen) {
-        let Seen { finish_reason, usage, .. } = seen;
+        let Seen { stop_reason, usage, .. } = seen;
         let edits = mem::take(&mut self.edits);
         self.publish(What::EditAfter {
             edits,
             status: status.map(|status| status.as_u16()),
             end,
             milliseconds: u64::try_from(self.sent.elapsed().as_millis()).unwrap_or(u64::MAX),
-            finish_reason,
-            usage: usage.map(|usage| Usage {
-                prompt: usage.prompt,
-                cached: usage.cached,
-                completion: usage.completion,
-            }),
+            stop_reason,
+            usage,
         });
     }
 

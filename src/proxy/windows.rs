@@ -10,6 +10,7 @@ use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 
 use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
+use crate::dialect;
 use crate::engine::Rules;
 use crate::plan::Report;
 use crate::tasks::Tasks;
@@ -144,7 +145,8 @@ fn millis(time: Duration) -> u64 {
 
 /// `GET /models` beside the path that the client posts to, with what the client shows of itself.
 fn listing(upstream: &Upstream, parts: &Parts) -> Option<Request<Outgoing>> {
-    let folder = parts.uri.path().strip_suffix("/chat/completions")?;
+    let path = parts.uri.path();
+    let folder = dialect::for_path(path)?.base_path(path)?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = Request::new(Outgoing::held(&[], Lease::default()));

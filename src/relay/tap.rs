@@ -1,45 +1,37 @@
-//! The tap: reads usage and finish reason out of an answer that passes by. For log lines, never for the answer itself.
+//! The tap: reads usage and stop reason out of an answer that passes by. For log lines, never for the answer itself.
 //!
-//! Server-sent events are looked at line by line, and only a line that gives `"usage"` or `"finish_reason"` a value is parsed.
-//! A JSON answer is one long line. What the tap carries from chunk to chunk is bounded; past that it switches itself off.
+//! Server-sent events are looked at line by line, and only a line that the dialect knows to report something is parsed. A
+//! JSON answer is one long line. What the tap carries from chunk to chunk is bounded; past that it switches itself off.
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
-use memchr::{memchr, memmem};
-use serde::{Deserialize, Deserializer};
+use memchr::memchr;
 
 use crate::body::encoding::Coding;
+use crate::dialect::{Answer, Dialect, Usage};
 
 /// What the upstream reported. A later report in the stream replaces an earlier one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Seen {
-    /// Why the first choice ended: `stop`, `tool_calls`, `length`, …
-    pub finish_reason: Option<String>,
+    /// Why the model stopped, in the words of the dialect: `stop`, `length`, `end_turn`, …
+    pub stop_reason: Option<String>,
     /// Tokens as billed.
     pub usage: Option<Usage>,
     /// The carry was full, so that something may have been missed.
     pub overflowed: bool,
 }
 
-/// `usage` of the upstream's answer, in tokens.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Usage {
-    /// Of the request.
-    pub prompt: u64,
-    /// Of the request, as far as the upstream's prompt cache served them.
-    pub cached: u64,
-    /// Of the answer.
-    pub completion: u64,
-}
-
 /// Watches one answer.
 #[derive(Debug, Default)]
 pub struct Tap {
     form: Form,
+    // None for a tap that is off from the beginning.
+    dialect: Option<&'static dyn Dialect>,
     // The line that has begun but not ended.
     carry: BytesMut,
-    seen: Seen,
+    answer: Answer,
+    overflowed: bool,
 }
 
 /// How an answer is written.
@@ -60,8 +52,9 @@ const MAX_REASON: usize = 32;
 // === impl Tap ===
 
 impl Tap {
-    /// A tap for an answer with these headers. It stays off for compressed answers and types that it does not know.
-    pub fn new(headers: &HeaderMap) -> Self {
+    /// A tap for an answer in this dialect with these headers. It stays off for compressed answers and types that it does
+    /// not know.
+    pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap) -> Self {
         let plain = matches!(Coding::of(headers), Coding::Plain);
         let kind = headers.get(CONTENT_TYPE).filter(|_| plain).map_or(&b""[..], HeaderValue::as_bytes);
         let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
@@ -72,7 +65,7 @@ impl Tap {
         } else {
             Form::Off
         };
-        Self { form, carry: BytesMut::new(), seen: Seen::default() }
+        Self { form, dialect: Some(dialect), ..Self::default() }
     }
 
     /// A chunk of the answer passes by.
@@ -86,12 +79,14 @@ impl Tap {
 
     /// What there was to see. Parses a JSON answer, which may take a millisecond.
     pub fn finish(mut self) -> Seen {
+        let rest = self.carry.split();
         match self.form {
-            Form::Events => self.seen.line(&self.carry),
-            Form::Json => self.seen.chunk(&self.carry),
+            Form::Events => self.line(&rest),
+            Form::Json => self.read(&rest),
             Form::Off => {}
         }
-        self.seen
+        let Self { answer: Answer { stop_reason, usage, .. }, overflowed, .. } = self;
+        Seen { stop_reason: stop_reason.as_deref().map(short), usage, overflowed }
     }
 
     fn events(&mut self, mut chunk: &[u8]) {
@@ -99,13 +94,28 @@ impl Tap {
             let (line, rest) = chunk.split_at(at);
             chunk = rest.get(1..).unwrap_or_default();
             if self.carry.is_empty() {
-                self.seen.line(line);
+                self.line(line);
             } else if self.carried(line) {
                 let line = self.carry.split();
-                self.seen.line(&line);
+                self.line(&line);
             }
         }
         self.carried(chunk);
+    }
+
+    /// One line of an event stream.
+    fn line(&mut self, line: &[u8]) {
+        let Some(data) = line.strip_prefix(b"data:") else { return };
+        if self.dialect.is_some_and(|dialect| dialect.reports(data)) {
+            self.read(data);
+        }
+    }
+
+    /// The data of an event, or a whole answer; anything else is passed over.
+    fn read(&mut self, json: &[u8]) {
+        if let Some(dialect) = self.dialect {
+            let _not_an_answer = dialect.read_answer(json, &mut self.answer);
+        }
     }
 
     /// Keeps bytes for the next chunk; `false` once there are too many, which ends the tap.
@@ -113,7 +123,7 @@ impl Tap {
         if self.carry.len() + bytes.len() > MAX_CARRY {
             self.form = Form::Off;
             self.carry = BytesMut::new();
-            self.seen.overflowed = true;
+            self.overflowed = true;
             return false;
         }
         self.carry.extend_from_slice(bytes);
@@ -121,73 +131,9 @@ impl Tap {
     }
 }
 
-// === impl Seen ===
-
-impl Seen {
-    /// One line of an event stream.
-    fn line(&mut self, line: &[u8]) {
-        // Many servers write `"finish_reason":null` and `"usage":null` into every chunk, so a look at the value saves most of the work.
-        let worth_parsing =
-            line.starts_with(b"data:") && (names(line, b"\"usage\"", b'{') || names(line, b"\"finish_reason\"", b'"'));
-        if worth_parsing {
-            self.chunk(line.get(b"data:".len()..).unwrap_or_default());
-        }
-    }
-
-    /// One JSON object in OpenAI's shape; anything else is passed over.
-    fn chunk(&mut self, json: &[u8]) {
-        let Ok(chunk) = serde_json::from_slice::<Chunk>(json) else { return };
-        if let Some(reported) = chunk.usage {
-            self.usage = Some(Usage {
-                prompt: reported.prompt_tokens,
-                cached: reported.prompt_tokens_details.map_or(0, |details| details.cached_tokens),
-                completion: reported.completion_tokens,
-            });
-        }
-        if let Some(reason) = chunk.choices.into_iter().find_map(|choice| choice.finish_reason) {
-            self.finish_reason = Some(reason.chars().filter(char::is_ascii_graphic).take(MAX_REASON).collect());
-        }
-    }
-}
-
-/// Whether the key stands somewhere in the line with a value that begins with this byte.
-fn names(line: &[u8], key: &[u8], begins: u8) -> bool {
-    memmem::find_iter(line, key).any(|at| {
-        let behind = line.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
-        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
-        value.first() == Some(&begins)
-    })
-}
-
-#[derive(Deserialize)]
-struct Chunk {
-    #[serde(default, deserialize_with = "null_is_default")]
-    choices: Vec<Choice>,
-    usage: Option<Reported>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Reported {
-    #[serde(default, deserialize_with = "null_is_default")]
-    prompt_tokens: u64,
-    #[serde(default, deserialize_with = "null_is_default")]
-    completion_tokens: u64,
-    prompt_tokens_details: Option<Details>,
-}
-
-#[derive(Deserialize)]
-struct Details {
-    #[serde(default, deserialize_with = "null_is_default")]
-    cached_tokens: u64,
-}
-
-fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
+/// A reason as it may stand in a log line.
+fn short(reason: &str) -> String {
+    reason.chars().filter(char::is_ascii_graphic).take(MAX_REASON).collect()
 }
 
 #[cfg(test)]
@@ -197,7 +143,7 @@ mod tests {
     fn watch(content_type: &str, chunks: &[&[u8]]) -> Seen {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
-        let mut tap = Tap::new(&headers);
+        let mut tap = Tap::new(crate::dialect::default(), &headers);
         for chunk in chunks {
             tap.watch(&Bytes::copy_from_slice(chunk));
         }
@@ -211,8 +157,8 @@ mod tests {
     #[test]
     fn reads_a_stream_however_it_is_cut() {
         let expected = Seen {
-            finish_reason: Some("tool_calls".into()),
-            usage: Some(Usage { prompt: 12, cached: 8, completion: 3 }),
+            stop_reason: Some("tool_calls".into()),
+            usage: Some(Usage { input: 12, cached: 8, output: 3 }),
             overflowed: false,
         };
         assert_eq!(watch("text/event-stream; charset=utf-8", &[STREAM]), expected);
@@ -228,8 +174,8 @@ mod tests {
     fn reads_a_json_answer() {
         let answer = br#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":null}}"#;
         let seen = watch("application/json", &[&answer[..20], &answer[20..]]);
-        assert_eq!(seen.finish_reason.as_deref(), Some("stop"));
-        assert_eq!(seen.usage, Some(Usage { prompt: 5, cached: 0, completion: 0 }));
+        assert_eq!(seen.stop_reason.as_deref(), Some("stop"));
+        assert_eq!(seen.usage, Some(Usage { input: 5, cached: 0, output: 0 }));
     }
 
     #[test]
@@ -251,7 +197,7 @@ mod tests {
     #[test]
     fn keeps_nothing_hostile_of_a_reason() {
         let answer = format!(r#"{{"choices":[{{"finish_reason":"\u001b[31m\n{}"}}]}}"#, "x".repeat(100));
-        let reason = watch("application/json", &[answer.as_bytes()]).finish_reason.unwrap();
+        let reason = watch("application/json", &[answer.as_bytes()]).stop_reason.unwrap();
         assert_eq!(reason, format!("[31m{}", "x".repeat(28)));
     }
 }

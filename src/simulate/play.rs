@@ -94,18 +94,21 @@ pub fn play(
 impl Sent {
     /// Counts a body. What stands at the same place of the one before is counted already.
     pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, ReadError> {
-        let conversation = dialect()?.parse(&body)?;
+        let dialect = dialect()?;
+        let conversation = dialect.parse(&body)?;
         let tools = conversation.tools;
-        let tools_tokens = tools.map_or(0, |tools| gauge.tools(tools.of(&body)));
-        let format = conversation.response_format;
-        let format_tokens = format.map_or(0, |format| gauge.response_format(format.of(&body)));
+        let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
+        let format = conversation.format;
+        let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
         let messages = conversation.messages.iter().enumerate().map(|(n, message)| {
             let bytes = message.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
             (
                 message.span,
-                known
-                    .map_or_else(|| gauge.message_known(message.prints(&body).message, || bytes), |(_, tokens)| tokens),
+                known.map_or_else(
+                    || dialect.known_element_tokens(gauge, message.prints(&body).message, || bytes),
+                    |(_, tokens)| tokens,
+                ),
             )
         });
         let messages: Vec<_> = messages.collect();

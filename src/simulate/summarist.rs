@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::figures::Call;
 use super::play::Sent;
 use super::{Contender, ReadError, dialect};
-use crate::edit::summarize::{Input, instruction, request};
+use crate::edit::summarize::instruction;
 use crate::payload::ChainKey;
 use crate::plan::SummaryEffect;
-use crate::summary::{Memory, Recollection, Summary};
+use crate::summary::{Memory, Prompt, Recollection, Summary};
 use crate::tokens::Gauge;
 
 /// Who makes the summaries of sessions that are played.
@@ -70,13 +70,14 @@ impl Memory for Summaries {
 /// A summary that says nothing, unless it would be larger than what it stands for.
 fn stand_in(effect: &SummaryEffect, tokens: usize, gauge: &Gauge) -> Result<Option<Arc<Summary>>, ReadError> {
     let text = effect.frame.around(&vec!["word"; tokens].join(" "));
-    let message = dialect()?.render_user_message(&text);
+    let dialect = dialect()?;
+    let message = dialect.render_user_message(&text);
     let summary = Summary {
         text,
         tokens_replaced: effect.tokens_replaced,
         transcript: effect.transcript.as_ref().map(|effect| effect.key),
     };
-    Ok((gauge.message(&message) < effect.tokens).then(|| Arc::new(summary)))
+    Ok((dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary)))
 }
 
 /// What the call for a summary takes, and what of it a cache could serve that has the request before.
@@ -89,11 +90,9 @@ fn called(
     let (settings, language) = (&contender.summarize, contender.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(MAX_TOKENS);
-    let body = match settings.input {
-        Input::Cached => request::cached(&effect.source, &instruction, max_tokens, None),
-        Input::Fresh => request::fresh(&effect.source, instruction::system(language), &instruction, max_tokens, None),
-    };
-    let Some(body) = body else { return Ok(Call::default()) };
+    let (input, system) = (settings.input, instruction::system(language));
+    let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
+    let Some(body) = dialect()?.summary_request(&effect.source, &prompt) else { return Ok(Call::default()) };
     let sent = Sent::new(body, gauge, before)?;
     let shared = before.map_or(0, |before| sent.common(before).tokens);
     Ok(Call { tokens: sent.tokens(), shared })

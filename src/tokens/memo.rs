@@ -15,13 +15,17 @@ const PLACE: usize = 128;
 
 /// What was counted. The same bytes count differently as each of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Subject {
+pub enum Subject {
+    /// A text.
     Text,
-    Message,
-    Tools,
-    ResponseFormat,
-    /// Known by the name of the whole.
+    /// The beginning of a text, known by the name of the whole.
     Beginning,
+    /// An element of the array of the dialect with this [tag](crate::dialect::Dialect::tag).
+    Element(u8),
+    /// The tools of a request in that dialect.
+    Tools(u8),
+    /// The format that a request in that dialect asks the answer to have.
+    Format(u8),
 }
 
 /// A bounded number of counts. It takes memory as it fills, and none before.
@@ -77,7 +81,22 @@ impl Memo {
 
 fn key(subject: Subject, encoding: Encoding, print: Fingerprint) -> Key {
     let [first, second] = print.halves();
-    [first ^ ((subject as u64) << 8 | encoding as u64), second]
+    [first ^ (subject.code() << 8 | encoding as u64), second]
+}
+
+// === impl Subject ===
+
+impl Subject {
+    fn code(self) -> u64 {
+        let (kind, tag) = match self {
+            Self::Text => (0, 0),
+            Self::Beginning => (1, 0),
+            Self::Element(tag) => (2, tag),
+            Self::Tools(tag) => (3, tag),
+            Self::Format(tag) => (4, tag),
+        };
+        u64::from(tag) << 8 | kind
+    }
 }
 
 // === impl AsItIs ===
@@ -133,7 +152,7 @@ mod tests {
         let count = |bytes, count| memo.get_or_count(Subject::Text, Encoding::O200kBase, of(bytes), || count);
         assert_eq!([count(b"a", 1), count(b"b", 2), count(b"a", 3), count(b"b", 4)], [1, 2, 1, 2]);
         assert_eq!(memo.get_or_count(Subject::Text, Encoding::Cl100kBase, of(b"a"), || 5), 5);
-        assert_eq!(memo.get_or_count(Subject::Tools, Encoding::O200kBase, of(b"a"), || 6), 6);
+        assert_eq!(memo.get_or_count(Subject::Tools(0), Encoding::O200kBase, of(b"a"), || 6), 6);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) struct Told {
     bytes: Sizes,
     status: Option<u16>,
     end: Option<String>,
-    finish_reason: Option<String>,
+    stop_reason: Option<String>,
     usage: Option<Usage>,
 }
 
@@ -51,9 +51,9 @@ struct Sizes {
 
 #[derive(Debug, Deserialize)]
 struct Usage {
-    prompt: u64,
+    input: u64,
     cached: u64,
-    completion: u64,
+    output: u64,
 }
 
 // === impl Ears ===
@@ -148,9 +148,9 @@ async fn an_edited_request_is_told_before_and_after() {
     assert_eq!((&*after.r#type, &after.request_id), ("edit.after", &before.request_id));
     assert_eq!((after.edits.patch, after.bytes), (1, before.bytes));
     assert_eq!((after.status, after.end.as_deref()), (Some(200), Some("complete")));
-    assert_eq!(after.finish_reason.as_deref(), Some("stop"));
+    assert_eq!(after.stop_reason.as_deref(), Some("stop"));
     let usage = after.usage.unwrap();
-    assert_eq!((usage.prompt, usage.cached, usage.completion), (31, 7, 2));
+    assert_eq!((usage.input, usage.cached, usage.output), (31, 7, 2));
     assert_ne!(after.id, before.id);
 }
 

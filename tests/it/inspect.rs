@@ -183,7 +183,7 @@ async fn a_status_counts_what_was_sent() {
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let row = |name: &str| ran.text().lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     assert_eq!(row("requests"), "6: 1 edited, 2 unedited, 1 not understood, 1 passed, 1 refused");
-    assert_eq!(row("billed"), "400 prompt, 240 of them read from cache (60 %), 28 completion");
+    assert_eq!(row("billed"), "400 input, 240 of them read from cache (60 %), 28 output");
     assert_eq!(row("fail-open"), "not_understood 1");
     assert!(row("added").ends_with("of the last 4 conversations"), "{}", ran.text());
     assert!(row("store").contains("store.redb: 0 payloads"), "{}", ran.text());
@@ -195,11 +195,9 @@ async fn a_status_counts_what_was_sent() {
         (reply.head.get("content-type"), reply.head.get("cache-control")),
         (Some("application/json"), Some("no-store"))
     );
-    for part in [
-        "\"requests\":{\"total\":6,\"edited\":1,",
-        "\"billed\":{\"prompt\":400,\"cached\":240,",
-        "\"not_understood\":1",
-    ] {
+    for part in
+        ["\"requests\":{\"total\":6,\"edited\":1,", "\"billed\":{\"input\":400,\"cached\":240,", "\"not_understood\":1"]
+    {
         assert!(json.text().contains(part), "{part}: {}", json.text());
     }
     upstream.no_more();

@@ -121,9 +121,9 @@ async fn tokens_are_counted_as_billed_and_what_a_cache_can_serve_beside_what_it_
     let scrape = after(&scene.abridge, 4).await;
     let model = "gen_ai_operation_name=\"chat\",gen_ai_request_model=\"m\"";
     for (name, label, n) in [
-        ("abridge_billed_tokens_total", "type=\"prompt\"", 3000),
+        ("abridge_billed_tokens_total", "type=\"input\"", 3000),
         ("abridge_billed_tokens_total", "type=\"cached\"", 600),
-        ("abridge_billed_tokens_total", "type=\"completion\"", 17),
+        ("abridge_billed_tokens_total", "type=\"output\"", 17),
         ("abridge_cached_tokens_total", "source=\"predicted\"", 1000),
         ("abridge_cached_tokens_total", "source=\"reported\"", 600),
         ("gen_ai_client_token_usage_sum", "gen_ai_token_type=\"input\"", 3000),
@@ -159,7 +159,7 @@ async fn only_so_many_models_have_numbers_of_their_own() {
     assert!(prompts.iter().all(|sample| sample.len() < 200 && !sample.contains("refused")), "{prompts:?}");
     assert!(prompts.iter().any(|sample| sample.contains("a\\\"b\\\\c\u{fffd}d")), "{prompts:?}");
     let other =
-        "abridge_billed_tokens_total{gen_ai_operation_name=\"chat\",gen_ai_request_model=\"other\",type=\"prompt\"}";
+        "abridge_billed_tokens_total{gen_ai_operation_name=\"chat\",gen_ai_request_model=\"other\",type=\"input\"}";
     assert_eq!(scrape.get(other), 110);
     assert_eq!(scrape.sum("abridge_billed_tokens_total"), 2 + 60 * 12);
 }
@@ -271,9 +271,9 @@ async fn summaries_and_their_cost_are_counted() {
         ("abridge_summaries_total{outcome=\"made\"}", 1),
         ("abridge_summaries_total{outcome=\"failed\"}", 0),
         ("abridge_summary_calls_total", 1),
-        ("abridge_summary_tokens_total{type=\"prompt\"}", 900),
+        ("abridge_summary_tokens_total{type=\"input\"}", 900),
         ("abridge_summary_tokens_total{type=\"cached\"}", 800),
-        ("abridge_summary_tokens_total{type=\"completion\"}", 5),
+        ("abridge_summary_tokens_total{type=\"output\"}", 5),
         ("abridge_store_summaries", 1),
     ] {
         assert_eq!(scrape.get(sample), n, "{sample}: {scrape:?}");

@@ -5,7 +5,8 @@ use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use abridge_proxy::relay::tap::{Seen, Tap, Usage};
+use abridge_proxy::dialect::{self, Usage};
+use abridge_proxy::relay::tap::{Seen, Tap};
 use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
@@ -25,7 +26,7 @@ const NOT_COMPARED: [&str; 5] = [
 fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Seen {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "text/event-stream".parse().unwrap());
-    let mut tap = Tap::new(&headers);
+    let mut tap = Tap::new(dialect::default(), &headers);
     chunks.for_each(|chunk| tap.watch(&Bytes::copy_from_slice(chunk)));
     tap.finish()
 }
@@ -41,14 +42,14 @@ async fn judged(body: &[u8]) -> Seen {
         let tokens = |value: &Value| value.as_u64().unwrap_or_default();
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             seen.usage = Some(Usage {
-                prompt: tokens(&usage["prompt_tokens"]),
+                input: tokens(&usage["prompt_tokens"]),
                 cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
-                completion: tokens(&usage["completion_tokens"]),
+                output: tokens(&usage["completion_tokens"]),
             });
         }
         let mut choices = chunk["choices"].as_array().into_iter().flatten();
         if let Some(reason) = choices.find_map(|choice| choice["finish_reason"].as_str()) {
-            seen.finish_reason = Some(reason.to_owned());
+            seen.stop_reason = Some(reason.to_owned());
         }
     }
     seen
@@ -84,7 +85,7 @@ async fn the_tap_and_eventsource_stream_see_the_same() {
         let body = fs::read(&path).unwrap();
         let expected = judged(&body).await;
         with_usage += usize::from(expected.usage.is_some());
-        with_reason += usize::from(expected.finish_reason.is_some());
+        with_reason += usize::from(expected.stop_reason.is_some());
         for size in [1, 7, 61, 4096, body.len().max(1)] {
             let seen = tapped(body.chunks(size));
             if seen != expected {

@@ -139,11 +139,11 @@ function facts(entry) {
     ["First byte", millis(entry.first_byte_ms)],
     ["Whole answer", millis(entry.total_ms)],
     ["Status", `${entry.status ?? "none"}${entry.end && entry.end !== "complete" ? `, ${entry.end.replaceAll("_", " ")}` : ""}`],
-    ["Finish reason", entry.finish_reason],
-    ["Billed prompt", known(entry.prompt_tokens) ? `${whole(entry.prompt_tokens)} tokens` : "not told"],
-    ["Cached, as billed", known(entry.cached_tokens) ? `${whole(entry.cached_tokens)} (${percent(entry.cached_tokens, entry.prompt_tokens)})` : "not told"],
+    ["Stop reason", entry.stop_reason],
+    ["Billed prompt", known(entry.input_tokens) ? `${whole(entry.input_tokens)} tokens` : "not told"],
+    ["Cached, as billed", known(entry.cached_tokens) ? `${whole(entry.cached_tokens)} (${percent(entry.cached_tokens, entry.input_tokens)})` : "not told"],
     ["Same beginning as before", known(entry.prefix_kept) ? percent(entry.prefix_kept, 1) : null],
-    ["Billed answer", known(entry.completion_tokens) ? `${whole(entry.completion_tokens)} tokens` : null],
+    ["Billed answer", known(entry.output_tokens) ? `${whole(entry.output_tokens)} tokens` : null],
     ["Path", entry.path],
   ];
   return el("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "isolate" }, value))));

@@ -56,14 +56,14 @@ function sizes(entry) {
 }
 
 function requestRow(entry) {
-  const cached = percent(entry.cached_tokens, entry.prompt_tokens);
+  const cached = percent(entry.cached_tokens, entry.input_tokens);
   const row = el("a", { class: "row", href: `#request=${encodeURIComponent(entry.id)}`, tabindex: -1, "data-id": entry.id },
     el("time", { class: "soft", title: moment(entry.time) }, clock(entry.time)),
     el("span", { class: "model isolate", title: entry.model }, entry.model ?? "no model"),
     sizes(entry),
     el("span", { class: "chips" }, chips(entry)),
     el("span", { class: "num", "data-name": "added", title: "What abridge added to the way there" }, known(entry.added_ms) ? millis(entry.added_ms) : "–"),
-    el("span", { class: "num", "data-name": "cached", title: `Cached prompt tokens, as billed: ${whole(entry.cached_tokens)} of ${whole(entry.prompt_tokens)}` }, cached));
+    el("span", { class: "num", "data-name": "cached", title: `Cached prompt tokens, as billed: ${whole(entry.cached_tokens)} of ${whole(entry.input_tokens)}` }, cached));
   return el("li", {}, row);
 }
 
@@ -119,7 +119,7 @@ function showRequests() {
 }
 
 const textOf = (entry) =>
-  [entry.model, entry.id, entry.outcome, entry.status, entry.end, entry.finish_reason, entry.path, ...edits(entry).flatMap(([name]) => [name, DID[name]])]
+  [entry.model, entry.id, entry.outcome, entry.status, entry.end, entry.stop_reason, entry.path, ...edits(entry).flatMap(([name]) => [name, DID[name]])]
     .join(" ").toLowerCase();
 
 function showEmpty(all, shown) {
@@ -239,7 +239,7 @@ function tiles(now) {
     tokens.before > 0
       ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after), list(others))
       : tile("Tokens", "–", "counted when a conversation is long", list(others)),
-    tile("Cached, as billed", percent(billed.cached, billed.prompt), billed.prompt > 0 && `${short(billed.cached)} of ${short(billed.prompt)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
+    tile("Cached, as billed", percent(billed.cached, billed.input), billed.input > 0 && `${short(billed.cached)} of ${short(billed.input)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
     added.count > 0
       ? tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`)
       : tile("Added by abridge", "–"),

@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
         self.conversation.model = self.text(request.model)?;
         self.conversation.tools = request.tools.map(|tools| self.span(tools));
-        self.conversation.response_format = request.response_format.map(|format| self.span(format));
+        self.conversation.format = request.response_format.map(|format| self.span(format));
         for message in self.array(messages)? {
             self.message(message)?;
         }

@@ -48,7 +48,7 @@ impl<'a> Scanner<'a> {
         }
         self.conversation.model = self.text(model)?;
         let said = |value: &Span| self.cursor.bytes(*value) != b"null";
-        self.conversation.response_format = format.filter(said);
+        self.conversation.format = format.filter(said);
         self.conversation.tools = tools.filter(said);
         messages.ok_or(Odd)
     }

@@ -3,18 +3,10 @@
 //! A summary takes the place of what was said, so what is not one must never pass for one. But a summary may well speak of
 //! errors, tools and tags: only what cannot be meant as a summary is refused.
 
-use crate::raw::{Fields, elements};
-
-/// What a model answered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Answer<'a> {
-    /// Its text, all of it.
-    pub text: &'a str,
-    /// Why it ended, as the upstream says.
-    pub finish_reason: Option<&'a str>,
-    /// Whether it calls a tool.
-    pub calls_tool: bool,
-}
+use crate::{
+    dialect::Stop,
+    raw::{Fields, elements},
+};
 
 /// Why an answer is no summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -154,20 +146,17 @@ const CALLS: [&str; 8] = [
     "<｜tool",
 ];
 
-/// The summary in an answer, if it is one.
-pub fn checked(answer: Answer<'_>) -> Result<String, Fault> {
-    if answer.calls_tool {
-        return Err(Fault::ToolCall);
+/// The summary in the text of an answer that ended for this reason, if it is one.
+pub fn checked(text: &str, stop: Stop) -> Result<String, Fault> {
+    match stop {
+        Stop::ToolCall => return Err(Fault::ToolCall),
+        Stop::Length => return Err(Fault::CutOff),
+        Stop::ContentFilter => return Err(Fault::Filtered),
+        Stop::Error => return Err(Fault::ErrorText),
+        Stop::Done => {}
     }
-    match answer.finish_reason {
-        Some("tool_calls" | "function_call") => return Err(Fault::ToolCall),
-        Some("length" | "max_tokens") => return Err(Fault::CutOff),
-        Some("content_filter") => return Err(Fault::Filtered),
-        Some("error") => return Err(Fault::ErrorText),
-        _ => {}
-    }
-    let summary = summary_of(answer.text).ok_or(Fault::Empty)?;
-    match disguised(&summary, answer.text) {
+    let summary = summary_of(text).ok_or(Fault::Empty)?;
+    match disguised(&summary, text) {
         Some(fault) => Err(fault),
         None => Ok(summary),
     }

@@ -8,7 +8,8 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 
 use super::endpoints::Candidate;
-use super::stream::{self, Heard, Unheard};
+use super::stream::{self, ReadError};
+use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::answer::Fault;
 use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
@@ -30,7 +31,7 @@ pub(super) enum CallError {
     Status(Refused),
     /// The answer could not be read.
     #[error(transparent)]
-    Unheard(#[from] Unheard),
+    Read(#[from] ReadError),
     /// The answer says that it is an error.
     #[error("the upstream answered with an error in the midst of its answer")]
     ErrorInside,
@@ -76,7 +77,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// Sends one request, and reads the answer to its end. Nobody is silent for longer than `silence`.
-pub(super) async fn call(candidate: &Candidate<'_>, body: Bytes, silence: Duration) -> Result<Heard, CallError> {
+pub(super) async fn call(
+    candidate: &Candidate<'_>,
+    dialect: &dyn Dialect,
+    body: Bytes,
+    silence: Duration,
+) -> Result<Answer, CallError> {
     let answering = timeout(silence, candidate.upstream().send(candidate.request(body)));
     let response = answering.await.map_err(|_| CallError::Silent(silence))?.map_err(CallError::Upstream)?;
     let status = response.status();
@@ -85,14 +91,14 @@ pub(super) async fn call(candidate: &Candidate<'_>, body: Bytes, silence: Durati
         let text = stream::beginning(response.into_body(), LONGEST_REFUSAL, silence).await;
         return Err(CallError::Status(Refused { status, retry_after, about: about(status, &text) }));
     }
-    let heard = stream::hear(response, silence).await?;
-    if heard.is_error {
+    let answer = stream::read(response, dialect, silence).await?;
+    if answer.is_error {
         return Err(CallError::ErrorInside);
     }
-    if heard.finish_reason.is_none() && !heard.is_done {
+    if answer.stop_reason.is_none() && !answer.is_complete {
         return Err(CallError::Unfinished);
     }
-    Ok(heard)
+    Ok(answer)
 }
 
 impl CallError {
@@ -109,8 +115,8 @@ impl CallError {
                 | UpstreamErrorKind::Closed => Remedy::Again(None),
                 UpstreamErrorKind::Tls | UpstreamErrorKind::FirstByteTimeout(_) => Remedy::Nothing,
             },
-            Self::NoRequest | Self::Silent(_) | Self::Unheard(Unheard::Silent(_)) | Self::Unmeasured => Remedy::Nothing,
-            Self::Unheard(_) | Self::ErrorInside | Self::Unfinished | Self::Fault(_) => Remedy::Again(None),
+            Self::NoRequest | Self::Silent(_) | Self::Read(ReadError::Silent(_)) | Self::Unmeasured => Remedy::Nothing,
+            Self::Read(_) | Self::ErrorInside | Self::Unfinished | Self::Fault(_) => Remedy::Again(None),
         }
     }
 }

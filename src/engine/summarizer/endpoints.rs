@@ -9,10 +9,11 @@ use http::{HeaderMap, Method, Request, Uri};
 
 use super::Origin;
 use crate::body::{Lease, Outgoing};
+use crate::dialect::Dialect;
 use crate::edit::summarize;
 use crate::events::Phase;
 use crate::upstream::connect::{ConnectorError, Proxies};
-use crate::upstream::target::{BaseUrl, BaseUrlError, NoPath};
+use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{self, Upstream};
 
 /// The models of `[summarize.model]` and `[[summarize.failover]]`.
@@ -26,7 +27,7 @@ pub struct Endpoints {
 #[derive(Clone, Debug)]
 struct Endpoint {
     upstream: Upstream,
-    target: Uri,
+    url: BaseUrl,
     model: String,
 }
 
@@ -41,9 +42,6 @@ pub enum EndpointError {
         /// What is wrong with it.
         source: BaseUrlError,
     },
-    /// Its URL takes no path.
-    #[error(transparent)]
-    Path(#[from] NoPath),
     /// There is no way to it.
     #[error(transparent)]
     Connector(#[from] ConnectorError),
@@ -57,12 +55,9 @@ pub(super) struct Candidate<'a> {
     /// The model that it is asked for, if that is not the one of the request.
     pub(super) model: Option<&'a str>,
     upstream: &'a Upstream,
-    target: &'a Uri,
+    target: Uri,
     headers: HeaderMap,
 }
-
-/// Where a chat is asked for, below a base URL.
-const CHAT: &str = "/v1/chat/completions";
 
 /// Headers of a client that are about its own body and answer, or that would make another request of this one.
 const NOT_OURS: [HeaderName; 5] = [
@@ -97,17 +92,17 @@ impl Endpoints {
     /// All who can be asked for the summary of a request, in order.
     pub(super) fn candidates<'a>(&'a self, origin: &'a Origin) -> Vec<Candidate<'a>> {
         let first = match &self.primary {
-            Some(endpoint) => endpoint.candidate(Phase::Primary),
-            None => Candidate {
+            Some(endpoint) => endpoint.candidate(Phase::Primary, origin.dialect),
+            None => Some(Candidate {
                 phase: Phase::Primary,
                 model: None,
                 upstream: &origin.upstream,
-                target: &origin.target,
+                target: origin.target.clone(),
                 headers: headers_of(&origin.headers),
-            },
+            }),
         };
-        let others = self.failover.iter().map(|endpoint| endpoint.candidate(Phase::Failover));
-        std::iter::once(first).chain(others).collect()
+        let others = self.failover.iter().filter_map(|endpoint| endpoint.candidate(Phase::Failover, origin.dialect));
+        first.into_iter().chain(others).collect()
     }
 }
 
@@ -124,19 +119,21 @@ impl Endpoint {
             .base_url
             .parse()
             .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
-        let target = url.join(&Uri::from_static(CHAT))?;
         // The headers of the upstream's settings may be keys, and are for the upstream.
-        let settings = upstream::Settings { url, headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
+        let settings =
+            upstream::Settings { url: url.clone(), headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
         let key = endpoint.api_key_env.as_deref().and_then(key);
         let upstream = Upstream::new(&settings, proxies, key)?;
-        Ok(Self { upstream, target, model: endpoint.model.clone() })
+        Ok(Self { upstream, url, model: endpoint.model.clone() })
     }
 
-    fn candidate(&self, phase: Phase) -> Candidate<'_> {
+    /// The endpoint in the dialect of the request; none if its URL takes no path.
+    fn candidate(&self, phase: Phase, dialect: &dyn Dialect) -> Option<Candidate<'_>> {
+        let target = self.url.join(&Uri::from_static(dialect.path())).ok()?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
-        Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target: &self.target, headers }
+        Some(Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target, headers })
     }
 }
 

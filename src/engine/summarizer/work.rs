@@ -11,14 +11,14 @@ use super::call::{self, CallError, Remedy};
 use super::endpoints::Candidate;
 use super::{Origin, Shared, Unmade, millis};
 use crate::body::Lease;
+use crate::dialect::{Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::answer::{self, Answer};
-use crate::edit::summarize::{Input, instruction, request};
+use crate::edit::summarize::{Input, answer, fit, instruction};
 use crate::engine::Rules;
 use crate::engine::flight::Flight;
-use crate::events::{Phase, Usage, What};
+use crate::events::{Phase, What};
 use crate::plan::SummaryEffect;
-use crate::summary::{Source, Summary};
+use crate::summary::{Prompt, Source, Summary};
 use crate::tasks::blocking;
 use crate::tokens::Gauge;
 
@@ -183,20 +183,19 @@ impl Work<'_> {
         shape: &Shape,
         silence: Duration,
     ) -> Result<Written, CallError> {
-        let body = shape.request(candidate.model).ok_or(CallError::NoRequest)?;
-        let heard = call::call(candidate, body, silence).await?;
-        if let Some(usage) = heard.usage {
+        let dialect = self.origin.dialect;
+        let body = shape.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
+        let answer = call::call(candidate, dialect, body, silence).await?;
+        if let Some(usage) = answer.usage {
             self.shared.add(usage);
-            let sum = self.usage.get_or_insert_default();
-            sum.prompt += usage.prompt;
-            sum.cached += usage.cached;
-            sum.completion += usage.completion;
+            *self.usage.get_or_insert_default() += usage;
         }
-        let summary = answer::checked(Answer {
-            text: &heard.text,
-            finish_reason: heard.finish_reason.as_deref(),
-            calls_tool: heard.calls_tool,
-        })?;
+        let stop = match &answer.stop_reason {
+            _ if answer.calls_tool => Stop::ToolCall,
+            Some(reason) => dialect.stop(reason),
+            None => Stop::Done,
+        };
+        let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
         let text = self.effect.frame.around(&summary);
         let (gauge, measured) = (self.gauge(None), text.clone());
         let tokens = blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::Unmeasured)?;
@@ -232,23 +231,21 @@ impl Work<'_> {
 impl Shape {
     /// Leaves out the middle of what has more tokens than this. Whether anything was left out.
     fn fit(&mut self, most_tokens: usize) -> bool {
-        let fitted = request::fitted(&self.source, most_tokens);
+        let fitted = fit::fitted(&self.source, most_tokens);
         let is_shorter = fitted.messages.len() < self.source.messages.len();
         self.source = fitted;
         self.is_cut |= is_shorter;
         is_shorter
     }
 
-    fn request(&self, model: Option<&str>) -> Option<Bytes> {
-        let Self { input, language, source, is_cut, max_tokens, instruction } = self;
+    fn request(&self, dialect: &dyn Dialect, model: Option<&str>) -> Option<Bytes> {
+        let &Self { input, language, ref source, is_cut, max_tokens, ref instruction } = self;
         let mut instruction = Cow::Borrowed(instruction.as_str());
-        if *is_cut {
-            instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(*language)).into();
+        if is_cut {
+            instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(language)).into();
         }
-        match input {
-            Input::Cached => request::cached(source, &instruction, *max_tokens, model),
-            Input::Fresh => request::fresh(source, instruction::system(*language), &instruction, *max_tokens, model),
-        }
+        let system = instruction::system(language);
+        dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }
 }
 

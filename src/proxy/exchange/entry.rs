@@ -7,6 +7,7 @@ use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::{Answered, Edit, Exchange};
+use crate::dialect::Dialect;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
 use crate::metrics::{Answer, Metrics, Way};
@@ -29,6 +30,7 @@ pub(in crate::proxy) struct Books {
 /// A request that is a conversation.
 #[derive(Debug)]
 pub(super) struct Conversation {
+    pub(super) dialect: &'static dyn Dialect,
     pub(super) uri: Uri,
     pub(super) bytes: usize,
     pub(super) readable: bool,
@@ -107,7 +109,7 @@ impl Exchange {
                 books.metrics.answered(&Answer {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
-                    billed: seen.usage.map(|usage| [usage.prompt, usage.cached, usage.completion]),
+                    billed: seen.usage.map(|usage| [usage.input, usage.cached, usage.output]),
                     predicted: entry.predicted_cached(),
                 });
             }
@@ -174,11 +176,11 @@ impl Exchange {
             total_ms: millis(total),
             status: answer.map(|(status, _)| status),
             end,
-            prompt_tokens: seen.usage.map(|usage| usage.prompt),
+            input_tokens: seen.usage.map(|usage| usage.input),
             cached_tokens: seen.usage.map(|usage| usage.cached),
-            completion_tokens: seen.usage.map(|usage| usage.completion),
+            output_tokens: seen.usage.map(|usage| usage.output),
             prefix_kept: self.prefix_kept,
-            finish_reason: seen.finish_reason.clone(),
+            stop_reason: seen.stop_reason.clone(),
             inspectable: false,
         })
     }

@@ -13,13 +13,12 @@ fn check(text: &str, expected: &str) {
 
 #[track_caller]
 fn check_fault(text: &str, fault: Fault) {
-    assert_eq!(checked(Answer { text, finish_reason: Some("stop"), calls_tool: false }), Err(fault), "{text}");
+    assert_eq!(checked(text, Stop::Done), Err(fault), "{text}");
 }
 
 #[track_caller]
 fn check_taken(text: &str) {
-    let answer = Answer { text, finish_reason: Some("stop"), calls_tool: false };
-    assert_eq!(checked(answer).as_deref(), Ok(text));
+    assert_eq!(checked(text, Stop::Done).as_deref(), Ok(text));
 }
 
 #[test]
@@ -105,22 +104,15 @@ fn tags_that_are_only_spoken_of_lose_nothing() {
 
 #[test]
 fn what_ended_badly_is_refused_whatever_it_says() {
-    let ended = |reason| checked(Answer { text: "S", finish_reason: reason, calls_tool: false });
-    for (reason, fault) in [
-        ("length", Fault::CutOff),
-        ("max_tokens", Fault::CutOff),
-        ("content_filter", Fault::Filtered),
-        ("tool_calls", Fault::ToolCall),
-        ("function_call", Fault::ToolCall),
-        ("error", Fault::ErrorText),
+    for (stop, fault) in [
+        (Stop::Length, Fault::CutOff),
+        (Stop::ContentFilter, Fault::Filtered),
+        (Stop::ToolCall, Fault::ToolCall),
+        (Stop::Error, Fault::ErrorText),
     ] {
-        assert_eq!(ended(Some(reason)), Err(fault), "{reason}");
+        assert_eq!(checked("S", stop), Err(fault), "{stop:?}");
     }
-    for reason in [None, Some("stop"), Some("end_turn"), Some("")] {
-        assert_eq!(ended(reason), Ok("S".to_owned()), "{reason:?}");
-    }
-    let calls = Answer { text: "S", finish_reason: Some("stop"), calls_tool: true };
-    assert_eq!(checked(calls), Err(Fault::ToolCall));
+    assert_eq!(checked("S", Stop::Done), Ok("S".to_owned()));
 }
 
 #[test]
@@ -191,7 +183,7 @@ fn summaries_that_speak_of_errors_are_taken() {
         ["Error: request timed out, try again: that is all the user has sent.", "Internal Server Error is mended."]
     {
         let answer = format!("<summary>{text}</summary>");
-        assert_eq!(checked(Answer { text: &answer, ..Answer::default() }).as_deref(), Ok(text));
+        assert_eq!(checked(&answer, Stop::Done).as_deref(), Ok(text));
     }
 }
 
@@ -211,7 +203,7 @@ fn many_tags_take_no_time_to_speak_of() {
         ["<summary>", "</summary>", "<think></think>", "<analysis>", "</think>", "<think>", "<analysis>\n</analysis>"]
     {
         let began = Instant::now();
-        let _ = checked(Answer { text: &tag.repeat(100_000), ..Answer::default() });
+        let _ = checked(&tag.repeat(100_000), Stop::Done);
         assert!(began.elapsed() < Duration::from_secs(10), "{tag}: {:?}", began.elapsed());
     }
 }
@@ -234,7 +226,7 @@ proptest! {
             prop_assert!(text.contains(&summary));
             prop_assert!(!summary.is_empty() && summary.trim() == summary);
         }
-        let taken = checked(Answer { text: &text, ..Answer::default() });
+        let taken = checked(&text, Stop::Done);
         prop_assert!(taken.is_err() || taken.ok() == summary_of(&text));
     }
 

@@ -6,6 +6,16 @@ use serde_json::{from_slice, json};
 
 use super::*;
 
+/// In the shape of the client's request.
+fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
+    request(source, &Prompt { input: Input::Cached, system: "", instruction, max_tokens, model })
+}
+
+/// In the plain shape.
+fn fresh(source: &Source, system: &str, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
+    request(source, &Prompt { input: Input::Fresh, system, instruction, max_tokens, model })
+}
+
 type Json = serde_json::Value;
 
 fn piece(json: &str, tokens: usize, opens: bool) -> Piece {
@@ -145,85 +155,11 @@ fn of_what_is_odd_nothing_is_made() {
         let nothing = Source { n_leading, ..source(r#"{"messages":[]}"#) };
         assert_eq!(cached(&nothing, "I", 900, None), None);
         assert_eq!(fresh(&nothing, "S", "I", 900, None), None);
-        assert_eq!(fitted(&nothing, 0), nothing);
     }
-}
-
-// === what fits ===
-
-/// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it.
-fn sized(tokens: &str) -> Source {
-    let messages = tokens.split(' ').enumerate().map(|(n, word)| {
-        let size = word.trim_start_matches('.').parse().unwrap();
-        piece(&n.to_string(), size, !word.starts_with('.'))
-    });
-    Source { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
-}
-
-/// `expected` has the messages that are left.
-#[track_caller]
-fn check_fitted(tokens: &str, most: usize, expected: &str) {
-    let fitted = fitted(&sized(tokens), most);
-    let left: Vec<_> = fitted.messages.iter().map(|piece| str::from_utf8(&piece.json).unwrap()).collect();
-    assert_eq!(left.join(" "), expected, "{tokens} in {most}");
-}
-
-#[test]
-fn what_fits_stays_whole() {
-    check_fitted("10 10 10 10", 50, "0 1 2 3");
-    check_fitted("10 10 10 10", 49, "0 1 3");
-    check_fitted("10", 0, "0");
-}
-
-#[test]
-fn the_middle_is_left_out() {
-    // There is room for 80: 20 at the beginning, the rest at the end.
-    check_fitted("10 10 10 10 10 10 10 10 10 10 10", 100, "0 1 2 5 6 7 8 9 10");
-    // What the beginning does not use, the end may.
-    check_fitted("10 15 10 10 10 10 10 10 10 10 10", 100, "0 1 5 6 7 8 9 10");
-    check_fitted("10 5 41 10 10 10 10 10 10 10 10", 100, "0 1 4 5 6 7 8 9 10");
-}
-
-#[test]
-fn what_belongs_together_is_not_parted() {
-    check_fitted("10 10 .10 .10 10 .10 .10 10 .10 .10", 80, "0 1 2 3 7 8 9");
-    check_fitted("10 10 .10 10 .40 10 .10 .10", 80, "0 1 2 5 6 7");
-}
-
-#[test]
-fn the_summary_before_may_take_half() {
-    check_fitted("10 40 10 10 10 10 10 10", 100, "0 1 4 5 6 7");
-    check_fitted("10 41 10 10 10 10 10 10", 100, "0 2 3 4 5 6 7");
-}
-
-#[test]
-fn the_end_goes_before_the_beginning() {
-    check_fitted("10 20 50 70", 100, "0 3");
-    check_fitted("10 20 50 80", 100, "0 3");
-    // Not even the end fits: it is left to the upstream to say so.
-    check_fitted("10 20 50 81", 100, "0 1 2 3");
-    check_fitted("10 20 50 81", 5, "0 1 2 3");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
-    #[test]
-    fn what_is_fitted_fits(sizes in prop::collection::vec((1..50_usize, any::<bool>()), 1..20), most in 0..600_usize) {
-        let all: Vec<_> = sizes.iter().enumerate().map(|(n, (size, opens))| piece(&n.to_string(), *size, *opens || n < 2)).collect();
-        let source = Source { body: Bytes::new(), messages: all.clone(), n_leading: 1, base_tokens: 10 };
-        let fitted = fitted(&source, most);
-        if fitted == source {
-            return Ok(());
-        }
-        prop_assert!(fitted.base_tokens + tokens(&fitted.messages) <= most);
-        prop_assert!(fitted.messages.first() == all.first() && fitted.messages.last() == all.last());
-        // In their order, none twice, and parted where they may be.
-        let places: Vec<_> = fitted.messages.iter().map(|piece| all.iter().position(|other| other == piece).unwrap()).collect();
-        prop_assert!(places.is_sorted_by(|a, b| a < b));
-        let gaps: Vec<_> = places.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
-        prop_assert!(gaps.len() == 1 && all[gaps[0][1]].opens && all[gaps[0][0] + 1].opens, "{places:?}");
-    }
-
     #[test]
     fn requests_are_json_with_the_messages_as_they_were(key in "[a-z\"\\\\é]{1,5}", instruction in any::<String>(), model in prop::option::of(any::<String>())) {
         let body = json!({ "model": "m", key: 1, "messages": [] }).to_string();

@@ -16,8 +16,14 @@
 
 use memchr::memmem;
 
-use super::Gauge;
-use crate::raw::{Fields, elements, string};
+use crate::{
+    raw::{Fields, compact, elements, string},
+    tokens::Gauge,
+};
+
+mod tools;
+
+pub(super) use tools::count as count_tools;
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
@@ -34,11 +40,16 @@ const BYTES_PER_TOKEN_OF_SOUND: usize = 1600;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 /// The tokens of a message.
-pub(super) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
+pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
     let json = String::from_utf8_lossy(raw);
     let fields = Fields::of(&json);
     MESSAGE
         + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+}
+
+/// The tokens of a response format. The rule is not published; its text is counted.
+pub(super) fn count_format(gauge: &Gauge, raw: &[u8]) -> usize {
+    gauge.text(&compact(&String::from_utf8_lossy(raw)))
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
@@ -104,7 +115,7 @@ fn call(gauge: &Gauge, json: &str) -> usize {
 }
 
 /// The text of a string, the JSON of anything else, and nothing for what says nothing.
-pub(super) fn any(gauge: &Gauge, json: &str) -> usize {
+fn any(gauge: &Gauge, json: &str) -> usize {
     match json {
         "null" | "[]" | "{}" => 0,
         _ => gauge.text(string(json).as_deref().unwrap_or(json)),
@@ -114,3 +125,6 @@ pub(super) fn any(gauge: &Gauge, json: &str) -> usize {
 fn sum<T>(all: impl IntoIterator<Item = T>, count: impl Fn(T) -> usize) -> usize {
     all.into_iter().map(count).sum()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! The request that asks for a summary, made of the client's own.
 //!
-//! Messages go into it as they are, to the byte. There are two shapes: [`cached`] is the request that the client would have
-//! made, so that the provider finds its beginning in its prompt cache; [`fresh`] is as plain as a request can be.
+//! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
+//! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
+//! can be.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     raw::{Fields, elements},
-    summary::{Piece, Source},
+    summary::{Input, Piece, Prompt, Source},
 };
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
@@ -73,11 +74,20 @@ const ONLY_COMPLETION_TOKENS: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
 
 const NONE: &str = r#""none""#;
 
+/// The request in the shape that is asked for. None if it cannot be made of what the client sent.
+pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    match prompt.input {
+        Input::Cached => cached(source, prompt),
+        Input::Fresh => fresh(source, prompt),
+    }
+}
+
 /// The client's request with the messages of `source`, then the instruction. Tools stay, as they stand before the messages,
-/// but none may be called. None if it cannot be made of what the client sent.
-pub fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
+/// but none may be called.
+fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
-    parts(source)?;
+    source.split()?;
     fields.get("messages")?;
     let mut request = Request::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
@@ -99,17 +109,11 @@ pub fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Opti
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
-/// Of the client's keys it has few, and none at all but its messages if it asks another model than the client does. None
-/// if it cannot be made of what the client sent.
-pub fn fresh(
-    source: &Source,
-    system: &str,
-    instruction: &str,
-    max_tokens: usize,
-    model: Option<&str>,
-) -> Option<Bytes> {
+/// It has few of the client's keys, and none but its messages if it asks another model than the client does.
+fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
-    let (leading, region) = parts(source)?;
+    let (leading, region) = source.split()?;
     let developer = || {
         let first = Fields::of(str::from_utf8(&leading.first()?.json).ok()?)?;
         first.string("role").filter(|role| role == "developer").map(|_| "developer")
@@ -125,53 +129,6 @@ pub fn fresh(
         request.json(key, value)?;
     }
     request.end(limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
-}
-
-/// A source that has no more than so many tokens: of what is summarised, the first quarter and the last three quarters of
-/// what there is room for, parted where it may be. As it is if it fits, or if not even its end does.
-pub fn fitted(source: &Source, most_tokens: usize) -> Source {
-    let Some((leading, region)) = parts(source) else { return source.clone() };
-    let room = most_tokens.saturating_sub(source.base_tokens).saturating_sub(tokens(leading));
-    if tokens(region) <= room {
-        return source.clone();
-    }
-    let stretches: Vec<_> = region.chunk_by(|_, next| !next.opens).collect();
-    match ends(&stretches, room) {
-        Some(region) => Source { messages: [leading, &region].concat(), ..source.clone() },
-        None => source.clone(),
-    }
-}
-
-/// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
-/// summary before this one stands, may take up to half of the room.
-fn ends(stretches: &[&[Piece]], room: usize) -> Option<Vec<Piece>> {
-    let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);
-    let for_head = first.unwrap_or_default().max(room / 4);
-    [for_head, 0].into_iter().find_map(|for_head| {
-        let (n_head, taken) = fitting(stretches.iter(), for_head);
-        let (head, behind) = stretches.split_at_checked(n_head)?;
-        let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
-        let tail = behind.get(behind.len() - n_tail..)?;
-        (n_tail > 0).then(|| [head, tail].concat().concat())
-    })
-}
-
-/// How many of the first stretches fit, and how many tokens they have.
-fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [Piece]>, room: usize) -> (usize, usize) {
-    let sums = stretches.scan(0_usize, |sum, stretch| {
-        *sum = sum.saturating_add(tokens(stretch));
-        (*sum <= room).then_some(*sum)
-    });
-    sums.fold((0, 0), |(n, _), sum| (n + 1, sum))
-}
-
-fn tokens(pieces: &[Piece]) -> usize {
-    pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
-}
-
-/// The instructions at the beginning, and what is summarised; none if that is nothing.
-fn parts(source: &Source) -> Option<(&[Piece], &[Piece])> {
-    source.messages.split_at_checked(source.n_leading).filter(|(_, region)| !region.is_empty())
 }
 
 /// The keys and values of a body; none if it is no object, or if a key stands there twice.

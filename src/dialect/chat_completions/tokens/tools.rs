@@ -3,8 +3,11 @@
 //! For functions with plain parameters it is the rule of OpenAI's cookbook. What that leaves open (parameters within
 //! parameters, `anyOf`, tools that are no functions) is counted as its JSON without white space.
 
-use super::{Gauge, message::any, tiktoken::Encoding};
-use crate::raw::{Fields, compact, elements, string};
+use super::any;
+use crate::{
+    raw::{Fields, compact, elements, string},
+    tokens::{Gauge, tiktoken::Encoding},
+};
 
 /// Once, if there is a tool at all.
 const TOOLS: usize = 12;
@@ -19,7 +22,7 @@ const CHOICES_LESS: usize = 3;
 const CHOICE: usize = 3;
 
 /// The tokens of an array of tools.
-pub(super) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
+pub(in crate::dialect::chat_completions) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
     let json = String::from_utf8_lossy(raw);
     match elements(&json) {
         None => any(gauge, &json),
@@ -32,7 +35,7 @@ fn count_tool(gauge: &Gauge, json: &str) -> usize {
     let function = Fields::of(json).and_then(|tool| tool.object("function"));
     let named = function.and_then(|function| Some((function.string("name")?, function)));
     let Some((name, function)) = named else { return gauge.text(&compact(json)) };
-    let begins = match gauge.encoding {
+    let begins = match gauge.encoding() {
         Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
         Encoding::Cl100kBase | Encoding::P50kBase | Encoding::R50kBase => FUNCTION_BEFORE_O200K,
     };

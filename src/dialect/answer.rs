@@ -1,0 +1,67 @@
+//! What an upstream's answer says, put together from its events by the dialect that it is written in.
+
+use serde::{Deserialize, Serialize};
+
+/// An answer, as far as it has been read.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// The text of the first choice, gathered only where it is wanted: see [`Answer::with_text`].
+    pub text: Option<String>,
+    /// Whether the model calls a tool.
+    pub calls_tool: bool,
+    /// Why the model stopped, in the words of the dialect. Later reports replace earlier ones.
+    pub stop_reason: Option<String>,
+    /// The tokens that were billed.
+    pub usage: Option<Usage>,
+    /// Whether the upstream reports an error in place of an answer.
+    pub is_error: bool,
+    /// Whether the upstream has said that nothing follows.
+    pub is_complete: bool,
+}
+
+/// Tokens as billed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Tokens of the request.
+    pub input: u64,
+    /// Those of them that the upstream's prompt cache served.
+    pub cached: u64,
+    /// Tokens of the answer.
+    pub output: u64,
+}
+
+/// Why a model stopped, as far as that decides whether its answer can be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stop {
+    /// It was done, or the reason is none of the following.
+    Done,
+    /// It calls a tool.
+    ToolCall,
+    /// The limit on the length of the answer was reached.
+    Length,
+    /// The provider's content filter stopped it.
+    ContentFilter,
+    /// The provider failed.
+    Error,
+}
+
+/// The JSON is no part of an answer in this dialect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("not an answer in this dialect")]
+pub struct NotAnAnswer;
+
+impl Answer {
+    /// An empty answer that gathers the model's text.
+    pub fn with_text() -> Self {
+        Self { text: Some(String::new()), ..Self::default() }
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.input += other.input;
+        self.cached += other.cached;
+        self.output += other.output;
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads a chat completion, or one chunk of a streamed one.
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::answer::{Answer, NotAnAnswer, Stop, Usage};
+
+/// A chunk of a stream, or the whole answer.
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Billed>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    index: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<Said<'a>>,
+    #[serde(borrow)]
+    message: Option<Said<'a>>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_calls: Option<&'a RawValue>,
+    #[serde(borrow)]
+    function_call: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Billed {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+/// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
+/// `"usage":null` into every chunk, so the first byte of the value decides.
+pub(super) fn reports(json: &[u8]) -> bool {
+    has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"finish_reason\"", b'"')
+}
+
+/// Whether the key occurs with a value that begins with this byte.
+fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
+    memmem::find_iter(json, key).any(|at| {
+        let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+        value.first() == Some(&first)
+    })
+}
+
+/// Adds one chunk to an answer. `[DONE]` stands behind the last one of a stream.
+pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    if json.trim_ascii() == b"[DONE]" {
+        answer.is_complete = true;
+        return Ok(());
+    }
+    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| NotAnAnswer)?;
+    answer.is_error |= chunk.error.is_some();
+    if let Some(billed) = chunk.usage {
+        answer.usage = Some(Usage {
+            input: billed.prompt_tokens.unwrap_or_default(),
+            cached: billed.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),
+            output: billed.completion_tokens.unwrap_or_default(),
+        });
+    }
+    let mut choices = chunk.choices.unwrap_or_default();
+    if let Some(reason) = choices.iter_mut().find_map(|choice| choice.finish_reason.take()) {
+        answer.stop_reason = Some(reason);
+    }
+    let first = choices.into_iter().find(|choice| choice.index.is_none_or(|index| index.get() == "0"));
+    let Some(said) = first.and_then(|choice| choice.delta.or(choice.message)) else { return Ok(()) };
+    answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
+    if let (Some(text), Some(content)) = (&mut answer.text, said.content) {
+        text.push_str(&text_of(content).ok_or(NotAnAnswer)?);
+    }
+    Ok(())
+}
+
+fn is_empty_array(json: &RawValue) -> bool {
+    json.get().strip_prefix('[').is_some_and(|rest| rest.trim_ascii_start() == "]")
+}
+
+/// The text of a content, which is a string or an array of parts.
+fn text_of(content: &RawValue) -> Option<String> {
+    let json = content.get();
+    if json.starts_with('[') {
+        let parts: Vec<Part> = serde_json::from_str(json).ok()?;
+        return Some(parts.into_iter().filter_map(|part| part.text).collect());
+    }
+    serde_json::from_str(json).ok()
+}
+
+/// What a finish reason means.
+pub(super) fn stop(reason: &str) -> Stop {
+    match reason {
+        "tool_calls" | "function_call" => Stop::ToolCall,
+        "length" | "max_tokens" => Stop::Length,
+        "content_filter" => Stop::ContentFilter,
+        "error" => Stop::Error,
+        _ => Stop::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(chunks: &[&str]) -> Result<Answer, NotAnAnswer> {
+        let mut answer = Answer::with_text();
+        chunks.iter().try_for_each(|chunk| read(chunk.as_bytes(), &mut answer))?;
+        Ok(answer)
+    }
+
+    #[test]
+    fn chunks_of_a_stream_add_up_to_one_answer() {
+        let all = answer(&[
+            r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"a\n"},"finish_reason":null}],"usage":null}"#,
+            r#"{"choices":[{"index":1,"delta":{"content":"other"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":[{"type":"text","text":"é"}]},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}"#,
+        ]);
+        let expected = Answer {
+            text: Some("a\né".to_owned()),
+            stop_reason: Some("stop".to_owned()),
+            usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            ..Answer::default()
+        };
+        assert_eq!(all, Ok(expected));
+    }
+
+    #[test]
+    fn tool_calls_and_errors_are_recognised() {
+        assert!(answer(&[r#"{"choices":[{"delta":{"tool_calls":[{}]}}]}"#]).unwrap().calls_tool);
+        assert!(answer(&[r#"{"choices":[{"message":{"content":"","function_call":{}}}]}"#]).unwrap().calls_tool);
+        assert!(!answer(&[r#"{"choices":[{"message":{"content":"","tool_calls":[ ]}}]}"#]).unwrap().calls_tool);
+        assert!(answer(&[r#"{"error":{"message":"no"}}"#]).unwrap().is_error);
+        assert!(!answer(&[r#"{"choices":null,"error":null}"#]).unwrap().is_error);
+        assert_eq!(answer(&["<html>"]), Err(NotAnAnswer));
+        assert_eq!(answer(&[r#"{"choices":[{"delta":{"content":7}}]}"#]), Err(NotAnAnswer));
+    }
+
+    #[test]
+    fn text_that_nobody_wants_is_not_read() {
+        let mut answer = Answer::default();
+        read(br#"{"choices":[{"delta":{"content":7},"finish_reason":"stop"}]}"#, &mut answer).unwrap();
+        assert_eq!(answer, Answer { stop_reason: Some("stop".to_owned()), ..Answer::default() });
+    }
+
+    #[test]
+    fn finish_reasons_have_a_meaning() {
+        for (reason, expected) in [
+            ("length", Stop::Length),
+            ("max_tokens", Stop::Length),
+            ("content_filter", Stop::ContentFilter),
+            ("tool_calls", Stop::ToolCall),
+            ("function_call", Stop::ToolCall),
+            ("error", Stop::Error),
+            ("stop", Stop::Done),
+            ("end_turn", Stop::Done),
+            ("", Stop::Done),
+        ] {
+            assert_eq!(stop(reason), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn only_reported_values_are_worth_parsing() {
+        assert!(reports(br#"{"usage" : {"prompt_tokens":1}}"#) && reports(br#"{"finish_reason":"stop"}"#));
+        assert!(!reports(br#"{"usage":null,"finish_reason": null,"x":"\"usage\""}"#));
+    }
+}
