@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, EXPECT};
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
@@ -18,7 +18,7 @@ use crate::admin::events::Stream;
 use crate::admin::{self, Recalls};
 use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
-use crate::body::{self, Held, Lease, Limits, Outgoing, ReadError, Unread};
+use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::Origin;
 use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
@@ -44,6 +44,7 @@ mod prefix;
 pub mod rescue;
 mod respond;
 pub mod scrape;
+mod send;
 mod status;
 mod telling;
 mod tunnel;
@@ -59,6 +60,7 @@ use inspecting::Inspector;
 use prefix::{Cache, Prompts};
 use rescue::{Rescue, Rescues, Spare};
 use respond::ProxyError;
+use send::{ask, outgoing};
 use status::Stats;
 use telling::Telling;
 use tunnel::Tunnel;
@@ -317,21 +319,6 @@ async fn send(
     answer.inspect_err(|_| exchange.failed())
 }
 
-async fn ask(
-    upstream: &Upstream,
-    mut request: Request<Outgoing>,
-    target: Uri,
-    tunnel: Option<&Tunnel>,
-) -> Result<Response<Ahead>, UpstreamError> {
-    *request.uri_mut() = target;
-    *request.version_mut() = Version::HTTP_11;
-    headers::to_upstream(request.headers_mut());
-    if let Some(tunnel) = tunnel {
-        tunnel.ask(request.headers_mut());
-    }
-    Ok(upstream.send(request).await?.map(Ahead::from))
-}
-
 /// The upstream's answer on its way to the client. It owns the exchange and the upstream's body: when the client goes away
 /// hyper drops it, and with it the upstream's connection.
 fn relay(upstream: &Upstream, mut answer: Response<Ahead>, mut exchange: Exchange) -> Response<Answer> {
@@ -342,17 +329,6 @@ fn relay(upstream: &Upstream, mut answer: Response<Ahead>, mut exchange: Exchang
     headers::to_client(answer.headers_mut());
     exchange.answered(&mut answer);
     answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
-}
-
-/// The body for the upstream: the client's own bytes, unless an edit changed them.
-fn outgoing(headers: &mut HeaderMap, bytes: Bytes, lease: Arc<Lease>, edited: &Edited, dry_run: bool) -> Outgoing {
-    if dry_run || !edited.changed() {
-        headers::set_length(headers, bytes.len());
-        return Outgoing::held(&[bytes], lease);
-    }
-    headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
-    headers.remove(CONTENT_ENCODING);
-    Outgoing::held(&edited.body, lease)
 }
 
 // === the steps of an edit ===

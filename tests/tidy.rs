@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/modules.rs"]
+mod modules;
 #[path = "tidy/supply.rs"]
 mod supply;
 

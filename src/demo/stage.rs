@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::Uri;
 
 use super::DemoError;
-use super::agent::{Agent, Original, Outcome, Refused, Said, Wish};
+use super::agent::{Agent, Original, Outcome, Refused, Wish};
 use super::client::Client;
 use super::proxy::Abridge;
 use super::session::{Act, SESSION};
-use super::table::Screen;
+use super::table::{Screen, Sum};
 use super::upstream::{self, Upstream};
 use crate::units::grouped;
 
@@ -28,19 +28,6 @@ pub(super) struct Stage<'s, W> {
     direct: Sum,
     abridged: Sum,
     explained: Explained,
-}
-
-/// What one side's turns come to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    /// How many there were.
-    pub(super) n_turns: usize,
-    /// How many were answered.
-    pub(super) n_ok: usize,
-    /// The tokens of all requests.
-    pub(super) tokens: usize,
-    /// Those of the largest.
-    pub(super) largest: usize,
 }
 
 /// What came of reading back.
@@ -228,22 +215,6 @@ impl Recalled {
     /// Whether there was something, and all of it came back.
     pub(super) fn is_whole(self) -> bool {
         self.n_named > 0 && self.n_equal == self.n_named
-    }
-}
-
-// === impl Sum ===
-
-impl Sum {
-    /// Counts a turn. `tokens` are those of the request as the agent sent it; of one that was answered, the upstream's count is taken.
-    fn add(&mut self, outcome: &Outcome, tokens: usize) {
-        let tokens = match outcome {
-            Outcome::Ok(Said { prompt_tokens, .. }) => *prompt_tokens,
-            Outcome::Refused(_) => tokens,
-        };
-        self.n_turns += 1;
-        self.n_ok += usize::from(matches!(outcome, Outcome::Ok(_)));
-        self.tokens += tokens;
-        self.largest = self.largest.max(tokens);
     }
 }
 

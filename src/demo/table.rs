@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::agent::Outcome;
-use super::stage::Sum;
+use super::agent::{Outcome, Said};
 use crate::telemetry::Colour;
 use crate::units::grouped;
 
@@ -16,6 +15,19 @@ pub struct Screen<W> {
     out: W,
     colour: Colour,
     pace: Duration,
+}
+
+/// What one side's turns come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    /// How many there were.
+    pub(super) n_turns: usize,
+    /// How many were answered.
+    pub(super) n_ok: usize,
+    /// The tokens of all requests.
+    pub(super) tokens: usize,
+    /// Those of the largest.
+    pub(super) largest: usize,
 }
 
 /// How a piece of text is meant.
@@ -36,6 +48,22 @@ const LINE: usize = 80;
 
 /// A pause after a note, in rows.
 const NOTE: u32 = 8;
+
+// === impl Sum ===
+
+impl Sum {
+    /// Counts a turn. `tokens` are those of the request as the agent sent it; of one that was answered, the upstream's count is taken.
+    pub(super) fn add(&mut self, outcome: &Outcome, tokens: usize) {
+        let tokens = match outcome {
+            Outcome::Ok(Said { prompt_tokens, .. }) => *prompt_tokens,
+            Outcome::Refused(_) => tokens,
+        };
+        self.n_turns += 1;
+        self.n_ok += usize::from(matches!(outcome, Outcome::Ok(_)));
+        self.tokens += tokens;
+        self.largest = self.largest.max(tokens);
+    }
+}
 
 // === impl Screen ===
 

@@ -18,7 +18,6 @@ use tracing::Level;
 use super::headers;
 use super::inspecting::Inspecting;
 use super::prefix::Cache;
-use super::rescue::Rescued;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
 use crate::dialect::Dialect;
@@ -34,10 +33,12 @@ use crate::tasks::{Tasks, blocking};
 
 mod entry;
 mod line;
+mod rescued;
 
 use entry::Conversation;
 pub(super) use entry::{Books, Stopwatch};
 use line::Line;
+pub(super) use rescued::Rescued;
 
 /// The id of an edited request, so that a client's log and ours can be laid side by side.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");

@@ -5,7 +5,6 @@
 //! client wrote it, and so is what the conversation says next. There is never a third try. Until the head of an answer is
 //! known that goes back, no byte has, so the client sees one answer; if nothing helps, it is the upstream's own.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,8 +15,9 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use self::unedited::Unedited;
-use super::exchange::Exchange;
-use super::{Live, Proxy, ask, outgoing};
+use super::exchange::{Exchange, Rescued};
+use super::send::{ask, outgoing};
+use super::{Live, Proxy};
 use crate::body::Lease;
 use crate::body::ahead::Ahead;
 use crate::body::encoding::Coding;
@@ -72,15 +72,6 @@ pub(super) struct Spare {
     edited: bool,
     n_bytes_sent: usize,
     n_tokens_sent: Option<usize>,
-}
-
-/// How a request was rescued.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Rescued {
-    /// It was too long, and was made shorter.
-    Overflow,
-    /// It was edited, and was sent as it came.
-    Original,
 }
 
 /// How often requests were rescued, and how often not.
@@ -328,15 +319,6 @@ impl Rescues {
             tracing::debug!(rescue = %by, helped, count, "the upstream has refused a request");
         }
         answer
-    }
-}
-
-impl fmt::Display for Rescued {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Overflow => "overflow",
-            Self::Original => "original",
-        })
     }
 }
 

@@ -1,3 +1,5 @@
+//! What fits into a request for a summary, and what is left out.
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
