@@ -130,8 +130,8 @@ impl Meter {
     /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let model = self.model(model.unwrap_or_default());
-        let encoding = model.encoding.map_or_else(Encoding::default, |encoding| encoding.value);
-        Gauge { shared: Arc::clone(&self.shared), encoding, window: model.window.map(|window| window.value) }
+        let window = model.window.map(|window| window.value);
+        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, window }
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.

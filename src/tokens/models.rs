@@ -58,8 +58,8 @@ pub(super) struct Models {
 pub struct Model {
     /// How many tokens it takes, prompt and answer together; it is never guessed.
     pub window: Option<Sourced<usize>>,
-    /// How it splits text, if anybody says so; else the default encoding counts.
-    pub encoding: Option<Sourced<Encoding>>,
+    /// How it splits text.
+    pub encoding: Sourced<Encoding>,
 }
 
 /// A value, and who says so.
@@ -81,6 +81,8 @@ pub enum Source {
     Upstream,
     /// The table that is compiled in.
     BuiltIn,
+    /// Nobody: it is what most models have.
+    Default,
 }
 
 /// One thing that is known, of all models that its pattern fits.
@@ -125,7 +127,8 @@ impl Models {
                 .or(Source::BuiltIn.says(window)),
             encoding: Source::Settings
                 .says(told().find_map(|model| model.encoding))
-                .or(Source::BuiltIn.says(known.and_then(|known| known.encoding))),
+                .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
+                .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default }),
         }
     }
 
@@ -183,6 +186,7 @@ impl From<Source> for &'static str {
             Source::Settings => "settings",
             Source::Upstream => "upstream",
             Source::BuiltIn => "built in",
+            Source::Default => "default",
         }
     }
 }
