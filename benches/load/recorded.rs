@@ -153,19 +153,19 @@ impl Session {
         let mut is_full = false;
         for repetition in 0.. {
             for round in self.rounds.iter().filter(|round| repetition == 0 || !round.once) {
-                let messages = round.with_ids_of(repetition);
-                if body.len() + messages.iter().map(|message| message.len() + 1).sum::<usize>() + ROOM > bytes {
+                let mut messages = round.with_ids_of(repetition);
+                let length: usize = messages.iter().map(|message| message.len() + 1).sum();
+                if body.len() + length + ROOM > bytes {
                     is_full = true;
-                } else if calls == Calls::OneDangling
-                    && gap.is_none()
-                    && round.ids.len() == 1
-                    && body.len() * 4 >= bytes
-                {
-                    messages.iter().take(1).for_each(|message| push(&mut body, message));
-                    gap = Some(body.len());
-                    push(&mut body, r#"{"role":"user","content":"Stop that, look at the tests first."}"#);
-                } else {
-                    messages.iter().for_each(|message| push(&mut body, message));
+                    continue;
+                }
+                let is_interrupted = calls == Calls::OneDangling && gap.is_none() && round.ids.len() == 1;
+                if is_interrupted && body.len() * 4 >= bytes {
+                    messages = vec![messages.swap_remove(0), INTERRUPTION.to_owned()];
+                    gap = messages.first().map(|call| body.len() + 1 + call.len());
+                }
+                for message in &messages {
+                    push(&mut body, message);
                 }
             }
             if is_full {
@@ -181,6 +181,7 @@ impl Session {
 
 /// What is left free for the last message and for what stands behind the messages.
 const ROOM: usize = 1024;
+const INTERRUPTION: &str = r#"{"role":"user","content":"Stop that, look at the tests first."}"#;
 
 fn push(body: &mut String, message: &str) {
     if !body.ends_with('[') {

@@ -52,15 +52,12 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let upstream = runtime.block_on(ask(config, &environment, &meter))?;
     // A look-up of a name that hangs is not waited for.
     runtime.shutdown_background();
-    let text = match &args.model {
-        Some(model) => {
-            let answer = Answer { model, known: meter.model(model), upstream };
-            if args.json { json(&answer)? } else { answer.text() }
-        }
-        None => {
-            let listing = Listing { models: meter.models(), upstream };
-            if args.json { json(&listing)? } else { listing.text() }
-        }
+    let text = if let Some(model) = &args.model {
+        let answer = Answer { model, known: meter.model(model), upstream };
+        if args.json { json(&answer)? } else { answer.text() }
+    } else {
+        let listing = Listing { models: meter.models(), upstream };
+        if args.json { json(&listing)? } else { listing.text() }
     };
     print([text])?;
     Ok(Exit::Ok)

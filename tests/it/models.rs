@@ -3,9 +3,34 @@
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
-use serde_json::{Value, json};
+use serde::Deserialize;
 
 use crate::support::{ClosedPort, Upstream};
+
+#[derive(Debug, Deserialize)]
+struct Listing {
+    models: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Entry {
+    pattern: String,
+    window: Option<usize>,
+    encoding: Option<String>,
+    source: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    window: Option<Sourced<usize>>,
+    encoding: Sourced<String>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Sourced<T> {
+    value: T,
+    source: String,
+}
 
 const SETTINGS: &str = r#"
 [[models]]
@@ -61,15 +86,21 @@ async fn the_table_has_settings_upstream_and_built_in_models_with_their_source()
     assert_eq!(row(&text, "o3-mini"), ["o3-mini", "200,000", "o200k_base", "built in"]);
     assert!(text.ends_with("answers 200, with 3 windows\n"), "{text}");
 
-    let json: Value = serde_json::from_str(&listed(&mut upstream, &["--json"]).await).unwrap();
-    let models = json["models"].as_array().unwrap();
-    let entry = |pattern: &str| models.iter().find(|entry| entry["pattern"] == pattern).unwrap();
-    assert_eq!(
-        *entry("house-*"),
-        json!({"pattern": "house-*", "window": 16000, "encoding": null, "source": "settings"})
-    );
-    assert_eq!(entry("house-1")["source"], "upstream");
-    assert_eq!(entry("gpt-4o*")["encoding"], "o200k_base");
+    let Listing { models } = serde_json::from_str(&listed(&mut upstream, &["--json"]).await).unwrap();
+    for (pattern, window, encoding, source) in [
+        ("house-*", Some(16000), None, "settings"),
+        ("house-1", Some(9), None, "upstream"),
+        ("gpt-4o*", Some(128_000), Some("o200k_base"), "built in"),
+        ("gpt-4o-realtime*", None, Some("o200k_base"), "built in"),
+    ] {
+        let entry = Entry {
+            pattern: pattern.to_owned(),
+            window,
+            encoding: encoding.map(str::to_owned),
+            source: source.to_owned(),
+        };
+        assert!(models.contains(&entry), "{entry:?} {models:?}");
+    }
 }
 
 #[tokio::test]
@@ -85,9 +116,10 @@ async fn a_model_has_the_values_that_requests_to_it_get_and_their_sources() {
         let expected = format!("model     {model}\nwindow    {window}\nencoding  {encoding}\nupstream  GET ");
         assert!(text.starts_with(&expected), "{text}");
     }
-    let json: Value = serde_json::from_str(&listed(&mut upstream, &["gpt-4o", "--json"]).await).unwrap();
-    assert_eq!(json["window"], json!({"value": 64000, "source": "upstream"}));
-    assert_eq!(json["encoding"], json!({"value": "o200k_base", "source": "built in"}));
+    let Answer { window, encoding } =
+        serde_json::from_str(&listed(&mut upstream, &["gpt-4o", "--json"]).await).unwrap();
+    assert_eq!(window, Some(Sourced { value: 64000, source: "upstream".to_owned() }));
+    assert_eq!(encoding, Sourced { value: "o200k_base".to_owned(), source: "built in".to_owned() });
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! Sources: the makers' own pages, which are platform.claude.com (models overview), developers.openai.com (models),
 //! ai.google.dev and docs.cloud.google.com (Gemini), docs.x.ai, api-docs.deepseek.com, platform.kimi.ai, docs.z.ai; the model
 //! files of models.dev, which cite them; Vercel's AI Gateway and OpenRouter to compare with. Where two of them differ, the
-//! smaller window is here: MiniMax M2 and M3, GLM 5, Grok 4.20, Qwen 3.7 Max. Where a maker writes "128K" and not which
+//! smaller window is here: `MiniMax` M2 and M3, GLM 5, Grok 4.20, Qwen 3.7 Max. Where a maker writes "128K" and not which
 //! thousand that is, it is the smaller one.
 //!
 //! A server may offer less, and then mostly says so in its listing, which wins over this table. Not here: names that move
