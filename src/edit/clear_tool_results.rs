@@ -49,9 +49,12 @@ mod replay;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// When a pass clears old results.
+    /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
+    /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
+    /// window; does not hold where that is not known).
     pub trigger: Trigger,
-    /// What a pass spares, counted from the newest result backwards.
+    /// What a pass spares, counted from the newest result backwards: exactly one of `results`, `rounds`, `tokens`,
+    /// `fraction`.
     pub keep: Keep,
     /// The fewest tokens that a pass must free; a pass that would free fewer is not made.
     ///

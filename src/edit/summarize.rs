@@ -46,11 +46,11 @@ pub mod request;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// When a summary is made, after the other edits have run.
+    /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
     pub trigger: Trigger,
-    /// What is not summarised, of what the model has read, counted from the newest backwards. The newest user message
-    /// stays with everything behind it if that is no more than this. What the model has not read always stays, and does
-    /// not count.
+    /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
+    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
+    /// this. What the model has not read always stays, and does not count.
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
