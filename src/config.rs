@@ -105,7 +105,8 @@ pub struct Config {
     /// How tokens are counted, and where the context windows of models come from.
     pub tokens: tokens::Settings,
     /// Facts about models that abridge does not know: one table for each model or pattern. The tables are tried from
-    /// the first to the last; then the upstream's list of models, then the built-in table.
+    /// the first to the last; then the upstream's list of models, then the built-in table. `abridge models` prints all
+    /// of it.
     pub models: Vec<models::Settings>,
 }
 

@@ -130,8 +130,9 @@ impl Meter {
 
     /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
-        let model = self.shared.models.find(model.unwrap_or_default());
-        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding, window: model.window }
+        let model = self.model(model.unwrap_or_default());
+        let window = model.window.map(|window| window.value);
+        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, window }
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -139,9 +140,14 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
-    /// How many tokens a model takes, and who says so.
-    pub fn window_of(&self, model: &str) -> Option<(usize, &'static str)> {
-        self.shared.models.window(model)
+    /// What is known of a model, and who says so.
+    pub fn model(&self, name: &str) -> models::Model {
+        self.shared.models.find(name)
+    }
+
+    /// All that is known of models, the first that fits one first.
+    pub fn models(&self) -> Vec<models::Entry> {
+        self.shared.models.entries()
     }
 
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -256,6 +256,10 @@ impl Upstream {
         }
         let may_switch = headers.contains_key(UPGRADE);
         if self.http == HttpVersion::Http11 {
+            // RFC 9110, section 10.1.4: it belongs to this connection, and says so. HTTP/2 has `te` alone.
+            if headers.contains_key(TE) {
+                headers.append(CONNECTION, http::HeaderValue::from_static("te"));
+            }
             framing::announce(&mut request);
         }
         let progress = Progress::begin();

@@ -5,6 +5,8 @@
 //! where a token is likely to end. A cut through a token makes one token more, so a count can only be too high, and that
 //! by less than one in a thousand.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tiktoken_rs::CoreBPE;
 
@@ -66,6 +68,13 @@ impl Encoding {
             Self::P50kBase => &vocabulary::P50K_BASE,
             Self::R50kBase => &vocabulary::R50K_BASE,
         }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The name that settings have for it.
+        self.serialize(f)
     }
 }
 
