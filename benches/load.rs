@@ -1,7 +1,7 @@
 //! What abridge adds to a request, measured beside nginx and beside no proxy at all, in one run.
 //!
 //! Every target is measured in turn, a few requests at a time, round after round, so that whatever else the machine
-//! does falls on all of them alike; every answer is checked while it is timed. BENCHMARKS.md says how to read the
+//! does falls on all of them alike; every answer is checked while it is timed. docs/benchmarking.md says how to read the
 //! tables that this prints.
 //!
 //! `cargo bench --bench load -- --help` lists the options; `--once` goes through everything one time, to see that it

@@ -74,10 +74,11 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Input {
-    /// The request as it would have been sent, and the instruction behind it: the provider's prompt cache has most of it.
+    /// The request as it would have been sent, tools included, followed by the instruction; the provider's prompt cache
+    /// can serve most of it.
     #[default]
     Cached,
-    /// An instruction of our own, the messages, and no tools.
+    /// An instruction of abridge's own and the messages, without tools.
     Fresh,
 }
 

@@ -41,13 +41,14 @@ const LEAST_REMEMBERED: usize = 64;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How texts are counted.
+    /// How tokens are counted.
     pub counter: Counter,
-    /// Whether the vocabulary is built at start, and not when the first text is counted.
+    /// Builds the vocabulary at start (0.2 s, 47 MB), and not when the first conversation is long enough to be counted.
     pub preload: bool,
-    /// How much memory remembered counts may take.
+    /// The memory for counts that are remembered, so that only the new end of a known conversation is counted.
     pub memo: ByteSize,
-    /// Whether the upstream is asked once how much its models take, when one comes by that is not known.
+    /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
+    /// model is not known. After a failure it is asked again, after a minute to an hour.
     pub ask_upstream: bool,
 }
 
@@ -64,7 +65,7 @@ pub enum Counter {
     /// With the encoding of the model.
     #[default]
     Exact,
-    /// As a quarter of the bytes.
+    /// A quarter of the bytes; needs no vocabulary.
     Estimate,
 }
 

@@ -29,19 +29,29 @@ const MOST_LEARNED: usize = 4096;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The models that this is about.
+    /// The models that this table is about.
+    ///
+    /// Example: `"my-model*"`
     #[serde(rename = "match")]
     pub pattern: Pattern,
-    /// How many tokens they take, prompt and answer together.
+    /// How many tokens prompt and answer may have together.
+    ///
+    /// Not set: what the upstream or the built-in table says.
+    ///
+    /// Example: `32768`
     #[serde(default, deserialize_with = "at_least_one")]
     pub context_window: Option<usize>,
-    /// How they split text.
+    /// How the model splits text into tokens.
+    ///
+    /// Not set: what the built-in table says, or else `"o200k_base"`.
+    ///
+    /// Example: `"o200k_base"`
     #[serde(default)]
     pub encoding: Option<Encoding>,
 }
 
-/// A name, or names, with `*` for any characters, `?` for one, `[ab]` and `{a,b}` for one of these; the case of letters
-/// makes no difference.
+/// A name or a pattern of names: `*` stands for any characters, `?` for one, `[ab]` and `{a,b}` for one of these.
+/// Letter case does not matter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern(Glob);
 

@@ -21,11 +21,11 @@ const WORTH_A_TURN: usize = 256;
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum Encoding {
-    /// GPT-4o and all since, the o series; also the stand-in for models whose encoding is not published.
+    /// GPT-4o and later, the o series, and models whose encoding is not published.
     #[default]
     #[serde(rename = "o200k_base")]
     O200kBase,
-    /// gpt-oss: the same vocabulary; it differs in control tokens, which a text has none of.
+    /// gpt-oss: the vocabulary of `o200k_base` with other control tokens.
     #[serde(rename = "o200k_harmony")]
     O200kHarmony,
     /// GPT-4 and GPT-3.5.
