@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use self::client::Unanswered;
 use crate::config::{Flags, NoStorePath, Problem, Sources};
 use crate::engine::by_hand::NoSummary;
-use crate::planner::Policy;
+use crate::planner::Planner;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
 use crate::store::{OpenError, StoreError};
@@ -257,8 +257,8 @@ impl Cli {
         Sources::of_process(config, Flags { listen, upstream, log_format, dry_run })
     }
 
-    /// How a policy is replayed: over those that recordings bring along, if somebody asked for its file.
-    pub fn replayed(&self) -> fn(Policy) -> Chosen {
+    /// How the present settings are replayed: over those that recordings bring along, if somebody asked for its file.
+    pub fn replayed(&self) -> fn(Planner) -> Chosen {
         if self.settings.config.is_some() { Chosen::ByUser } else { Chosen::ByDefault }
     }
 

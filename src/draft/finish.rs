@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::{Draft, Placed, replace::Slot, seams};
 use crate::{
-    plan::{Action, OffloadEffect, Plan, Report, Sizes, Stretch},
+    plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
+    tokens::Gauge,
 };
 
 impl Draft<'_> {
@@ -35,7 +36,9 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, report }
+        let window = self.gauge.get().and_then(Gauge::window);
+        let basis = Basis { window, summary: self.applied().cloned() };
+        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }
 
     /// Gives messages in changes the indices that they had as they came.

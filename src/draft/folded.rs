@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Applied, Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
+use super::{Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
 use crate::{
     conversation::Conversation,
     payload::PayloadKey,
     plan::{Action, Change, Need, Sizes},
     span::Span,
+    summary::Applied,
 };
 
 impl<'a> Draft<'a> {

@@ -4,12 +4,12 @@ use super::*;
 
 const DANGLING: &str = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}]}]}"#;
 
-fn policy() -> Policy {
-    own_policy("").unwrap()
+fn policy() -> Planner {
+    own_planner("").unwrap()
 }
 
-fn no_edits() -> Policy {
-    own_policy("policy.edits = []").unwrap()
+fn no_edits() -> Planner {
+    own_planner("policy.edits = []").unwrap()
 }
 
 fn put(dir: &Path, files: &[(&str, &str)]) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use abridge_proxy::recording::{Ended, Exchange};
-use abridge_proxy::replay::{Chosen, Replay, folders, own_policy};
+use abridge_proxy::replay::{Chosen, Replay, folders, own_planner};
 use tempfile::TempDir;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
@@ -49,7 +49,7 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
     }
-    let replay = Replay::run(&[folder.path().to_owned()], &Chosen::ByDefault(own_policy("").unwrap()));
+    let replay = Replay::run(&[folder.path().to_owned()], &Chosen::ByDefault(own_planner("").unwrap()));
     assert!(replay.is_clean(), "{replay}");
 }
 
