@@ -147,7 +147,7 @@ impl Config {
         let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
         let wrong = |what: String| {
             let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
-            Problem::at_path(written, &["summarize", "instruction_file"], message)
+            written.problem(&["summarize", "instruction_file"], message)
         };
         let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
