@@ -100,7 +100,7 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
 /// A memory of one summary.
 /// What remembers a summary of all of a body but its end.
 fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap<ChainKey, Recollection> {
-    let situation = Situation { summarize: When::Now, ..planner.situation(planner.keys.anonymous(), &NoMemory) };
+    let situation = Situation { summarize: When::Now, ..planner.anonymous(&NoMemory) };
     let plan = planner.policy.plan(dialect, body, &situation).expect("a request");
     let Some(Need::Make(effect)) = plan.needs else { unreachable!("{plan}") };
     let text = effect.frame.around(&"What was said before, in other words. ".repeat(200));
@@ -143,7 +143,7 @@ fn main() {
         );
 
         let reduce = |meter: &Meter| {
-            let situation = Situation { meter, ..reducing.situation(reducing.keys.anonymous(), &NoMemory) };
+            let situation = Situation { meter, ..reducing.anonymous(&NoMemory) };
             reducing.policy.plan(dialect, &clean, &situation).expect("a request")
         };
         let warm = Meter::new(&tokens, &[]);
@@ -159,7 +159,7 @@ fn main() {
 
         if bytes > SIZES[0].1 {
             let memory = summarised(&summarizing, dialect, &clean);
-            let finding = summarizing.situation(summarizing.keys.anonymous(), &memory);
+            let finding = summarizing.anonymous(&memory);
             let plan = summarizing.policy.plan(dialect, &clean, &finding).expect("a request");
             assert_eq!(plan.report.counts(), [("summary", 1)]);
             let time = measure(|| summarizing.policy.plan(dialect, &clean, &finding));

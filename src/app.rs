@@ -106,8 +106,8 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone()).waiting(config.store.timeout.0);
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
-    let (history, metrics) = (History::new(), Metrics::new());
-    let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
+    let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
+    let beside = Beside { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
     let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, beside));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);

@@ -141,6 +141,10 @@ Examples:
   abridge demo --fast | less";
 
 const REWRITE_EXAMPLES: &str = "\
+It is what the proxy sends under these settings, the models, the counter and the address of recall among them, but for
+handles, which depend on the store's secret and on the client's key; summaries that were made, and windows that an upstream
+has named, are not known here. A dry run is printed as it would be edited.
+
 Examples:
   abridge rewrite request.json > rewritten.json
   curl … | abridge rewrite - --report";
@@ -156,7 +160,9 @@ Examples:
   curl … | abridge summarize - --report";
 
 const REPLAY_EXAMPLES: &str = "\
-A folder that has its own policy.toml is replayed under that, unless --config names another.
+A folder that has its own policy.toml is replayed under that, unless --config names another. Handles, the summary that was
+used, the address of abridge and the window that the upstream had named are those of the recording, unless settings say
+otherwise; recordings of older versions have none of these.
 
 Examples:
   abridge replay ./exchanges

@@ -204,8 +204,8 @@ impl Edited {
 
 /// Edits a body where nobody serves: whatever the plan takes out is not stored.
 pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> Edited {
-    let planned = planner.plan(dialect, &body).map_err(Unplanned::NotUnderstood);
-    Edited::planned(body, planned, None)
+    let plan = planner.plan(dialect, &body).map_err(Unplanned::NotUnderstood);
+    Edited::planned(body, plan, None)
 }
 
 // === impl Rules ===
@@ -375,9 +375,8 @@ impl Engine {
         let long = body.len() >= HOP_FROM.min(rules.planner.policy.counts_from());
         let (rules, body, summaries) = (Arc::clone(rules), body.clone(), Arc::clone(&self.summaries));
         let plan = move || {
-            let planner = &rules.planner;
-            let situation = Situation { offload, summarize: when, ..planner.situation(caller, &*summaries) };
-            let planned = catch_unwind(AssertUnwindSafe(|| planner.policy.plan(dialect, &body, &situation)));
+            let situation = Situation { offload, summarize: when, ..rules.planner.situation(caller, &*summaries) };
+            let planned = catch_unwind(AssertUnwindSafe(|| rules.planner.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
         };
         if long { blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }

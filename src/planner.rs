@@ -173,9 +173,14 @@ impl Planner {
         Situation { meter, keys, caller, offload: *offload, summaries, summarize: When::Triggered }
     }
 
-    /// The plan for a request of somebody who shows no credential, where no summary is remembered.
+    /// The situation of a request of somebody who shows no credential.
+    pub fn anonymous<'a>(&'a self, summaries: &'a dyn Memory) -> Situation<'a> {
+        self.situation(self.keys.anonymous(), summaries)
+    }
+
+    /// The plan for such a request, where no summary is remembered.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
-        self.policy.plan(dialect, body, &self.situation(self.keys.anonymous(), &NoMemory))
+        self.policy.plan(dialect, body, &self.anonymous(&NoMemory))
     }
 }
 

@@ -3,18 +3,23 @@
 //! A folder that has its own `policy.toml`, as fixtures have, is planned under that, unless the user named a policy: then
 //! the question is what *that* policy would do, and the recorded one is no answer to it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::planner::Planner;
-use crate::recording::{Exchange, ReadError};
-use crate::span::joined;
-use crate::{dialect, engine};
+use crate::dialect;
+use crate::payload::Keys;
+use crate::planner::{Offload, Planner, Situation};
+use crate::recording::{Exchange, Form, Inputs, ReadError};
+use crate::span::{joined, splice};
+use crate::summary::{Applied, NoMemory, Recollection};
+use crate::tokens::Meter;
 
 /// How many bytes either side of a difference are shown.
 const EXCERPT: usize = 40;
@@ -269,13 +274,36 @@ impl Row {
 }
 
 fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
-    let Some(dialect) = dialect::for_path(exchange.meta.path_only()) else {
-        return Rewritten { body: exchange.request.clone(), edits: String::new() };
-    };
-    let edited = engine::edit_body(planner, dialect, exchange.request.clone());
-    let counts = edited.report.map(|report| report.counts()).unwrap_or_default();
-    let edits: Vec<_> = counts.iter().map(|(label, n)| format!("{label}={n}")).collect();
-    Rewritten { body: joined(edited.body), edits: edits.join(";") }
+    let inputs = exchange.meta.inputs.clone().unwrap_or_default();
+    let body = &exchange.request;
+    let unedited = || Rewritten { body: body.clone(), edits: String::new() };
+    let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != Form::Unedited);
+    let Some(dialect) = dialect else { return unedited() };
+
+    let planner = knowing(planner, inputs);
+    let situation = planner.anonymous(&NoMemory);
+    let mut summaries = HashMap::new();
+    if let Some(Applied { messages, summary }) = &exchange.summary {
+        let name = planner.policy.beginning(dialect, body, &situation, messages.end);
+        summaries.extend(name.map(|name| (name, Recollection::Summary(Arc::clone(summary)))));
+    }
+    let situation = Situation { summaries: &summaries, ..situation };
+    let Ok(plan) = planner.policy.plan(dialect, body, &situation) else { return unedited() };
+    let edits: Vec<_> = plan.report.counts().iter().map(|(label, n)| format!("{label}={n}")).collect();
+    Rewritten { body: joined(splice(body, &plan.splices)), edits: edits.join(";") }
+}
+
+/// A planner for the same settings that knows what was known when a request was recorded. What the settings say wins.
+fn knowing(planner: &Planner, inputs: Inputs) -> Planner {
+    let Inputs { form, address, windows, not_stored, handles } = inputs;
+    let mut parts = if form == Form::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
+    parts.recall.public_url = parts.recall.public_url.or(address);
+    let offload = if not_stored { Offload::Impossible } else { planner.offload };
+    let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
+    for (model, window) in &windows {
+        meter.learn_window(model, *window);
+    }
+    Planner::with(parts, meter, Keys::recorded(handles), offload)
 }
 
 /// An error with all its causes, each of which prints its own level only.

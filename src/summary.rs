@@ -1,7 +1,7 @@
 //! Summaries that stand for what a conversation began with: what they are made from, what they become, and what is
 //! remembered of them.
 
-use std::{collections::HashMap, fmt::Debug, ops::Range, sync::Arc};
+use std::{collections::HashMap, fmt::Debug, hash::BuildHasher, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ impl Memory for NoMemory {
 }
 
 /// What is in the map is remembered.
-impl Memory for HashMap<ChainKey, Recollection> {
+impl<S: BuildHasher + Send + Sync> Memory for HashMap<ChainKey, Recollection, S> {
     fn recall(&self, beginning: ChainKey) -> Recollection {
         self.get(&beginning).cloned().unwrap_or(Recollection::Nothing)
     }

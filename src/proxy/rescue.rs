@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::unedited::Unedited;
 use super::exchange::Exchange;
-use super::{Live, Proxy, ask, outgoing};
+use super::{Live, Proxy, ask, outgoing, recorded};
 use crate::body::Lease;
 use crate::body::ahead::Ahead;
 use crate::body::encoding::Coding;
@@ -26,6 +26,7 @@ use crate::engine::{Asked, Edited, Rules, Wanted};
 use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::When;
+use crate::recording::Form;
 use crate::tasks::blocking;
 use crate::upstream::refusal::{self, Numbers, Refusal};
 
@@ -170,7 +171,10 @@ impl Proxy {
             names.last().into_iter().for_each(|name| rescue.unedited.note(*name));
         }
         let text = spare.text;
-        exchange.record(self.recorder.as_ref(), &spare.parts, text.clone(), &edited, false);
+        let meter = &rescue.rules.planner.meter;
+        exchange.record(self.recorder.as_ref(), || {
+            recorded::sent(&spare.parts, text.clone(), &edited, Form::Shortest, meter, false)
+        });
         exchange.inspecting = self.inspector.hold(live.inspect.keep, spare.dialect, &text, &edited);
         exchange.edited(edited, false, live.report_headers);
         exchange.rescued = Some(by);

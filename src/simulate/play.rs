@@ -18,16 +18,15 @@ pub fn play(
 ) -> Result<Figures, ReadError> {
     let dialect = dialect()?;
     let mut summaries = Summaries::default();
-    let planner = &contender.planner;
-    let gauge = planner.meter.for_model(transcript.model());
+    let gauge = contender.planner.meter.for_model(transcript.model());
     let mut figures = Figures::default();
     let (mut cleared, mut truncated, mut offloaded) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
     let mut before: Option<Sent> = None;
     for body in transcript.requests() {
         // What the proxy does not understand goes on as it came, so it does here.
         let planned = loop {
-            let mut planned =
-                planner.policy.plan(dialect, &body, &planner.situation(planner.keys.anonymous(), &summaries.0));
+            let situation = contender.planner.anonymous(&summaries.0);
+            let mut planned = contender.planner.policy.plan(dialect, &body, &situation);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(effect)) = needs else { break planned };
             let waits = effect.waits;

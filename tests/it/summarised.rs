@@ -73,7 +73,7 @@ impl Scene {
 
     fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
         let Self { planner, .. } = self;
-        let situation = Situation { summarize: when, ..planner.situation(planner.keys.anonymous(), self) };
+        let situation = Situation { summarize: when, ..planner.anonymous(self) };
         let plan = planner.policy.plan(dialect(), body, &situation).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());
         assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
