@@ -42,7 +42,7 @@ mod remember;
 mod replace;
 mod seams;
 
-pub use beginnings::Beginnings;
+pub use beginnings::{Applied, Beginnings};
 pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 

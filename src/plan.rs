@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     payload::{ChainKey, Fingerprint, Payload, PayloadKey},
     span::Splice,
-    summary::{Applied, Frame, Source},
+    summary::{Frame, Source, Used},
 };
 
 /// What is to be done to one request body.
@@ -33,7 +33,7 @@ pub struct Basis {
     /// The context window of the model, if it was known and tokens were counted.
     pub window: Option<usize>,
     /// The summary that stands for messages.
-    pub summary: Option<Applied>,
+    pub summary: Option<Used>,
 }
 
 /// A stretch of what a model reads.

@@ -236,8 +236,7 @@ impl Policy {
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> Result<Plan, ParseError> {
         let whole = dialect.parse(body)?;
         let source = Source { dialect, body, conversation: &whole };
-        // Nothing is hashed where nothing is remembered.
-        let beginnings = if situation.summaries.is_empty() { None } else { self.beginnings(source, situation) };
+        let beginnings = self.beginnings(source, situation);
         let summarised = beginnings.as_ref().and_then(Beginnings::applied).map(|applied| applied.messages.clone());
         let folded = summarised.clone().map(|messages| whole.folded(messages));
         let source = Source { conversation: folded.as_ref().unwrap_or(&whole), ..source };
@@ -266,12 +265,14 @@ impl Policy {
         end: usize,
     ) -> Option<ChainKey> {
         let conversation = dialect.parse(body).ok()?;
-        self.beginnings(Source { dialect, body, conversation: &conversation }, situation)?.name(end)
+        let source = Source { dialect, body, conversation: &conversation };
+        let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
+        Beginnings::of(source, situation, &scope).name(end)
     }
 
-    /// What is remembered of the beginnings of a conversation, if this policy uses summaries.
+    /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
     fn beginnings(&self, source: Source<'_>, situation: &Situation<'_>) -> Option<Beginnings> {
-        let scope = self.summaries.as_ref()?;
+        let scope = self.summaries.as_ref().filter(|_| !situation.summaries.is_empty())?;
         Some(Beginnings::of(source, situation, &scope.of_model(source.conversation.model.as_deref())))
     }
 }

@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Handles;
-use crate::summary::{Applied, Summary};
+use crate::summary::{Summary, Used};
 
 mod recorder;
 
@@ -51,7 +50,7 @@ pub struct Exchange {
     /// The response body as received, if there was an answer.
     pub response: Option<Bytes>,
     /// The summary that stands for messages in the body that went upstream.
-    pub summary: Option<Applied>,
+    pub summary: Option<Used>,
     /// What else there is to know.
     pub meta: Meta,
     /// The part of `proxy.toml` that this exchange is to be planned under; `None`: the present policy.
@@ -184,7 +183,7 @@ pub enum ReadError {
 /// `summary.json`.
 #[derive(Deserialize, Serialize)]
 struct SummaryFile {
-    messages: Range<usize>,
+    end: usize,
     #[serde(flatten)]
     summary: Summary,
 }
@@ -207,7 +206,7 @@ impl Exchange {
             rewritten: read_file(dir, "rewritten.json")?,
             response,
             summary: read_json(dir, SUMMARY)?
-                .map(|SummaryFile { messages, summary }| Applied { messages, summary: Arc::new(summary) }),
+                .map(|SummaryFile { end, summary }| Used { end, summary: Arc::new(summary) }),
             meta: read_json(dir, "meta.json")?.unwrap_or_default(),
             policy: read_text(dir, "policy.toml")?,
             plan: read_text(dir, "plan.snap")?,
@@ -224,8 +223,8 @@ impl Exchange {
         if let Some(body) = &self.response {
             write_file(dir, self.meta.response_file(), [body])?;
         }
-        if let Some(applied) = &self.summary {
-            write_summary(dir, applied)?;
+        if let Some(used) = &self.summary {
+            write_summary(dir, used)?;
         }
         if let Some(text) = &self.policy {
             write_file(dir, "policy.toml", [text])?;
@@ -301,8 +300,8 @@ fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
 }
 
-fn write_summary(dir: &Path, Applied { messages, summary }: &Applied) -> io::Result<()> {
-    let file = SummaryFile { messages: messages.clone(), summary: Summary::clone(summary) };
+fn write_summary(dir: &Path, used: &Used) -> io::Result<()> {
+    let file = SummaryFile { end: used.end, summary: Summary::clone(&used.summary) };
     write_file(dir, SUMMARY, [serde_json::to_vec(&file)?])
 }
 

@@ -18,7 +18,7 @@ use crate::payload::Keys;
 use crate::planner::{Offload, Planner, Situation};
 use crate::recording::{Exchange, Form, Inputs, ReadError};
 use crate::span::{joined, splice};
-use crate::summary::{Applied, NoMemory, Recollection};
+use crate::summary::{NoMemory, Recollection, Used};
 use crate::tokens::Meter;
 
 /// How many bytes either side of a difference are shown.
@@ -283,8 +283,8 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
     let planner = knowing(planner, inputs);
     let situation = planner.anonymous(&NoMemory);
     let mut summaries = HashMap::new();
-    if let Some(Applied { messages, summary }) = &exchange.summary {
-        let name = planner.policy.beginning(dialect, body, &situation, messages.end);
+    if let Some(Used { end, summary }) = &exchange.summary {
+        let name = planner.policy.beginning(dialect, body, &situation, *end);
         summaries.extend(name.map(|name| (name, Recollection::Summary(Arc::clone(summary)))));
     }
     let situation = Situation { summaries: &summaries, ..situation };

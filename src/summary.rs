@@ -1,7 +1,7 @@
 //! Summaries that stand for what a conversation began with: what they are made from, what they become, and what is
 //! remembered of them.
 
-use std::{collections::HashMap, fmt::Debug, hash::BuildHasher, ops::Range, sync::Arc};
+use std::{collections::HashMap, fmt::Debug, hash::BuildHasher, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,12 @@ pub struct Summary {
     pub transcript: Option<PayloadKey>,
 }
 
-/// A summary, and the messages that it stands for.
+/// A summary that a plan has used.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Applied {
-    /// The messages as they came.
-    pub messages: Range<usize>,
-    /// What stands for them.
+pub struct Used {
+    /// The index of the first message behind those that it stands for, as they came.
+    pub end: usize,
+    /// The summary.
     pub summary: Arc<Summary>,
 }
 

@@ -1,12 +1,12 @@
 //! The names of the beginnings of a conversation, what is remembered of them, and the summary that stands for one.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::{Situation, Source};
 use crate::{
     conversation::{Conversation, Pairing, unread_from},
     payload::ChainKey,
-    summary::{Applied, Recollection},
+    summary::{Recollection, Summary},
 };
 
 /// The beginnings of one conversation: from behind its instructions to behind each message.
@@ -20,6 +20,15 @@ pub struct Beginnings {
     /// The longest one that there is a summary of, if that has to be loaded.
     pub(super) load: Option<ChainKey>,
     applied: Option<Applied>,
+}
+
+/// A summary, and the messages that it stands for.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The messages as they came.
+    pub messages: Range<usize>,
+    /// What stands for them.
+    pub summary: Arc<Summary>,
 }
 
 impl Beginnings {

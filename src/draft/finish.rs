@@ -1,13 +1,17 @@
 //! From decisions to splices, offloads and the report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
-use super::{Draft, Placed, replace::Slot, seams};
+use super::{Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
     plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
+    summary::Used,
     tokens::Gauge,
 };
 
@@ -37,7 +41,8 @@ impl Draft<'_> {
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
         let window = self.gauge.get().and_then(Gauge::window);
-        let basis = Basis { window, summary: self.applied().cloned() };
+        let used = |applied: &Applied| Used { end: applied.messages.end, summary: Arc::clone(&applied.summary) };
+        let basis = Basis { window, summary: self.applied().map(used) };
         Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }
 

@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
+use super::{Applied, Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
 use crate::{
     conversation::Conversation,
     payload::PayloadKey,
     plan::{Action, Change, Need, Sizes},
     span::Span,
-    summary::Applied,
 };
 
 impl<'a> Draft<'a> {

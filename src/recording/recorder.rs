@@ -15,7 +15,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use super::{Ended, Inputs, Meta, write_file, write_summary};
 use crate::payload::Keys;
 use crate::plan::OffloadEffect;
-use crate::summary::Applied;
+use crate::summary::Used;
 
 /// The longest response body that is kept; what comes behind it is relayed but not recorded.
 const MAX_RESPONSE: usize = 64 << 20;
@@ -52,7 +52,7 @@ pub struct Sent<'a> {
     /// What decided on the body, but for the address and the handles, which the recorder adds.
     pub inputs: Inputs,
     /// The summary that stands for messages.
-    pub summary: Option<Applied>,
+    pub summary: Option<Used>,
     /// What was taken out.
     pub offloads: Vec<OffloadEffect>,
 }
@@ -65,7 +65,7 @@ pub struct Recording {
     request: Bytes,
     rewritten: Option<Vec<Bytes>>,
     response: Option<Vec<u8>>,
-    summary: Option<Applied>,
+    summary: Option<Used>,
     offloads: Vec<OffloadEffect>,
     keys: Keys,
     meta: Meta,
@@ -188,8 +188,8 @@ impl Recording {
         if let Some(body) = &self.response {
             write_file(dir, self.meta.response_file(), [body])?;
         }
-        if let Some(applied) = &self.summary {
-            write_summary(dir, applied)?;
+        if let Some(used) = &self.summary {
+            write_summary(dir, used)?;
         }
         write_file(dir, "meta.json", [self.meta.to_json()?])
     }

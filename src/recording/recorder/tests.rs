@@ -83,7 +83,7 @@ fn what_decided_on_the_body_is_read_back() {
     let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, transcript: Some(key) };
     let sent = Sent {
         inputs: Inputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..Inputs::default() },
-        summary: Some(Applied { messages: 1..7, summary: Arc::new(summary) }),
+        summary: Some(Used { end: 7, summary: Arc::new(summary) }),
         offloads: vec![OffloadEffect { key, payload: Bytes::from_static(b"what was taken out").into() }],
         ..sent(&target)
     };
