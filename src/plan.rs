@@ -30,7 +30,7 @@ pub struct Plan {
 /// What a plan depends on that can change while the settings stay the same.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Basis {
-    /// The context window of the model, if it was known and tokens were counted.
+    /// The context window of the model, if an edit has asked for it and it was known.
     pub window: Option<usize>,
     /// The summary that stands for messages.
     pub summary: Option<Used>,

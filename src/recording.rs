@@ -109,7 +109,7 @@ pub struct Inputs {
     /// Where clients reached abridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The context windows that the upstream had named, by model: that of the request, if it was counted.
+    /// The context windows that the upstream had named, by model: that of the request, if an edit has asked for it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub windows: BTreeMap<String, usize>,
     /// What was to be taken out could not be stored, so it stayed.

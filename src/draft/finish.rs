@@ -12,7 +12,6 @@ use crate::{
     plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
     summary::Used,
-    tokens::Gauge,
 };
 
 impl Draft<'_> {
@@ -40,7 +39,7 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        let window = self.gauge.get().and_then(Gauge::window);
+        let window = self.window.get().copied().flatten();
         let used = |applied: &Applied| Used { end: applied.messages.end, summary: Arc::clone(&applied.summary) };
         let basis = Basis { window, summary: self.applied().map(used) };
         Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
