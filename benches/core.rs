@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a table is what this is for")]
 
 use std::{
+    collections::HashMap,
     fmt::Write as _,
     hint::black_box,
     sync::Arc,
@@ -15,12 +16,12 @@ use std::{
 use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
-    payload::{ChainKey, Keys},
+    payload::ChainKey,
     plan::Need,
-    planner::{Offload, Policy, Situation, When},
-    replay::{Scene, own_policy},
+    planner::{Planner, Situation, When},
+    replay::own_planner,
     span::splice,
-    summary::{Memory, NoMemory, Recollection, Summary},
+    summary::{NoMemory, Recollection, Summary},
     tokens::{self, Meter},
 };
 use bytes::Bytes;
@@ -97,27 +98,15 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
 }
 
 /// A memory of one summary.
-#[derive(Debug)]
-struct One(ChainKey, Arc<Summary>);
-
-impl Memory for One {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        if beginning == self.0 { Recollection::Summary(Arc::clone(&self.1)) } else { Recollection::Nothing }
-    }
-
-    fn is_empty(&self) -> bool {
-        false
-    }
-}
-
 /// What remembers a summary of all of a body but its end.
-fn summarised(policy: &Policy, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> One {
-    let situation = Situation { summarize: When::Now, ..*situation };
-    let plan = policy.plan(dialect, body, &situation).expect("a request");
+fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap<ChainKey, Recollection> {
+    let situation = Situation { summarize: When::Now, ..planner.anonymous(&NoMemory) };
+    let plan = planner.policy.plan(dialect, body, &situation).expect("a request");
     let Some(Need::Make(effect)) = plan.needs else { unreachable!("{plan}") };
     let text = effect.frame.around(&"What was said before, in other words. ".repeat(200));
     let transcript = effect.transcript.as_ref().map(|transcript| transcript.key);
-    One(effect.key, Arc::new(Summary { text, tokens_replaced: effect.tokens_replaced, transcript }))
+    let summary = Summary { text, tokens_replaced: effect.tokens_replaced, transcript };
+    [(effect.key, Recollection::Summary(Arc::new(summary)))].into()
 }
 
 /// The defaults, where results can be read back over HTTP.
@@ -125,46 +114,37 @@ const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0
 
 fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
-    let policy = own_policy("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
-    let reducing = own_policy(REDUCING).expect("a policy");
-    let summarizing = own_policy("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
-    let (tokens, keys, scene) = (tokens::Settings::default(), Keys::new([0; 32]), Scene::default());
-    let patching = &scene.situation();
-    let caller = keys.caller(b"bench");
+    let patching = own_planner("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
+    let reducing = own_planner(REDUCING).expect("a policy");
+    let summarizing = own_planner("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
+    let tokens = tokens::Settings::default();
     for (size, bytes) in SIZES {
         let clean = session(bytes, "messages", 0);
         let escaped = session(bytes, "mess\\u0061ges", 0);
         let broken = session(bytes, "messages", 2);
-        let plan = policy.plan(dialect, &broken, patching).expect("a request");
+        let plan = patching.plan(dialect, &broken).expect("a request");
         assert_eq!(plan.report.changes.len(), 2);
-        assert!(policy.plan(dialect, &clean, patching).expect("a request").is_empty());
+        assert!(patching.plan(dialect, &clean).expect("a request").is_empty());
 
         let copy = measure(|| clean.to_vec());
         row(size, "memcpy", &clean, copy, copy);
         row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
         row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
-        row(size, "plan, nothing to edit", &clean, copy, measure(|| policy.plan(dialect, &clean, patching)));
+        row(size, "plan, nothing to edit", &clean, copy, measure(|| patching.plan(dialect, &clean)));
         row(size, "verify", &broken, copy, measure(|| dialect.verify(&broken)));
-        row(size, "plan, two missing results", &broken, copy, measure(|| policy.plan(dialect, &broken, patching)));
+        row(size, "plan, two missing results", &broken, copy, measure(|| patching.plan(dialect, &broken)));
         row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));
         row(
             size,
             "edit_body, two missing results",
             &broken,
             copy,
-            measure(|| edit_body(&policy, dialect, broken.clone(), patching)),
+            measure(|| edit_body(&patching, dialect, broken.clone())),
         );
 
         let reduce = |meter: &Meter| {
-            let situation = Situation {
-                meter,
-                keys: &keys,
-                caller,
-                offload: Offload::Possible,
-                summaries: &NoMemory,
-                summarize: When::Triggered,
-            };
-            reducing.plan(dialect, &clean, &situation).expect("a request")
+            let situation = Situation { meter, ..reducing.anonymous(&NoMemory) };
+            reducing.policy.plan(dialect, &clean, &situation).expect("a request")
         };
         let warm = Meter::new(&tokens, &[]);
         let n = reduce(&warm).report.changes.len();
@@ -178,11 +158,11 @@ fn main() {
         );
 
         if bytes > SIZES[0].1 {
-            let memory = summarised(&summarizing, dialect, &clean, patching);
-            let finding = Situation { summaries: &memory, ..*patching };
-            let plan = summarizing.plan(dialect, &clean, &finding).expect("a request");
+            let memory = summarised(&summarizing, dialect, &clean);
+            let finding = summarizing.anonymous(&memory);
+            let plan = summarizing.policy.plan(dialect, &clean, &finding).expect("a request");
             assert_eq!(plan.report.counts(), [("summary", 1)]);
-            let time = measure(|| summarizing.plan(dialect, &clean, &finding));
+            let time = measure(|| summarizing.policy.plan(dialect, &clean, &finding));
             row(size, "plan, a summary found", &clean, copy, time);
         }
 

@@ -20,7 +20,6 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::planner::{Parts, Policy};
 use crate::proxy::rescue::Rescue;
 use crate::proxy::{Beside, Live, Proxy, Windows};
 use crate::recording::Recorder;
@@ -96,9 +95,9 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let listeners = listeners(&config.server.listen.0)?;
     let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
     let address = reached_at(&bound, acceptor.is_some());
-    let live = live(&config, &environment, address.as_deref(), None)?;
+    let live = live(&config, &environment, address.clone(), keys.clone(), None)?;
     if config.tokens.preload {
-        let meter = live.rules.meter.clone();
+        let meter = live.rules.planner.meter.clone();
         // It is loaded when it is needed, if it could not be now.
         let _loaded = blocking(move || meter.load()).await;
     }
@@ -107,8 +106,8 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone()).waiting(config.store.timeout.0);
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
-    let (history, metrics) = (History::new(), Metrics::new());
-    let beside = Beside { recorder, tasks: tasks.clone(), events, history, metrics };
+    let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
+    let beside = Beside { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
     let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, beside));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
@@ -168,15 +167,14 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
 fn live(
     config: &Config,
     environment: &Environment,
-    address: Option<&str>,
+    address: Option<String>,
+    keys: Keys,
     present: Option<(&Config, &Live)>,
 ) -> anyhow::Result<Live> {
     let authorization = environment.api_key.as_ref().map(Secret::bearer);
-    let mut parts = config.parts();
-    let endpoints = Endpoints::new(&parts.summarize, &config.upstream, &environment.proxies, |name| {
+    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
         environment.summarizer_keys.get(name)?.bearer().ok()
     });
-    parts.recall.public_url = parts.recall.public_url.or_else(|| address.map(str::to_owned));
     let same_counts = |present: &Config| {
         // What another upstream says of its models is another matter.
         present.tokens == config.tokens
@@ -185,29 +183,23 @@ fn live(
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::giving_way(&config.tokens, &config.models, give_way),
-        |(_, live)| live.rules.meter.clone(),
+        |(_, live)| live.rules.planner.meter.clone(),
     );
     let endpoints = endpoints.context("[summarize]")?;
-    let rules = |parts: &Parts| {
-        Arc::new(Rules {
-            policy: Policy::new(parts),
-            meter: meter.clone(),
-            export_dir: parts.recall.export_dir.as_ref().map(PathBuf::from),
-            language: parts.language,
-            summarize: parts.summarize.clone(),
-            endpoints: endpoints.clone(),
-        })
-    };
+    let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
-    let public = parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
+    let public = planner.parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
     let upstream = Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?);
     let upstream = upstream.context("[upstream]")?;
     let spends = upstream.has_key() || !environment.summarizer_keys.is_empty();
     let pages = if spends { Pages::Known(config.admin.origins.clone()) } else { Pages::Any };
-    let rescue = config.rescue.enabled.then(|| Rescue::new(config.rescue, rules(&Rescue::parts(&parts))));
+    let rescue = config.rescue.enabled.then(|| {
+        let planner = planner.under(planner.parts.shortest());
+        Rescue::new(config.rescue, Arc::new(Rules { planner, endpoints: endpoints.clone() }))
+    });
     Ok(Live {
-        rules: rules(&parts),
+        rules: Arc::new(Rules { planner, endpoints }),
         rescue,
         upstream,
         windows: Windows::new(&config.tokens),
@@ -244,7 +236,7 @@ const LAST_WRITE: Duration = Duration::from_secs(10);
 /// The store, and the keys that its secret makes. Where there is none, nothing is named by any keys.
 fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
     if !config.store.enabled {
-        return Ok((None, Keys::new([0; 32])));
+        return Ok((None, Keys::well_known()));
     }
     let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePath)?;
     let store = Redb::open(&path, config.store.clone(), Clock::system())?;
@@ -277,7 +269,7 @@ fn keep_house(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Setting
 
 /// Exported files are kept as long as what is in the store.
 async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
-    let Some(dir) = proxy.live().rules.export_dir.clone() else { return };
+    let Some(dir) = proxy.live().rules.export_dir() else { return };
     let settings = settings.clone();
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
     match blocking(sweep).await {
@@ -352,7 +344,8 @@ impl Running {
         let config = Config::load(&self.sources)?;
         let environment = Environment::read(&self.sources.variables, &config)?;
         let present = self.proxy.live();
-        let live = live(&config, &environment, self.address.as_deref(), Some((&self.config, &present)))?;
+        let keys = present.rules.planner.keys.clone();
+        let live = live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }

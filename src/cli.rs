@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use self::client::Unanswered;
 use crate::config::{Flags, NoStorePath, Problem, Sources};
 use crate::engine::by_hand::NoSummary;
-use crate::planner::Policy;
+use crate::planner::Planner;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
 use crate::store::{OpenError, StoreError};
@@ -145,6 +145,10 @@ Examples:
   abridge demo --fast | less";
 
 const REWRITE_EXAMPLES: &str = "\
+It is what the proxy sends under these settings, the models, the counter and the address of recall among them, but for
+handles, which depend on the store's secret and on the client's key; summaries that were made, and windows that an upstream
+has named, are not known here. A dry run is printed as it would be edited.
+
 Examples:
   abridge rewrite request.json > rewritten.json
   curl … | abridge rewrite - --report";
@@ -160,7 +164,9 @@ Examples:
   curl … | abridge summarize - --report";
 
 const REPLAY_EXAMPLES: &str = "\
-A folder that has its own policy.toml is replayed under that, unless --config names another.
+A folder that has its own policy.toml is replayed under that, unless --config names another. Handles, the summary that was
+used, the address of abridge and the window that the upstream had named are those of the recording, unless settings say
+otherwise; recordings of older versions have none of these.
 
 Examples:
   abridge replay ./exchanges
@@ -270,8 +276,8 @@ impl Cli {
         Sources::of_process(config, Flags { listen, upstream, log_format, dry_run })
     }
 
-    /// How a policy is replayed: over those that recordings bring along, if somebody asked for its file.
-    pub fn replayed(&self) -> fn(Policy) -> Chosen {
+    /// How the present settings are replayed: over those that recordings bring along, if somebody asked for its file.
+    pub fn replayed(&self) -> fn(Planner) -> Chosen {
         if self.settings.config.is_some() { Chosen::ByUser } else { Chosen::ByDefault }
     }
 

@@ -17,9 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
+use crate::payload::Keys;
+use crate::planner::{Offload, Planner};
 use crate::proxy::rescue;
+use crate::server::listen::{Address, reached_at};
 use crate::server::tls;
-use crate::tokens::models;
+use crate::tokens::{Meter, models};
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
@@ -159,7 +162,7 @@ impl Config {
         let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
         let wrong = |what: String| {
             let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
-            Problem::at_path(written, &["summarize", "instruction_file"], message)
+            written.problem(&["summarize", "instruction_file"], message)
         };
         let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
@@ -169,7 +172,31 @@ impl Config {
         Ok(())
     }
 
-    /// The settings that decide on edits.
+    /// What makes plans by these settings, where clients reach abridge at `address`.
+    pub fn planner(&self, address: Option<String>, meter: Meter, keys: Keys) -> Planner {
+        let mut parts = self.parts();
+        parts.recall.public_url = parts.recall.public_url.or(address);
+        Planner::with(parts, meter, keys, self.offload())
+    }
+
+    /// What counts tokens by these settings.
+    pub fn meter(&self) -> Meter {
+        Meter::new(&self.tokens, &self.models)
+    }
+
+    /// Whether there is a store for what is taken out.
+    pub fn offload(&self) -> Offload {
+        if self.store.enabled { Offload::Possible } else { Offload::Impossible }
+    }
+
+    /// Where clients reach abridge, unless it listens on no TCP address, or on a port that the system chooses.
+    pub fn address(&self) -> Option<String> {
+        let has_port = |address: &&Address| !matches!(address, Address::Tcp(address) if address.port() == 0);
+        let known: Vec<_> = self.server.listen.0.iter().filter(has_port).cloned().collect();
+        reached_at(&known, self.tls.is_some())
+    }
+
+    /// The settings that plans depend on.
     pub fn parts(&self) -> planner::Parts {
         planner::Parts {
             language: self.language,
@@ -181,6 +208,8 @@ impl Config {
             clear_tool_results: self.clear_tool_results.clone(),
             summarize: self.summarize.clone(),
             tools: self.tools.clone(),
+            tokens: self.tokens.clone(),
+            models: self.models.clone(),
         }
     }
 

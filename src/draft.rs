@@ -130,6 +130,8 @@ pub struct Draft<'a> {
     beginnings: OnceCell<Beginnings>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
+    /// The model's window, if anybody has asked for it.
+    window: OnceCell<Option<usize>>,
     counts: OnceCell<measure::Counts>,
     /// Of messages that were counted as they are now, which is not as they came.
     tokens_now: RefCell<BTreeMap<usize, usize>>,
@@ -209,6 +211,7 @@ impl<'a> Draft<'a> {
             beginnings: OnceCell::new(),
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),
+            window: OnceCell::new(),
             counts: OnceCell::new(),
             tokens_now: RefCell::default(),
             way: OnceCell::new(),

@@ -15,16 +15,15 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use crate::dialect::{Dialect, ParseError};
-use crate::edit::{Language, summarize};
+use crate::edit::summarize;
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect};
-use crate::planner::{Offload, Policy, Situation, When};
+use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect};
+use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
 use crate::store::{self, Clock, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, blocking};
-use crate::tokens::Meter;
 use crate::units::Period;
 
 pub mod by_hand;
@@ -53,17 +52,9 @@ pub struct Engine {
 /// What a reload replaces of it.
 #[derive(Debug)]
 pub struct Rules {
-    /// Which edits run.
-    pub policy: Policy,
-    /// Counts tokens.
-    pub meter: Meter,
-    /// The folder that payloads are also written to, as files that an agent can read.
-    pub export_dir: Option<PathBuf>,
-    /// The language of the texts that we write.
-    pub language: Language,
-    /// How summaries are made.
-    pub summarize: summarize::Settings,
-    /// Who makes them, beside the model that a client asks.
+    /// Makes plans.
+    pub planner: Planner,
+    /// Who makes summaries, beside the model that a client asks.
     pub endpoints: Endpoints,
 }
 
@@ -119,6 +110,10 @@ pub struct Edited {
     pub offloaded_bytes: usize,
     /// What the model reads of it, where that was counted.
     pub reads: Vec<Stretch>,
+    /// What was taken out, or would be.
+    pub offloads: Vec<OffloadEffect>,
+    /// What was known when it was planned.
+    pub basis: Basis,
 }
 
 /// What went wrong.
@@ -180,6 +175,8 @@ impl Edited {
             summary_time: None,
             offloaded_bytes: 0,
             reads: Vec::new(),
+            offloads: Vec::new(),
+            basis: Basis::default(),
         }
     }
 
@@ -190,19 +187,39 @@ impl Edited {
 
     fn planned(body: Bytes, planned: Result<Plan, Unplanned>, trouble: Option<Trouble>) -> Self {
         match planned {
-            Ok(Plan { splices, reads, report, .. }) => {
-                Self { body: splice(&body, &splices), report: Some(report), reads, trouble, ..Self::untouched(body) }
-            }
+            Ok(Plan { splices, reads, report, offloads, basis, .. }) => Self {
+                body: splice(&body, &splices),
+                report: Some(report),
+                reads,
+                offloads,
+                basis,
+                trouble,
+                ..Self::untouched(body)
+            },
             Err(Unplanned::NotUnderstood(error)) => Self { skipped: Some(error), ..Self::untouched(body) },
             Err(Unplanned::Panic) => Self { trouble: Some(Trouble::Panic), ..Self::untouched(body) },
         }
     }
 }
 
-/// Edits a body by `policy`, where nobody serves: whatever the plan takes out is not stored.
-pub fn edit_body(policy: &Policy, dialect: &dyn Dialect, body: Bytes, situation: &Situation<'_>) -> Edited {
-    let planned = policy.plan(dialect, &body, situation).map_err(Unplanned::NotUnderstood);
-    Edited::planned(body, planned, None)
+/// Edits a body where nobody serves: whatever the plan takes out is not stored.
+pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> Edited {
+    let plan = planner.plan(dialect, &body).map_err(Unplanned::NotUnderstood);
+    Edited::planned(body, plan, None)
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// The folder that payloads are also written to, as files that an agent can read.
+    pub fn export_dir(&self) -> Option<PathBuf> {
+        self.planner.parts.recall.export_dir.as_ref().map(PathBuf::from)
+    }
+
+    /// How summaries are made.
+    pub fn summarize(&self) -> &summarize::Settings {
+        &self.planner.parts.summarize
+    }
 }
 
 // === impl Engine ===
@@ -335,7 +352,7 @@ impl Engine {
                         self.summarizer.begin(rules, *effect, origin());
                         return Ok(plan);
                     }
-                    let (began, within) = (Instant::now(), rules.summarize.timeout.0);
+                    let (began, within) = (Instant::now(), rules.summarize().timeout.0);
                     let deadline = *deadline.get_or_insert(began + within);
                     let making = self.summarizer.make(rules, *effect, origin());
                     let made = timeout_at(deadline, making).await.unwrap_or(Err(Unmade::Slow(within)));
@@ -355,19 +372,11 @@ impl Engine {
     /// The plan for a body, made where it delays nobody.
     async fn plan(&self, request: &Request<'_>) -> Result<Plan, Unplanned> {
         let Request { rules, dialect, body, asked: Asked { caller, when, .. }, offload } = *request;
-        let long = body.len() >= HOP_FROM.min(rules.policy.counts_from());
-        let (rules, keys, body) = (Arc::clone(rules), self.keys.clone(), body.clone());
-        let summaries = Arc::clone(&self.summaries);
+        let long = body.len() >= HOP_FROM.min(rules.planner.policy.counts_from());
+        let (rules, body, summaries) = (Arc::clone(rules), body.clone(), Arc::clone(&self.summaries));
         let plan = move || {
-            let situation = Situation {
-                meter: &rules.meter,
-                keys: &keys,
-                caller,
-                offload,
-                summaries: &*summaries,
-                summarize: when,
-            };
-            let planned = catch_unwind(AssertUnwindSafe(|| rules.policy.plan(dialect, &body, &situation)));
+            let situation = Situation { offload, summarize: when, ..rules.planner.situation(caller, &*summaries) };
+            let planned = catch_unwind(AssertUnwindSafe(|| rules.planner.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
         };
         if long { blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }
@@ -377,7 +386,7 @@ impl Engine {
     async fn fulfil(&self, rules: &Rules, offloads: &[OffloadEffect]) -> Result<(), Trouble> {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
-        let exported = rules.export_dir.clone().map(|dir| (dir, payloads.clone()));
+        let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
         self.store_patience.wait(async move { store.keep_all(payloads).await }).await?.map_err(Trouble::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // It would take a thread, and keep it.

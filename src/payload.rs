@@ -5,6 +5,7 @@
 //! what another one sends.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::{Hash, Hasher},
     str::FromStr,
@@ -42,7 +43,11 @@ const MOST_REMEMBERED: usize = 65_536;
 pub struct Keys {
     secret: Zeroizing<[u8; 32]>,
     names: Arc<Names>,
+    recorded: Arc<Handles>,
 }
+
+/// The handles that payloads have in a recording, each behind the one that [`Keys::well_known`] give it.
+pub type Handles = BTreeMap<PayloadKey, PayloadKey>;
 
 /// Names by who sent what, as it is written in JSON: who sends a text again has it neither unescaped nor hashed again.
 ///
@@ -90,7 +95,22 @@ impl Keys {
     }
 
     fn remembering(secret: [u8; 32], most: usize) -> Self {
-        Self { secret: Zeroizing::new(secret), names: Arc::new(Names::new(most)) }
+        Self { secret: Zeroizing::new(secret), names: Arc::new(Names::new(most)), recorded: Arc::default() }
+    }
+
+    /// The keys of a secret that is none: handles are the same everywhere. For plans without a store.
+    pub fn well_known() -> Self {
+        Self::new([0; 32])
+    }
+
+    /// The keys that give payloads the handles that they have in a recording, and the well-known ones to all others.
+    pub fn recorded(handles: Handles) -> Self {
+        Self { recorded: Arc::new(handles), ..Self::well_known() }
+    }
+
+    /// The caller who shows no credential.
+    pub fn anonymous(&self) -> Caller {
+        self.caller(&[])
     }
 
     /// The caller who shows `credential`. The credential cannot be found out from it.
@@ -100,7 +120,8 @@ impl Keys {
 
     /// The name of what was taken out of a conversation of `caller`.
     pub fn payload(&self, caller: Caller, payload: &[u8]) -> PayloadKey {
-        self.marked(caller, self.hash(b"payload", &caller.0, payload))
+        let key = self.marked(caller, self.hash(b"payload", &caller.0, payload));
+        self.recorded.get(&key).copied().unwrap_or(key)
     }
 
     /// Whether the name may be one of `caller`'s; one in four thousand millions of other names may, too. It takes one time for
@@ -393,6 +414,16 @@ mod tests {
         assert_eq!(hasher.hash_one(one), hasher.hash_one(PayloadKey::from_bytes(*one.as_bytes())));
         assert_ne!(hasher.hash_one(one), hasher.hash_one(other));
         assert_eq!(format!("{one:?}"), one.to_string());
+    }
+
+    #[test]
+    fn recorded_handles_stand_for_their_payloads_and_no_others() {
+        let (keys, known) = (keys(), Keys::well_known());
+        let [handle, name] = [&keys, &known].map(|keys| keys.payload(keys.anonymous(), b"x"));
+        assert_ne!(handle, name);
+        let recorded = Keys::recorded([(name, handle)].into());
+        assert_eq!(recorded.payload(recorded.anonymous(), b"x"), handle);
+        assert_eq!(recorded.payload(recorded.anonymous(), b"y"), known.payload(known.anonymous(), b"y"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     payload::{ChainKey, Fingerprint, Payload, PayloadKey},
     span::Splice,
-    summary::{Frame, Source},
+    summary::{Frame, Source, Used},
 };
 
 /// What is to be done to one request body.
@@ -21,8 +21,19 @@ pub struct Plan {
     pub needs: Option<Need>,
     /// What the model reads, in order: the tools, and then each message as it is sent. Nothing where no tokens were counted.
     pub reads: Vec<Stretch>,
+    /// What was known when it was made.
+    pub basis: Basis,
     /// What the splices mean.
     pub report: Report,
+}
+
+/// What a plan depends on that can change while the settings stay the same.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Basis {
+    /// The context window of the model, if an edit has asked for it and it was known.
+    pub window: Option<usize>,
+    /// The summary that stands for messages.
+    pub summary: Option<Used>,
 }
 
 /// A stretch of what a model reads.

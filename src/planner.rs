@@ -10,22 +10,27 @@ use crate::{
     draft::{Beginnings, Draft, Source},
     edit::{
         Edit, Language,
-        clear_tool_results::{self, ClearToolResults},
+        clear_tool_results::{self, ClearToolResults, Frontier},
         filter_tool_calls::{self, FilterToolCalls},
+        keep::Keep,
         patch_tool_calls::{self, PatchToolCalls},
         summarize::{self, Summarize},
         tools::{self, Tools},
+        trigger::{Condition, Trigger},
         truncate_tool_results::{self, TruncateToolResults},
     },
+    payload::{Caller, ChainKey, Keys},
     plan::Plan,
     recall,
+    summary::{Memory, NoMemory},
+    tokens::{self, Meter, models},
 };
 
 pub use crate::draft::{Offload, Situation, When};
 
 mod verified;
 
-/// All settings that decide on edits: tables of `proxy.toml`, each under its own name.
+/// All settings that plans depend on: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parts {
@@ -47,6 +52,10 @@ pub struct Parts {
     pub summarize: summarize::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
+    /// How tokens are counted.
+    pub tokens: tokens::Settings,
+    /// What models take, and how they split text, where it is not known otherwise.
+    pub models: Vec<models::Settings>,
 }
 
 /// `[policy]` of `proxy.toml`.
@@ -91,6 +100,22 @@ impl Default for Settings {
     }
 }
 
+/// Makes plans by settings: the one way from settings to a [`Situation`], for the proxy and for the commands that plan
+/// without one.
+#[derive(Debug)]
+pub struct Planner {
+    /// The settings.
+    pub parts: Parts,
+    /// Which edits run.
+    pub policy: Policy,
+    /// Counts tokens.
+    pub meter: Meter,
+    /// Name payloads.
+    pub keys: Keys,
+    /// Whether what is taken out can be stored.
+    pub offload: Offload,
+}
+
 /// The edits that run on each request, in order.
 #[derive(Debug)]
 pub struct Policy {
@@ -102,6 +127,61 @@ pub struct Policy {
     /// The shortest body that anything is counted of.
     counts_from: usize,
     verified: Verified,
+}
+
+impl Parts {
+    /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
+    /// are cleared.
+    #[must_use]
+    pub fn shortest(&self) -> Self {
+        let mut parts = self.clone();
+        let clear = &mut parts.clear_tool_results;
+        clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
+        clear.keep = Keep::Results(0);
+        clear.clear_at_least = Some(0);
+        clear.frontier = Frontier::Sliding;
+        let edits = &mut parts.policy.edits;
+        if !edits.contains(&EditName::ClearToolResults) {
+            let end = edits.iter().position(|edit| *edit == EditName::Summarize).unwrap_or(edits.len());
+            edits.insert(end, EditName::ClearToolResults);
+        }
+        parts
+    }
+}
+
+impl Planner {
+    /// A planner for settings alone: it counts with a meter of its own and names payloads with [`Keys::well_known`].
+    pub fn new(parts: Parts) -> Self {
+        let meter = Meter::new(&parts.tokens, &parts.models);
+        Self::with(parts, meter, Keys::well_known(), Offload::Possible)
+    }
+
+    /// A planner that counts with this meter and names payloads with these keys.
+    pub fn with(parts: Parts, meter: Meter, keys: Keys, offload: Offload) -> Self {
+        Self { policy: Policy::new(&parts), parts, meter, keys, offload }
+    }
+
+    /// A planner for other settings that shares the meter and the keys.
+    #[must_use]
+    pub fn under(&self, parts: Parts) -> Self {
+        Self::with(parts, self.meter.clone(), self.keys.clone(), self.offload)
+    }
+
+    /// The situation of a request of `caller`, with what is remembered of summaries.
+    pub fn situation<'a>(&'a self, caller: Caller, summaries: &'a dyn Memory) -> Situation<'a> {
+        let Self { meter, keys, offload, .. } = self;
+        Situation { meter, keys, caller, offload: *offload, summaries, summarize: When::Triggered }
+    }
+
+    /// The situation of a request of somebody who shows no credential.
+    pub fn anonymous<'a>(&'a self, summaries: &'a dyn Memory) -> Situation<'a> {
+        self.situation(self.keys.anonymous(), summaries)
+    }
+
+    /// The plan for such a request, where no summary is remembered.
+    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
+        self.policy.plan(dialect, body, &self.anonymous(&NoMemory))
+    }
 }
 
 impl Policy {
@@ -176,6 +256,20 @@ impl Policy {
         Ok(plan)
     }
 
+    /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.
+    pub fn beginning(
+        &self,
+        dialect: &dyn Dialect,
+        body: &Bytes,
+        situation: &Situation<'_>,
+        end: usize,
+    ) -> Option<ChainKey> {
+        let conversation = dialect.parse(body).ok()?;
+        let source = Source { dialect, body, conversation: &conversation };
+        let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
+        Beginnings::of(source, situation, &scope).name(end)
+    }
+
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
     fn beginnings(&self, source: Source<'_>, situation: &Situation<'_>) -> Option<Beginnings> {
         let scope = self.summaries.as_ref().filter(|_| !situation.summaries.is_empty())?;
@@ -186,15 +280,15 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        dialect,
-        replay::{Scene, own_policy},
-    };
+    use crate::dialect;
+
+    fn planner(settings: &str) -> Planner {
+        Planner::new(toml::from_str(settings).unwrap())
+    }
 
     fn plan(settings: &Settings, body: &'static [u8]) -> Result<Plan, ParseError> {
-        let policy = Policy::new(&Parts { policy: settings.clone(), ..Parts::default() });
-        let dialect = dialect::for_path("/v1/chat/completions").unwrap();
-        policy.plan(dialect, &Bytes::from_static(body), &Scene::default().situation())
+        let planner = Planner::new(Parts { policy: settings.clone(), ..Parts::default() });
+        planner.plan(dialect::for_path("/v1/chat/completions").unwrap(), &Bytes::from_static(body))
     }
 
     const DANGLING: &[u8] = br#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#;
@@ -209,10 +303,10 @@ mod tests {
 
     #[test]
     fn edits_have_the_names_of_their_tables() {
-        let policy = own_policy(
+        let planner = planner(
             "[summarize]\ntrigger = { tokens = 9 }\n[filter_tool_calls]\n[truncate_tool_results]\n[clear_tool_results]",
         );
-        let names: Vec<_> = policy.unwrap().names().collect();
+        let names: Vec<_> = planner.policy.names().collect();
         let all = ["patch_tool_calls", "truncate_tool_results", "filter_tool_calls", "clear_tool_results", "summarize"];
         assert!(all.iter().all(|name| names.contains(name)), "{names:?}");
         assert_eq!(names.len(), all.len(), "{names:?}");
@@ -225,12 +319,24 @@ mod tests {
                 "policy.edits = [{edits}]\nclear_tool_results.trigger = {{ tokens = 3000 }}\n\
                  [summarize]\ntrigger = {{ tokens = 2000 }}\n{keys}"
             );
-            own_policy(&policy).unwrap().counts_from()
+            planner(&policy).policy.counts_from()
         };
         let both = "'clear_tool_results', 'summarize'";
         assert_eq!(counts_from("'patch_tool_calls', 'filter_tool_calls'", ""), usize::MAX);
         assert_eq!(counts_from("'clear_tool_results'", ""), 3000);
         assert_eq!((counts_from(both, ""), counts_from(both, "mode = 'background'")), (2000, 1600));
+    }
+
+    #[test]
+    fn the_shortest_form_clears_all_that_was_read() {
+        let parts = Parts::default();
+        let shortest = parts.shortest();
+        assert_eq!(shortest.policy, parts.policy);
+        assert_eq!(shortest.clear_tool_results.keep, Keep::Results(0));
+        assert_eq!(shortest.clear_tool_results.exclude_tools, parts.clear_tool_results.exclude_tools);
+        let policy = Settings { edits: vec![EditName::PatchToolCalls, EditName::Summarize] };
+        let edits = Parts { policy, ..parts }.shortest().policy.edits;
+        assert_eq!(edits, [EditName::PatchToolCalls, EditName::ClearToolResults, EditName::Summarize]);
     }
 
     #[test]

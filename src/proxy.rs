@@ -28,7 +28,7 @@ use crate::inspect;
 use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::planner::When;
-use crate::recording::Recorder;
+use crate::recording::{Form, Recorder};
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
 use crate::upstream::target::NoPath;
@@ -41,6 +41,7 @@ mod headers;
 mod inspecting;
 mod pages;
 mod prefix;
+mod recorded;
 pub mod rescue;
 mod respond;
 pub mod scrape;
@@ -244,7 +245,10 @@ impl Proxy {
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.converses(dialect, &parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
-        exchange.record(self.recorder.as_ref(), &parts, text.clone(), &edited, dry_run);
+        let meter = &live.rules.planner.meter;
+        exchange.record(self.recorder.as_ref(), || {
+            recorded::sent(&parts, text.clone(), &edited, Form::Edited, meter, dry_run)
+        });
         exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
         if self.events.are_heard() {
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);

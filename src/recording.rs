@@ -5,39 +5,40 @@
 //! | `request.json` | the request body as the client sent it, decoded if it was compressed |
 //! | `rewritten.json` | the body that went upstream; absent if it is the same |
 //! | `response.sse`, `response.json` or `response.bin` | the response body as the upstream sent it; `bin` if it is compressed |
-//! | `meta.json` | [`Meta`]: path, status, arrival of each chunk, how it ended |
+//! | `summary.json` | the summary that stands for messages in the body that went upstream, and for which ones; absent if none does |
+//! | `meta.json` | [`Meta`]: path, status, arrival of each chunk, how it ended, [`Inputs`] |
 //! | `policy.toml` | fixtures only: the part of `proxy.toml` that this case runs under, if not the defaults |
 //! | `plan.snap` | fixtures only: the plan, as text |
 //!
 //! A folder holds what was said, so it is as private as the conversation: `0700`, its files `0600`.
 //! It never holds a key: of all headers only `content-type` and `content-encoding` are kept, of the query only `api-version`.
+//! Nor does it hold the secret of a store: handles are recorded beside the ones that [`Keys::well_known`] give the same payloads.
+//!
+//! [`Keys::well_known`]: crate::payload::Keys::well_known
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode, Uri};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect;
+use crate::payload::Handles;
+use crate::summary::{Summary, Used};
 
-/// The longest response body that is kept; what comes behind it is relayed but not recorded.
-const MAX_RESPONSE: usize = 64 << 20;
-/// The bytes that all unfinished recordings may hold in memory together.
-const MAX_HELD: usize = 256 << 20;
+mod recorder;
+
+pub use recorder::{Recorder, Recording, Sent};
+
 /// The longest file that is read back.
 const MAX_FILE: u64 = 1 << 30;
-/// What a chunk costs besides its bytes: its entry in [`Meta::chunks`].
-const CHUNK_ENTRY: usize = size_of::<(f64, usize)>();
-/// How many exchanges may share one name before a recording gives up.
-const MAX_NAMESAKES: usize = 10_000;
 
+const SUMMARY: &str = "summary.json";
 const RESPONSES: [&str; 3] = ["response.sse", "response.json", "response.bin"];
 
 /// One recorded exchange, whole in memory.
@@ -49,6 +50,8 @@ pub struct Exchange {
     pub rewritten: Option<Bytes>,
     /// The response body as received, if there was an answer.
     pub response: Option<Bytes>,
+    /// The summary that stands for messages in the body that went upstream.
+    pub summary: Option<Used>,
     /// What else there is to know.
     pub meta: Meta,
     /// The part of `proxy.toml` that this exchange is to be planned under; `None`: the present policy.
@@ -89,9 +92,47 @@ pub struct Meta {
     /// Which version recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abridge: Option<String>,
+    /// What decided on the body that went upstream; absent in fixtures, and from versions that did not record it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Inputs>,
     /// What a person wrote about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// What decided on the body that went upstream, beside the request and the settings. With it, the same settings give the
+/// same body again.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Inputs {
+    /// Which form of the request it is.
+    pub form: Form,
+    /// Where clients reached abridge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The context windows that the upstream had named, by model: that of the request, if an edit has asked for it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub windows: BTreeMap<String, usize>,
+    /// What was to be taken out could not be stored, so it stayed.
+    #[serde(skip_serializing_if = "is_false")]
+    pub not_stored: bool,
+    /// The handles of what was taken out.
+    #[serde(skip_serializing_if = "Handles::is_empty")]
+    pub handles: Handles,
+}
+
+/// Which form of a request went upstream.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// As the policy leaves it.
+    #[default]
+    Edited,
+    /// As short as it can be, since the upstream had refused a longer one.
+    Shortest,
+    /// As it came, whatever the policy says: its coding cannot be undone, an edit has failed, or the upstream had refused
+    /// another form.
+    Unedited,
 }
 
 /// How a response ended.
@@ -130,58 +171,22 @@ pub enum ReadError {
         /// The file's name in its folder.
         name: &'static str,
     },
-    /// `meta.json` is not what [`Meta`] describes.
-    #[error("meta.json")]
-    Meta(#[source] serde_json::Error),
+    /// A file is not the JSON that it should be.
+    #[error("{name}")]
+    Json {
+        /// The file's name in its folder.
+        name: &'static str,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
 }
 
-/// Writes exchanges into one folder while the server runs.
-#[derive(Clone, Debug)]
-pub struct Recorder {
-    dir: Arc<Path>,
-    held: Arc<AtomicUsize>,
-    limits: Limits,
-}
-
-/// What the relay tells of a request before it goes upstream.
-#[derive(Clone, Debug)]
-pub struct Sent<'a> {
-    /// The client's target.
-    pub target: &'a Uri,
-    /// The body as the client sent it, decoded.
-    pub request: Bytes,
-    /// The body that goes upstream, in pieces; `None` if it is the same.
-    pub rewritten: Option<Vec<Bytes>>,
-    /// The `content-encoding` that the request came with.
-    pub request_encoding: Option<String>,
-    /// The original goes upstream although it would have been rewritten.
-    pub dry_run: bool,
-}
-
-/// One exchange while it runs. It is fed, and at the end written with [`Recording::finish`]; dropped, it leaves nothing.
-#[derive(Debug)]
-pub struct Recording {
-    dir: Arc<Path>,
-    name: String,
-    request: Bytes,
-    rewritten: Option<Vec<Bytes>>,
-    response: Option<Vec<u8>>,
-    meta: Meta,
-    held: Held,
-    limits: Limits,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    response: usize,
-    held: usize,
-}
-
-/// A recording's share of the memory that all of them may hold; given back on drop.
-#[derive(Debug)]
-struct Held {
-    total: Arc<AtomicUsize>,
-    own: usize,
+/// `summary.json`.
+#[derive(Deserialize, Serialize)]
+struct SummaryFile {
+    end: usize,
+    #[serde(flatten)]
+    summary: Summary,
 }
 
 // === impl Exchange ===
@@ -191,8 +196,6 @@ impl Exchange {
     pub fn read(dir: &Path) -> Result<Self, ReadError> {
         let request = read_file(dir, "request.json")?
             .ok_or_else(|| ReadError::File { name: "request.json", source: io::ErrorKind::NotFound.into() })?;
-        let meta = read_file(dir, "meta.json")?
-            .map_or_else(|| Ok(Meta::default()), |text| serde_json::from_slice(&text).map_err(ReadError::Meta))?;
         let mut response = None;
         for name in RESPONSES {
             if response.is_none() {
@@ -203,7 +206,9 @@ impl Exchange {
             request,
             rewritten: read_file(dir, "rewritten.json")?,
             response,
-            meta,
+            summary: read_json(dir, SUMMARY)?
+                .map(|SummaryFile { end, summary }| Used { end, summary: Arc::new(summary) }),
+            meta: read_json(dir, "meta.json")?.unwrap_or_default(),
             policy: read_text(dir, "policy.toml")?,
             plan: read_text(dir, "plan.snap")?,
         })
@@ -218,6 +223,9 @@ impl Exchange {
         }
         if let Some(body) = &self.response {
             write_file(dir, self.meta.response_file(), [body])?;
+        }
+        if let Some(used) = &self.summary {
+            write_summary(dir, used)?;
         }
         if let Some(text) = &self.policy {
             write_file(dir, "policy.toml", [text])?;
@@ -250,6 +258,7 @@ impl Default for Meta {
             response_truncated: false,
             dry_run: false,
             abridge: None,
+            inputs: None,
             note: None,
         }
     }
@@ -280,139 +289,6 @@ impl Meta {
     }
 }
 
-// === impl Recorder ===
-
-impl Recorder {
-    /// A recorder that writes into `dir`, which is made, with its parents, if it does not exist.
-    pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
-        let dir = dir.into();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let limits = Limits { response: MAX_RESPONSE, held: MAX_HELD };
-        Ok(Self { dir: dir.into(), held: Arc::default(), limits })
-    }
-
-    /// Begins to record an exchange under `name`, such as the request's id. `None` if the unfinished recordings hold
-    /// so much memory that this request does not fit beside them: recording gives way, serving does not.
-    pub fn begin(&self, name: &str, sent: Sent<'_>) -> Option<Recording> {
-        let mut held = Held { total: Arc::clone(&self.held), own: 0 };
-        if !held.take(sent.request.len(), self.limits.held) {
-            return None;
-        }
-        let meta = Meta {
-            path: recorded_path(sent.target),
-            request_encoding: sent.request_encoding,
-            dry_run: sent.dry_run,
-            abridge: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            ended: Ended::UpstreamCut,
-            ..Meta::default()
-        };
-        Some(Recording {
-            dir: Arc::clone(&self.dir),
-            name: folder_name(name),
-            request: sent.request,
-            rewritten: sent.rewritten,
-            response: None,
-            meta,
-            held,
-            limits: self.limits,
-        })
-    }
-}
-
-// === impl Recording ===
-
-impl Recording {
-    /// The upstream's answer begins.
-    pub fn head(&mut self, status: StatusCode, headers: &HeaderMap) {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.meta.status = Some(status.as_u16());
-        self.meta.content_type = text(CONTENT_TYPE);
-        self.meta.content_encoding = text(CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity"));
-        self.response = Some(Vec::new());
-    }
-
-    /// A chunk of the answer has come, `after` the request was sent.
-    pub fn chunk(&mut self, after: Duration, chunk: &[u8]) {
-        let Some(response) = &mut self.response else { return };
-        let fits = response.len() + chunk.len() <= self.limits.response;
-        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, self.limits.held) {
-            self.meta.response_truncated = true;
-            return;
-        }
-        response.extend_from_slice(chunk);
-        self.meta.chunks.push((micros(after), chunk.len()));
-    }
-
-    /// Writes the folder and returns its path. Blocks. The folder appears whole or not at all.
-    pub fn finish(mut self, ended: Ended) -> io::Result<PathBuf> {
-        self.meta.ended = ended;
-        let unfinished = self.claim()?;
-        let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));
-        if written.is_err() {
-            // What cannot be written may not be removable either; the first error is the one to tell.
-            let _ = fs::remove_dir_all(&unfinished);
-        }
-        written
-    }
-
-    /// Makes the folder that nobody sees yet.
-    fn claim(&self) -> io::Result<PathBuf> {
-        self.first_free(".tmp-", |path| fs::DirBuilder::new().mode(0o700).create(path))
-    }
-
-    fn write_into(&self, dir: &Path) -> io::Result<()> {
-        write_file(dir, "request.json", [&self.request])?;
-        if let Some(pieces) = &self.rewritten {
-            write_file(dir, "rewritten.json", pieces)?;
-        }
-        if let Some(body) = &self.response {
-            write_file(dir, self.meta.response_file(), [body])?;
-        }
-        write_file(dir, "meta.json", [self.meta.to_json()?])
-    }
-
-    /// Gives the folder its name. A rename never replaces a folder that has something in it.
-    fn publish(&self, unfinished: &Path) -> io::Result<PathBuf> {
-        self.first_free("", |path| fs::rename(unfinished, path))
-    }
-
-    /// The first path of `name`, `name-2`, `name-3`, … for which `attempt` does not find something there already.
-    fn first_free(&self, prefix: &str, attempt: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
-        use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
-        let mut path = self.dir.join(format!("{prefix}{}", self.name));
-        for n in 2..MAX_NAMESAKES {
-            match attempt(&path) {
-                Ok(()) => return Ok(path),
-                Err(error) if matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | NotADirectory) => {}
-                Err(error) => return Err(error),
-            }
-            path = self.dir.join(format!("{prefix}{}-{n}", self.name));
-        }
-        Err(io::Error::new(AlreadyExists, format!("too many recordings are named {}", self.name)))
-    }
-}
-
-// === impl Held ===
-
-impl Held {
-    /// Takes `n` more bytes if all recordings together then stay within `limit`.
-    fn take(&mut self, n: usize, limit: usize) -> bool {
-        let before = self.total.fetch_add(n, Ordering::Relaxed);
-        if before.saturating_add(n) > limit {
-            self.total.fetch_sub(n, Ordering::Relaxed);
-            return false;
-        }
-        self.own += n;
-        true
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.own, Ordering::Relaxed);
-    }
-}
-
 // === helpers ===
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -420,30 +296,19 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn micros(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e6
-}
-
-/// The path, and `api-version` if the query has it: Azure needs it, and it is no secret.
-fn recorded_path(target: &Uri) -> String {
-    let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("api-version="));
-    version.map_or_else(|| target.path().to_owned(), |version| format!("{}?{version}", target.path()))
-}
-
-/// `name` as one visible path component: it may come from a client.
-fn folder_name(name: &str) -> String {
-    let kept = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    let name: String = name.chars().take(100).map(kept).collect();
-    match name.strip_prefix('.') {
-        Some(rest) => format!("_{rest}"),
-        None if name.is_empty() => "exchange".to_owned(),
-        None => name,
-    }
-}
-
 fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<Item = P>) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(name))?;
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
+}
+
+fn write_summary(dir: &Path, used: &Used) -> io::Result<()> {
+    let file = SummaryFile { end: used.end, summary: Summary::clone(&used.summary) };
+    write_file(dir, SUMMARY, [serde_json::to_vec(&file)?])
+}
+
+fn read_json<T: DeserializeOwned>(dir: &Path, name: &'static str) -> Result<Option<T>, ReadError> {
+    let value = |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|source| ReadError::Json { name, source });
+    read_file(dir, name)?.map(value).transpose()
 }
 
 fn read_file(dir: &Path, name: &'static str) -> Result<Option<Bytes>, ReadError> {
@@ -464,6 +329,3 @@ fn read_text(dir: &Path, name: &'static str) -> Result<Option<String>, ReadError
     let text = |bytes: Bytes| String::from_utf8(bytes.into()).map_err(|_| ReadError::NotText { name });
     read_file(dir, name)?.map(text).transpose()
 }
-
-#[cfg(test)]
-mod tests;

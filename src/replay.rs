@@ -3,32 +3,34 @@
 //! A folder that has its own `policy.toml`, as fixtures have, is planned under that, unless the user named a policy: then
 //! the question is what *that* policy would do, and the recorded one is no answer to it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::dialect;
 use crate::payload::Keys;
-use crate::planner::{Offload, Parts, Policy, Situation, When};
-use crate::recording::{Exchange, ReadError};
-use crate::span::joined;
-use crate::summary::NoMemory;
+use crate::planner::{Offload, Planner, Situation};
+use crate::recording::{Exchange, Form, Inputs, ReadError};
+use crate::span::{joined, splice};
+use crate::summary::{NoMemory, Recollection, Used};
 use crate::tokens::Meter;
-use crate::{dialect, engine, tokens};
 
 /// How many bytes either side of a difference are shown.
 const EXCERPT: usize = 40;
 
-/// The policy to replay under, and whether it was asked for.
+/// What makes the plans, and whether its settings were asked for.
 #[derive(Debug)]
 pub enum Chosen {
-    /// The user named it: it holds for every folder.
-    ByUser(Policy),
-    /// It holds for folders that have none of their own.
-    ByDefault(Policy),
+    /// The user named the settings: they hold for every folder.
+    ByUser(Planner),
+    /// They hold for folders that have none of their own.
+    ByDefault(Planner),
 }
 
 /// What became of all exchanges.
@@ -102,36 +104,6 @@ pub enum ReplayError {
     /// Its `policy.toml` cannot be used.
     #[error("policy.toml")]
     Policy(#[source] toml::de::Error),
-}
-
-/// What a plan may know beside the request, where there is no proxy: a store that takes everything, with a secret that
-/// everybody knows, so that handles are the same everywhere.
-#[derive(Debug)]
-pub struct Scene {
-    meter: Meter,
-    keys: Keys,
-}
-
-// === impl Scene ===
-
-impl Default for Scene {
-    fn default() -> Self {
-        Self { meter: Meter::new(&tokens::Settings::default(), &[]), keys: Keys::new([0; 32]) }
-    }
-}
-
-impl Scene {
-    /// The situation of each request.
-    pub fn situation(&self) -> Situation<'_> {
-        Situation {
-            meter: &self.meter,
-            keys: &self.keys,
-            caller: self.keys.caller(&[]),
-            offload: Offload::Possible,
-            summaries: &NoMemory,
-            summarize: When::Triggered,
-        }
-    }
 }
 
 // === impl Replay ===
@@ -225,8 +197,8 @@ impl Chosen {
     /// Plans and splices one exchange as the server would do it now.
     pub fn rewrite(&self, exchange: &Exchange) -> Result<Rewritten, ReplayError> {
         match (self, &exchange.policy) {
-            (Self::ByDefault(_), Some(text)) => Ok(rewrite(&own_policy(text)?, exchange)),
-            (Self::ByUser(policy) | Self::ByDefault(policy), _) => Ok(rewrite(policy, exchange)),
+            (Self::ByDefault(_), Some(text)) => Ok(rewrite(&own_planner(text)?, exchange)),
+            (Self::ByUser(planner) | Self::ByDefault(planner), _) => Ok(rewrite(planner, exchange)),
         }
     }
 }
@@ -242,10 +214,9 @@ pub struct Rewritten {
 
 // === helpers ===
 
-/// The policy that a folder's `policy.toml` asks for.
-pub fn own_policy(text: &str) -> Result<Policy, ReplayError> {
-    let parts: Parts = toml::from_str(text).map_err(ReplayError::Policy)?;
-    Ok(Policy::new(&parts))
+/// The planner that a folder's `policy.toml` asks for.
+pub fn own_planner(text: &str) -> Result<Planner, ReplayError> {
+    toml::from_str(text).map(Planner::new).map_err(ReplayError::Policy)
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. A symbolic link is not followed, and what
@@ -302,14 +273,37 @@ impl Row {
     }
 }
 
-fn rewrite(policy: &Policy, exchange: &Exchange) -> Rewritten {
-    let Some(dialect) = dialect::for_path(exchange.meta.path_only()) else {
-        return Rewritten { body: exchange.request.clone(), edits: String::new() };
-    };
-    let edited = engine::edit_body(policy, dialect, exchange.request.clone(), &Scene::default().situation());
-    let counts = edited.report.map(|report| report.counts()).unwrap_or_default();
-    let edits: Vec<_> = counts.iter().map(|(label, n)| format!("{label}={n}")).collect();
-    Rewritten { body: joined(edited.body), edits: edits.join(";") }
+fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
+    let inputs = exchange.meta.inputs.clone().unwrap_or_default();
+    let body = &exchange.request;
+    let unedited = || Rewritten { body: body.clone(), edits: String::new() };
+    let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != Form::Unedited);
+    let Some(dialect) = dialect else { return unedited() };
+
+    let planner = knowing(planner, inputs);
+    let situation = planner.anonymous(&NoMemory);
+    let mut summaries = HashMap::new();
+    if let Some(Used { end, summary }) = &exchange.summary {
+        let name = planner.policy.beginning(dialect, body, &situation, *end);
+        summaries.extend(name.map(|name| (name, Recollection::Summary(Arc::clone(summary)))));
+    }
+    let situation = Situation { summaries: &summaries, ..situation };
+    let Ok(plan) = planner.policy.plan(dialect, body, &situation) else { return unedited() };
+    let edits: Vec<_> = plan.report.counts().iter().map(|(label, n)| format!("{label}={n}")).collect();
+    Rewritten { body: joined(splice(body, &plan.splices)), edits: edits.join(";") }
+}
+
+/// A planner for the same settings that knows what was known when a request was recorded. What the settings say wins.
+fn knowing(planner: &Planner, inputs: Inputs) -> Planner {
+    let Inputs { form, address, windows, not_stored, handles } = inputs;
+    let mut parts = if form == Form::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
+    parts.recall.public_url = parts.recall.public_url.or(address);
+    let offload = if not_stored { Offload::Impossible } else { planner.offload };
+    let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
+    for (model, window) in &windows {
+        meter.learn_window(model, *window);
+    }
+    Planner::with(parts, meter, Keys::recorded(handles), offload)
 }
 
 /// An error with all its causes, each of which prints its own level only.

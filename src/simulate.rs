@@ -27,11 +27,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::dialect::{self, Dialect};
-use crate::edit::{Language, summarize};
-use crate::payload::Keys;
-use crate::planner::{Offload, Policy, Situation, When};
-use crate::summary::Memory;
-use crate::tokens::Meter;
+use crate::planner::Planner;
 
 pub use self::figures::{Figures, Price, Prices};
 pub use self::summarist::Summarist;
@@ -40,6 +36,7 @@ pub use self::transcript::{ReadError, Transcript};
 mod figures;
 mod find;
 pub mod play;
+pub mod sent;
 mod summarist;
 mod table;
 mod transcript;
@@ -53,13 +50,7 @@ pub struct Contender {
     /// What it is called in the tables.
     pub name: String,
     /// What it does.
-    pub policy: Policy,
-    /// Counts its tokens.
-    pub meter: Meter,
-    /// How it has summaries made.
-    pub summarize: summarize::Settings,
-    /// The language that it does that in.
-    pub language: Language,
+    pub planner: Planner,
 }
 
 /// What to play.
@@ -130,33 +121,6 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// What a plan may know beside the request, where there is no proxy: a store that takes everything, with a secret that
-/// everybody knows, so that handles are the same everywhere.
-#[derive(Debug)]
-pub struct Stage(Keys);
-
-// === impl Stage ===
-
-impl Default for Stage {
-    fn default() -> Self {
-        Self(Keys::new([0; 32]))
-    }
-}
-
-impl Stage {
-    /// The situation of each request, where these summaries have been made.
-    pub fn situation<'a>(&'a self, meter: &'a Meter, summaries: &'a dyn Memory) -> Situation<'a> {
-        Situation {
-            meter,
-            keys: &self.0,
-            caller: self.0.caller(&[]),
-            offload: Offload::Possible,
-            summaries,
-            summarize: When::Triggered,
-        }
-    }
-}
-
 // === impl Simulation ===
 
 impl Simulation {
@@ -201,10 +165,9 @@ fn played(
     prices: Prices,
     summarist: Summarist<'_>,
 ) -> Result<Played, ReadError> {
-    let stage = Stage::default();
     let run = |contender: &Contender| {
-        let window = contender.meter.for_model(transcript.model()).window();
-        let figures = play::play(transcript, contender, &stage, prices, summarist)?;
+        let window = contender.planner.meter.for_model(transcript.model()).window();
+        let figures = play::play(transcript, contender, prices, summarist)?;
         Ok(Run { policy: contender.name.clone(), window, figures })
     };
     let runs: Result<Vec<_>, ReadError> = contenders.iter().map(run).collect();

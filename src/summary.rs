@@ -1,7 +1,7 @@
 //! Summaries that stand for what a conversation began with: what they are made from, what they become, and what is
 //! remembered of them.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::HashMap, fmt::Debug, hash::BuildHasher, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,15 @@ pub struct Summary {
     pub tokens_replaced: usize,
     /// The name of those messages in the store, if they are there.
     pub transcript: Option<PayloadKey>,
+}
+
+/// A summary that a plan has used.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Used {
+    /// The index of the first message behind those that it stands for, as they came.
+    pub end: usize,
+    /// The summary.
+    pub summary: Arc<Summary>,
 }
 
 /// What is remembered of summaries that were made, or were to be made.
@@ -54,6 +63,17 @@ impl Memory for NoMemory {
 
     fn is_empty(&self) -> bool {
         true
+    }
+}
+
+/// What is in the map is remembered.
+impl<S: BuildHasher + Send + Sync> Memory for HashMap<ChainKey, Recollection, S> {
+    fn recall(&self, beginning: ChainKey) -> Recollection {
+        self.get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
     }
 }
 

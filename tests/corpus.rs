@@ -26,8 +26,8 @@ use std::{env, fs, io};
 
 use abridge_proxy::dialect;
 use abridge_proxy::engine::{Edited, edit_body};
-use abridge_proxy::planner::Policy;
-use abridge_proxy::replay::{self, own_policy};
+use abridge_proxy::planner::Planner;
+use abridge_proxy::replay::own_planner;
 use bytes::Bytes;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
@@ -122,7 +122,7 @@ impl Ran {
 
 fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let body = Bytes::from(fs::read(file)?);
-    let edited = edit(&policy()?, &body)?;
+    let edited = edit(&planner()?, &body)?;
     let sound = validator::check(&body).is_ok();
     let same = is_same(&edited, &body);
     match (&edited.report, sound) {
@@ -162,11 +162,11 @@ fn trajectory(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let Trajectory { model, messages, tools } = serde_json::from_str(&text)?;
     let head = format!("{{\"model\":{model},\"messages\":[");
     let tail = tools.map_or_else(|| "]}".to_owned(), |tools| format!("],\"tools\":{tools}}}"));
-    let policy = policy()?;
+    let planner = planner()?;
     let mut before = Vec::new();
     for n in cuts(&messages)? {
         let body = Bytes::from([head.as_bytes(), first(&text, &messages, n), tail.as_bytes()].concat());
-        let edited = edit(&policy, &body)?;
+        let edited = edit(&planner, &body)?;
         let report = edited.report.as_ref().ok_or("not understood")?;
         if report.changes.is_empty() && !is_same(&edited, &body) {
             return Err(format!("the first {n} messages should have stayed as they came").into());
@@ -265,7 +265,7 @@ fn recorded(corpus: &Path, name: &str, indexed: Option<&Indexed>, ran: &Ran) -> 
     let kind = indexed.and_then(|it| it.response_content_type.clone()).unwrap_or_else(|| kind.to_owned());
     Ok(Crossing {
         target: "/v1/chat/completions".to_owned(),
-        forwarded: edit(&policy()?, &request)?.body.concat().into(),
+        forwarded: edit(&planner()?, &request)?.body.concat().into(),
         request,
         status: indexed.and_then(|it| it.status).unwrap_or(200),
         content_type: kind,
@@ -281,7 +281,7 @@ fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
             let request = Bytes::from(fs::read(&file)?);
             let crossing = Crossing {
                 target: "/v1/chat/completions".to_owned(),
-                forwarded: edit(&policy()?, &request)?.body.concat().into(),
+                forwarded: edit(&planner()?, &request)?.body.concat().into(),
                 request,
                 status: 200,
                 content_type: "application/json".to_owned(),
@@ -303,13 +303,13 @@ const SETTINGS: &str = "policy.edits = [\"patch_tool_calls\"]\n";
 /// The upstream of these tests is asked for nothing but what the client asks for.
 const ALONE: &str = "tokens.ask_upstream = false\n";
 
-fn policy() -> Result<Policy, Failed> {
-    Ok(own_policy(SETTINGS)?)
+fn planner() -> Result<Planner, Failed> {
+    Ok(own_planner(SETTINGS)?)
 }
 
-fn edit(policy: &Policy, body: &Bytes) -> Result<Edited, Failed> {
+fn edit(planner: &Planner, body: &Bytes) -> Result<Edited, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
-    Ok(edit_body(policy, dialect, body.clone(), &replay::Scene::default().situation()))
+    Ok(edit_body(planner, dialect, body.clone()))
 }
 
 /// Whether the body goes on as it came, without having been copied.

@@ -18,9 +18,9 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use abridge_proxy::dialect;
-use abridge_proxy::planner::Policy;
+use abridge_proxy::planner::Planner;
 use abridge_proxy::recording::Exchange;
-use abridge_proxy::replay::{self, Chosen, Difference, folders, own_policy};
+use abridge_proxy::replay::{Chosen, Difference, folders, own_planner};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::de::IgnoredAny;
 
@@ -52,15 +52,15 @@ fn trials(root: &Path, dir: PathBuf) -> [Trial; 2] {
 
 fn check(dir: &Path) -> Result<(), Failed> {
     let exchange = Exchange::read(dir)?;
-    let policy = own_policy(exchange.policy.as_deref().unwrap_or_default())?;
+    let planner = own_planner(exchange.policy.as_deref().unwrap_or_default())?;
     check_body(&exchange)?;
-    check_plan(dir, &exchange, &policy)?;
+    check_plan(dir, &exchange, &planner)?;
     check_meta(&exchange)
 }
 
 /// The body is the recorded one to the last byte; rewritten once more it stays as it is; untouched it is not even copied.
 fn check_body(exchange: &Exchange) -> Result<(), Failed> {
-    let chosen = Chosen::ByDefault(own_policy("")?);
+    let chosen = Chosen::ByDefault(own_planner("")?);
     let now = chosen.rewrite(exchange)?;
     if let Some(difference) = Difference::between(exchange.forwarded(), &now.body) {
         return Err(difference.to_string().into());
@@ -76,12 +76,12 @@ fn check_body(exchange: &Exchange) -> Result<(), Failed> {
 }
 
 /// The plan reads as in `plan.snap`. A case that is about its request, not about a response, has one.
-fn check_plan(dir: &Path, exchange: &Exchange, policy: &Policy) -> Result<(), Failed> {
+fn check_plan(dir: &Path, exchange: &Exchange, planner: &Planner) -> Result<(), Failed> {
     if exchange.rewritten.is_none() && exchange.response.is_some() {
         return Ok(());
     }
     let dialect = dialect::for_path(exchange.meta.path_only()).ok_or("a path that no dialect knows")?;
-    let now = match policy.plan(dialect, &exchange.request, &replay::Scene::default().situation()) {
+    let now = match planner.plan(dialect, &exchange.request) {
         Ok(plan) => plan.to_string(),
         Err(error) => format!("{error}\n"),
     };

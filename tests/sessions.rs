@@ -17,12 +17,10 @@ use std::{env, fs, io};
 use abridge_proxy::conversation::Role;
 use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
-use abridge_proxy::planner::{Parts, Policy};
-use abridge_proxy::simulate::play::Sent;
-use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Stage, Summarist, Transcript};
+use abridge_proxy::planner::Planner;
+use abridge_proxy::simulate::sent::Sent;
+use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Summarist, Transcript};
 use abridge_proxy::span::{joined, splice};
-use abridge_proxy::summary::NoMemory;
-use abridge_proxy::tokens::{self, Meter};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const TRIGGER: usize = 40_000;
@@ -94,15 +92,14 @@ fn step(
     before: Option<&Step>,
 ) -> Result<Step, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
-    let stage = Stage::default();
-    let plan = contender.policy.plan(dialect, body, &stage.situation(&contender.meter, &NoMemory))?;
+    let plan = contender.planner.plan(dialect, body)?;
     let changes = &plan.report.changes;
     let cleared = changes.iter().filter_map(|change| match change.action {
         Action::Clear { message } => Some((message, change.tokens.map_or(0, |tokens| tokens.before))),
         _ => None,
     });
     let out = joined(splice(body, &plan.splices));
-    let gauge = contender.meter.for_model(transcript.model());
+    let gauge = contender.planner.meter.for_model(transcript.model());
     let conversation = dialect.parse(&out)?;
     let last_read = conversation.last_assistant();
     let roles: Vec<_> = conversation.messages.iter().map(|message| message.role).collect();
@@ -209,15 +206,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
 }
 
 fn contender(name: &str, settings: &str) -> Result<Contender, Failed> {
-    let parts: Parts = toml::from_str(settings)?;
-    let meter = Meter::new(&tokens::Settings::default(), &[]);
-    Ok(Contender {
-        name: name.to_owned(),
-        policy: Policy::new(&parts),
-        meter,
-        summarize: parts.summarize,
-        language: parts.language,
-    })
+    Ok(Contender { name: name.to_owned(), planner: Planner::new(toml::from_str(settings)?) })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

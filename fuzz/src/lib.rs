@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use abridge_proxy::dialect::{self, Dialect};
-use abridge_proxy::replay::Scene;
+use abridge_proxy::planner::{Parts, Planner};
 
 pub mod config;
 pub mod draw;
@@ -46,10 +46,10 @@ fn dialect() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").expect("there is one")
 }
 
-/// What a plan may know beside the request. It is made once, as that takes longer than a plan.
-fn scene() -> &'static Scene {
-    static SCENE: LazyLock<Scene> = LazyLock::new(Scene::default);
-    &SCENE
+/// A planner for these settings. What all of them share is made once, as that takes longer than a plan.
+fn planner(parts: Parts) -> Planner {
+    static SHARED: LazyLock<Planner> = LazyLock::new(|| Planner::new(Parts::default()));
+    SHARED.under(parts)
 }
 
 /// Whether a message is one that abridge wrote.

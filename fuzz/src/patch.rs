@@ -4,12 +4,12 @@
 
 use abridge_proxy::edit::patch_tool_calls::{self, Orphans};
 use abridge_proxy::engine::{Edited, edit_body};
-use abridge_proxy::planner::{Parts, Policy, Settings};
+use abridge_proxy::planner::{Parts, Settings};
 use bytes::Bytes;
 
 use super::accounted::{accounted, elements};
 use super::conversation::Given;
-use super::{PLACEHOLDER, dialect, is_ours, is_readable, scene, validator};
+use super::{PLACEHOLDER, dialect, is_ours, is_readable, planner, validator};
 
 /// Patches a conversation, with orphans left out and kept.
 pub fn run(input: &[u8]) {
@@ -39,8 +39,7 @@ pub fn run(input: &[u8]) {
 fn edit(orphans: Orphans, body: &Bytes) -> Edited {
     let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
     let policy = Settings { edits: Settings::default().edits.into_iter().take(1).collect() };
-    let policy = Policy::new(&Parts { patch_tool_calls, policy, ..Parts::default() });
-    edit_body(&policy, dialect(), body.clone(), &scene().situation())
+    edit_body(&planner(Parts { patch_tool_calls, policy, ..Parts::default() }), dialect(), body.clone())
 }
 
 /// Whether the body goes on as it came, without having been copied.

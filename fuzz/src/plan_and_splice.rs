@@ -6,12 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use abridge_proxy::payload::Keys;
 use abridge_proxy::plan::{Action, Plan};
-use abridge_proxy::planner::{Offload, Policy, Situation, When};
+use abridge_proxy::planner::{Offload, Parts, Planner};
 use abridge_proxy::span::splice;
-use abridge_proxy::summary::NoMemory;
-use abridge_proxy::tokens::{self, Counter, Meter};
+use abridge_proxy::tokens::Counter;
 use bytes::Bytes;
 
 use super::accounted::{accounted, elements};
@@ -20,9 +18,10 @@ use super::policy::{self, Chosen};
 use super::{dialect, is_ours, is_readable, validator};
 
 /// It takes a quarter of the bytes for tokens. To make one takes longer than a plan.
-static METER: LazyLock<Meter> = LazyLock::new(|| {
-    let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-    Meter::new(&settings, &[])
+static ESTIMATING: LazyLock<Planner> = LazyLock::new(|| {
+    let mut parts = Parts::default();
+    parts.tokens.counter = Counter::Estimate;
+    Planner::new(parts)
 });
 
 /// Plans and splices a conversation under a policy.
@@ -52,27 +51,17 @@ struct Planned {
     body: Bytes,
     plan: Plan,
     output: Bytes,
-    keys: Keys,
 }
 
 impl Planned {
     /// None if the body is not understood.
     fn of(chosen: &Chosen, body: &Bytes, offload: Offload) -> Option<Self> {
-        let keys = Keys::new([1; 32]);
-        let situation = Situation {
-            meter: &METER,
-            keys: &keys,
-            caller: keys.caller(b"me"),
-            offload,
-            summaries: &NoMemory,
-            summarize: When::Triggered,
-        };
-        let policy = Policy::new(&chosen.parts);
-        let plan = policy.plan(dialect(), body, &situation).ok()?;
+        let planner = Planner { offload, ..ESTIMATING.under(chosen.parts.clone()) };
+        let plan = planner.plan(dialect(), body).ok()?;
         // What is remembered of the first time changes nothing.
-        assert_eq!(policy.plan(dialect(), body, &situation).as_ref(), Ok(&plan));
+        assert_eq!(planner.plan(dialect(), body).as_ref(), Ok(&plan));
         let output = splice(body, &plan.splices).concat().into();
-        Some(Self { body: body.clone(), plan, output, keys })
+        Some(Self { body: body.clone(), plan, output })
     }
 
     fn is_sound(&self, chosen: &Chosen) {
@@ -124,7 +113,8 @@ impl Planned {
                 let offload = self.plan.offloads.iter().find(|offload| offload.key == *handle).expect("it is stored");
                 let payload = offload.payload.bytes();
                 assert_eq!(offload.payload.len(), payload.len());
-                assert_eq!(self.keys.payload(self.keys.caller(b"me"), &payload), *handle);
+                let keys = &ESTIMATING.keys;
+                assert_eq!(keys.payload(keys.anonymous(), &payload), *handle);
                 let is_it = |text| dialect().text(&self.body, text).is_some_and(|text| text.as_bytes() == payload);
                 assert!(texts.iter().any(|&text| is_it(text)), "{}", self.plan);
             }

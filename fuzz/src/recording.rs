@@ -7,9 +7,11 @@
 use std::fs;
 use std::path::Path;
 
-use abridge_proxy::planner::{Parts, Policy};
+use abridge_proxy::planner::Parts;
 use abridge_proxy::recording::Exchange;
 use abridge_proxy::replay::{Chosen, Replay};
+
+use super::planner;
 
 const FILES: [&str; 8] = [
     "request.json",
@@ -44,8 +46,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn replays(dir: &Path) {
-    let policy = Policy::new(&Parts::default());
-    let replay = Replay::run(&[dir.to_owned()], &Chosen::ByDefault(policy));
+    let replay = Replay::run(&[dir.to_owned()], &Chosen::ByDefault(planner(Parts::default())));
     assert_eq!(replay.exchanges.len(), 1, "one row a folder");
     let totals = replay.totals;
     assert_eq!(totals.same + totals.different + totals.unreadable, 1);

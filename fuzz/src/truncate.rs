@@ -5,12 +5,12 @@
 
 use abridge_proxy::edit::tools::{Limits, Tool, Truncate};
 use abridge_proxy::edit::truncate_tool_results;
-use abridge_proxy::planner::{EditName, Parts, Policy, Settings};
+use abridge_proxy::planner::{EditName, Parts, Settings};
 use abridge_proxy::span::splice;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{dialect, scene};
+use super::{dialect, planner};
 
 const NOTICE: &str = "⟦{left_out} of {bytes} bytes: {handle}. {how}⟧";
 
@@ -42,7 +42,8 @@ fn check(limits: Limits, texts: &[&str]) {
     let policy = Settings { edits: vec![EditName::TruncateToolResults] };
     let tools = [("f".to_owned(), Tool { truncate: Some(Truncate::To(limits)), ..Tool::default() })].into();
     let parts = Parts { truncate_tool_results, policy, tools, ..Parts::default() };
-    let plan = Policy::new(&parts).plan(dialect(), &body, &scene().situation()).expect("it is a request");
+    let planner = planner(parts);
+    let plan = planner.plan(dialect(), &body).expect("it is a request");
     let output = splice(&body, &plan.splices).concat();
     let output: Value = serde_json::from_slice(&output).expect("JSON, and so UTF-8");
     let left: Vec<_> = contents(&output);
@@ -70,7 +71,7 @@ fn check(limits: Limits, texts: &[&str]) {
             assert!(left.len() + digits <= share.max(notice_len + digits), "{} of {share}", left.len());
         }
     }
-    if plan.is_empty() && n_bytes > most && !parts.recall.is_named_in(&texts.concat()) {
+    if plan.is_empty() && n_bytes > most && !planner.parts.recall.is_named_in(&texts.concat()) {
         let is_empty = texts.iter().all(|text| text.is_empty());
         assert!(is_empty || !plan.report.left_out.is_empty(), "why is it as long as it was?");
     }

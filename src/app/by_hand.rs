@@ -22,7 +22,6 @@ use crate::payload::{Caller, Keys};
 use crate::plan::SummaryEffect;
 use crate::planner::When;
 use crate::proxy::Live;
-use crate::server::listen::{Address, reached_at};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
@@ -43,10 +42,11 @@ impl Desk {
     /// A desk that asks the upstream of these settings, or whom `[summarize.model]` names.
     pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
         let environment = Environment::read(&sources.variables, config)?;
-        let live = live(config, &environment, None, None)?;
+        let keys = Keys::well_known();
+        let live = live(config, &environment, config.address(), keys.clone(), None)?;
         Ok(Self {
             runtime: runtime()?,
-            engine: Engine::new(None, Keys::new([0; 32]), Tasks::default(), Events::default()),
+            engine: Engine::new(None, keys, Tasks::default(), Events::default()),
             target: live.upstream.join(&Uri::from_static(dialect::default().path()))?,
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
@@ -78,11 +78,10 @@ pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Res
 
 async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
     let tasks = Tasks::default();
-    let reached: Vec<_> = config.server.listen.0.iter().filter(|address| has_port(address)).cloned().collect();
-    let live = live(config, environment, reached_at(&reached, config.tls.is_some()).as_deref(), None)?;
+    let (store, keys) = open_store(config, environment)?;
+    let live = live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::default();
     let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
-    let (store, keys) = open_store(config, environment)?;
     let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default()).waiting(config.store.timeout.0);
     engine.summaries().read_index().await;
 
@@ -95,7 +94,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     if let Some(store) = store {
         close(&*store).await;
     }
-    let outcome = edited.outcome(live.rules.policy.names().any(|name| name == "summarize"));
+    let outcome = edited.outcome(live.rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))
 }
 
@@ -114,9 +113,4 @@ fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> Origin 
         upstream: live.upstream.clone(),
         budget: budget.clone(),
     }
-}
-
-/// Whether an address is one that a model could be told: the system has not chosen the port yet.
-fn has_port(address: &Address) -> bool {
-    !matches!(address, Address::Tcp(address) if address.port() == 0)
 }

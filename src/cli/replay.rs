@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::cli::{Exit, print};
 use crate::config::Config;
-use crate::planner::Policy;
+use crate::payload::Keys;
+use crate::planner::Planner;
 use crate::replay::{Chosen, Replay};
 
 /// What to replay.
@@ -19,9 +20,10 @@ pub struct Args {
 }
 
 /// Prints what differs. `choose` says whether these settings also hold for folders that have their own.
-pub fn run(args: &Args, config: &Config, choose: fn(Policy) -> Chosen) -> anyhow::Result<Exit> {
-    let policy = Policy::new(&config.parts());
-    let replay = Replay::run(&args.dirs, &choose(policy));
+pub fn run(args: &Args, config: &Config, choose: fn(Planner) -> Chosen) -> anyhow::Result<Exit> {
+    // A recording says where clients reached abridge.
+    let planner = config.planner(None, config.meter(), Keys::well_known());
+    let replay = Replay::run(&args.dirs, &choose(planner));
     let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };
     print([text, "\n".to_owned()])?;
     Ok(if replay.is_clean() { Exit::Ok } else { Exit::No })

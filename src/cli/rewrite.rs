@@ -10,8 +10,7 @@ use crate::cli::{Exit, print};
 use crate::config::Config;
 use crate::dialect;
 use crate::engine::{Edited, edit_body};
-use crate::planner::Policy;
-use crate::replay::Scene;
+use crate::payload::Keys;
 
 /// Where clients post the kind of body that is read here.
 const ROUTE: &str = "/chat/completions";
@@ -34,12 +33,14 @@ pub struct NoInput {
     source: io::Error,
 }
 
-/// Prints the body as the edits leave it. One that is not understood comes out as it went in, as in the proxy.
+/// Prints the body as the proxy sends it under these settings, but for what only a running one knows: handles are those of
+/// [`Keys::well_known`], since they depend on the store's secret and on the client's credential; there are no summaries; and
+/// no upstream has named a context window. One that is not understood comes out as it went in. A dry run prints the edits.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read(&args.file)?;
-    let policy = Policy::new(&config.parts());
+    let planner = config.planner(config.address(), config.meter(), Keys::well_known());
     let edited = match dialect::for_path(ROUTE) {
-        Some(dialect) => edit_body(&policy, dialect, body, &Scene::default().situation()),
+        Some(dialect) => edit_body(&planner, dialect, body),
         None => Edited::untouched(body),
     };
     print(&edited.body)?;

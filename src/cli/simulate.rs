@@ -8,12 +8,11 @@ use anyhow::Context;
 
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
+use crate::payload::Keys;
 use crate::plan::SummaryEffect;
-use crate::planner::{Parts, Policy, Settings};
-use crate::server::listen::reached_at;
 use crate::simulate::{Choice, Contender, Price, Prices, Simulation, Summarist};
 use crate::summary::Summary;
-use crate::tokens::{Meter, models};
+use crate::tokens::models;
 
 /// The policy of the present settings.
 const PRESENT: &str = "present";
@@ -62,30 +61,25 @@ pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
     config: &Config,
     desk: impl FnOnce() -> anyhow::Result<D>,
 ) -> anyhow::Result<Exit> {
-    let mut meters: Vec<(Config, Meter)> = Vec::new();
-    let mut contenders = Vec::new();
+    let window = args.window.map(everywhere).transpose()?;
+    let mut contenders: Vec<Contender> = Vec::new();
     for (name, policy) in names(&args.policies).into_iter().zip(&args.policies) {
-        let (mut config, mut parts) = match policy.as_str() {
-            PRESENT | NONE => (config.clone(), config.parts()),
-            file => {
-                let config = Config::load(&Sources { file: Some(file.into()), ..sources.clone() })?;
-                let parts = config.parts();
-                (config, parts)
-            }
+        let mut config = match policy.as_str() {
+            PRESENT | NONE => config.clone(),
+            file => Config::load(&Sources { file: Some(file.into()), ..sources.clone() })?,
         };
-        // As `serve` does, so that placeholders are as long as they would be.
-        let address = reached_at(&config.server.listen.0, config.tls.is_some());
-        parts.recall.public_url = parts.recall.public_url.or(address);
+        config.models.splice(0..0, window.clone());
         if policy == NONE {
-            parts = Parts { policy: Settings { edits: Vec::new() }, ..parts };
+            config.policy.edits.clear();
         }
-        config.models.splice(0..0, args.window.map(everywhere).transpose()?);
         // What one policy has counted, another need not count again.
-        let same = meters.iter().find(|(other, _)| other.tokens == config.tokens && other.models == config.models);
-        let meter = same.map_or_else(|| Meter::new(&config.tokens, &config.models), |(_, meter)| meter.clone());
-        meters.push((config, meter.clone()));
-        let policy = Policy::new(&parts);
-        contenders.push(Contender { name, policy, meter, summarize: parts.summarize, language: parts.language });
+        let same = contenders
+            .iter()
+            .map(|other| &other.planner)
+            .find(|other| other.parts.tokens == config.tokens && other.parts.models == config.models);
+        let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
+        let planner = config.planner(config.address(), meter, Keys::well_known());
+        contenders.push(Contender { name, planner });
     }
     let choice = Choice { paths: args.paths, limit: args.limit, model: args.model };
     let prices = Prices { cache_read: args.cache_read, cache_write: args.cache_write };

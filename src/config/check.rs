@@ -284,7 +284,7 @@ impl Settings<'_> {
     /// A problem with the values under these paths, placed at the first that somebody wrote.
     fn wrong_in(&self, paths: &[&[&str]], message: String) -> Problem {
         match paths.iter().find(|path| self.written.find(path).is_some()) {
-            Some(path) => Problem::at_path(self.written, path, message),
+            Some(path) => self.written.problem(path, message),
             None => Problem::elsewhere(message),
         }
     }

@@ -10,8 +10,7 @@ use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::problem::Wrong;
-use super::tree::Place;
+use super::problem::{Place, Wrong};
 use super::{Config, Problem};
 use crate::upstream::connect::Proxies;
 

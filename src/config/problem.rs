@@ -1,10 +1,9 @@
 //! What is wrong with the settings, in one line: where it was written, what is wrong, what is allowed.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{self, Unexpected};
-
-use super::tree::{Node, Place};
 
 /// Something that the settings must not say. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
@@ -16,6 +15,19 @@ struct Fault {
     /// The keys that lead to the value, innermost first.
     keys: Vec<String>,
     wrong: Wrong,
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// A line and a column, in characters, of a file.
+    File { name: Arc<str>, line: usize, column: usize },
+    /// A file as a whole.
+    WholeFile(Arc<str>),
+    /// An environment variable.
+    Variable(Arc<str>),
+    /// A flag of the command line.
+    Flag(&'static str),
 }
 
 /// What is wrong. Values are shown only where they cannot be secret.
@@ -50,13 +62,6 @@ impl Problem {
     pub(super) fn at(mut self, place: &Place) -> Self {
         self.0.place.get_or_insert_with(|| place.clone());
         self
-    }
-
-    /// A problem with the value under a path, placed where somebody wrote it.
-    pub(super) fn at_path(written: &Node, path: &[&str], message: String) -> Self {
-        let Some(node) = written.find(path) else { return Self::elsewhere(message) };
-        let problem = Self::new(node.place.clone(), Wrong::Other(message));
-        path.iter().rev().fold(problem, |problem, key| problem.within(key))
     }
 
     /// The problem, seen from the table that holds its value under `key`.
@@ -167,6 +172,18 @@ impl de::Error for Problem {
 impl Wrong {
     pub(super) fn syntax(error: &toml::de::Error) -> Self {
         Self::Syntax(error.message().lines().collect::<Vec<_>>().join(", "))
+    }
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
+            Self::WholeFile(name) | Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use super::tree::{Entry, Node, Place, Value};
-use super::{Config, Problem, Variables, problem::Wrong};
+use super::problem::{Place, Wrong};
+use super::tree::{Entry, Node, Value};
+use super::{Config, Problem, Variables};
 
 /// The file that is read where no other is named.
 const DEFAULT_FILE: &str = "proxy.toml";

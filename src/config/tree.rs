@@ -1,7 +1,6 @@
 //! Settings as somebody wrote them: a tree of values, each of which knows where it was written.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,23 +11,10 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problem, Wrong};
+use super::problem::{Place, Problem, Wrong};
 
 /// The keys of tables that say one thing with all their keys together.
 const WHOLE: [&str; 3] = ["keep", "trigger", "truncate"];
-
-/// Where a value was written.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Place {
-    /// A line and a column, in characters, of a file.
-    File { name: Arc<str>, line: usize, column: usize },
-    /// A file as a whole.
-    WholeFile(Arc<str>),
-    /// An environment variable.
-    Variable(Arc<str>),
-    /// A flag of the command line.
-    Flag(&'static str),
-}
 
 /// A value and the place where it was written.
 #[derive(Clone, Debug)]
@@ -129,6 +115,13 @@ impl Node {
         })
     }
 
+    /// A problem with the value under a path, placed where somebody wrote it.
+    pub(super) fn problem(&self, path: &[&str], message: String) -> Problem {
+        let Some(node) = self.find(path) else { return Problem::elsewhere(message) };
+        let problem = Problem::new(node.place.clone(), Wrong::Other(message));
+        path.iter().rev().fold(problem, |problem, key| problem.within(key))
+    }
+
     /// The table under a path of keys, changeable.
     pub(super) fn table_mut(&mut self, path: &[&str]) -> Option<&mut BTreeMap<String, Entry>> {
         let Value::Table(table) = &mut self.value else { return None };
@@ -163,18 +156,6 @@ fn table_node(table: DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place, at: Pla
         Ok((key.into_inner().into_owned(), entry))
     });
     Ok(Node { place: at, value: Value::Table(entries.collect::<Result<_, Problem>>()?) })
-}
-
-// === impl Place ===
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
-            Self::WholeFile(name) | Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
-        }
-    }
 }
 
 impl<'a> Source<'a> {

@@ -1,13 +1,17 @@
 //! From decisions to splices, offloads and the report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
-use super::{Draft, Placed, replace::Slot, seams};
+use super::{Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
-    plan::{Action, OffloadEffect, Plan, Report, Sizes, Stretch},
+    plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
+    summary::Used,
 };
 
 impl Draft<'_> {
@@ -35,7 +39,10 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
-        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, report }
+        let window = self.window.get().copied().flatten();
+        let used = |applied: &Applied| Used { end: applied.messages.end, summary: Arc::clone(&applied.summary) };
+        let basis = Basis { window, summary: self.applied().map(used) };
+        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }
 
     /// Gives messages in changes the indices that they had as they came.

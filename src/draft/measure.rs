@@ -33,6 +33,11 @@ impl Draft<'_> {
         self.gauge.get_or_init(|| self.situation.meter.for_model(self.source.conversation.model.as_deref()))
     }
 
+    /// How many tokens the model of this request takes, if that is known.
+    pub fn window(&self) -> Option<usize> {
+        *self.window.get_or_init(|| self.gauge().window())
+    }
+
     /// Notes that a part of the model's window was asked for, and that the window is not known.
     pub fn miss_window(&mut self) {
         self.unknown_window = true;

@@ -25,7 +25,7 @@ impl Keep {
     /// The same without parts of a window.
     pub(super) fn resolved(self, draft: &mut Draft<'_>) -> Self {
         let Self::Fraction(fraction) = self else { return self };
-        if let Some(window) = draft.gauge().window() {
+        if let Some(window) = draft.window() {
             return Self::Tokens(fraction.of(window));
         }
         draft.miss_window();

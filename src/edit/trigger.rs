@@ -47,8 +47,7 @@ const LEAST_WINDOW: usize = 4096;
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
     pub(super) fn limits(&self, draft: &mut Draft<'_>) -> Limits {
-        let window =
-            if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.gauge().window() } else { None };
+        let window = if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.window() } else { None };
         let limit = |condition: &Condition| {
             let part = match condition.fraction {
                 Some(fraction) => Some(fraction.of(window?)),

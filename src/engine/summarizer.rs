@@ -225,7 +225,7 @@ impl Shared {
             n_calls: 0,
             lease: None,
         };
-        let within = rules.summarize.timeout.0;
+        let within = rules.summarize().timeout.0;
         let written = timeout(within, work.write(began + within)).await.unwrap_or(Err(Unmade::Slow(within)));
         let (usage, n_calls) = (work.usage, work.n_calls);
         let kept = match written {
@@ -252,7 +252,7 @@ impl Shared {
         match kept {
             Ok(_) => takeoff.made(),
             Err(unmade @ (Unmade::Deserted | Unmade::Busy)) if n_calls == 0 => takeoff.given_up(unmade),
-            Err(unmade) => takeoff.failed(unmade, rules.summarize.cooldown.0),
+            Err(unmade) => takeoff.failed(unmade, rules.summarize().cooldown.0),
         }
     }
 
@@ -262,7 +262,7 @@ impl Shared {
             if let (Some(transcript), Some(store)) = (&effect.transcript, &self.store) {
                 let payloads = vec![(transcript.key, transcript.payload.clone())];
                 store.keep_all(payloads.clone()).await.map_err(Unmade::NotKept)?;
-                if let Some(dir) = rules.export_dir.clone() {
+                if let Some(dir) = rules.export_dir() {
                     let written = blocking(move || export::write_all(&dir, &payloads, Clock::system().now())).await;
                     written.map_err(|_| Unmade::Ending)?.map_err(|error| Unmade::NotExported(Arc::new(error)))?;
                 }

@@ -9,33 +9,30 @@ use crate::dialect::{self, Answer, ErrorFields, Input, NotAnAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
-use crate::replay::Scene;
 use crate::span::Span;
 use crate::store::memory::Memory;
 use crate::store::{self, Clock, Doing, Entry, Page, Paged, Redb, Stats, Swept};
 use crate::summary::{Prompt, Source};
-use crate::tokens::{self, Gauge};
+use crate::tokens::{Gauge, Meter};
 
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
 
+fn keys() -> Keys {
+    Keys::new([1; 32])
+}
+
 fn rules(parts: &Parts) -> Arc<Rules> {
-    let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
-    Arc::new(Rules {
-        policy: Policy::new(parts),
-        meter: Meter::new(&tokens::Settings::default(), &[]),
-        export_dir,
-        language: parts.language,
-        summarize: parts.summarize.clone(),
-        endpoints: Endpoints::default(),
-    })
+    let meter = Meter::new(&parts.tokens, &parts.models);
+    let planner = Planner::with(parts.clone(), meter, keys(), Offload::Possible);
+    Arc::new(Rules { planner, endpoints: Endpoints::default() })
 }
 
 /// An engine and what it stores in.
 fn engine() -> (Engine, Arc<Memory>) {
     let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
-    (Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default()), store)
+    (Engine::new(Some(store.clone()), keys(), Tasks::default(), Events::default()), store)
 }
 
 fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
@@ -70,7 +67,7 @@ fn handles(edited: &Edited) -> Vec<PayloadKey> {
 
 fn edit(body: &'static str) -> (Bytes, Edited) {
     let body = Bytes::from(body.to_owned());
-    let edited = edit_body(&Policy::new(&Parts::default()), chat(), body.clone(), &Scene::default().situation());
+    let edited = edit_body(&Planner::new(Parts::default()), chat(), body.clone());
     (body, edited)
 }
 
@@ -144,7 +141,7 @@ async fn what_cannot_be_stored_is_not_taken_out() {
     assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
-    let without = Engine::new(None, Keys::new([1; 32]), Tasks::default(), Events::default());
+    let without = Engine::new(None, keys(), Tasks::default(), Events::default());
     let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.trouble.is_none());
@@ -195,7 +192,7 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.redb");
     let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
-    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default());
+    let engine = Engine::new(Some(store.clone()), keys(), Tasks::default(), Events::default());
     let mut parts = Parts::default();
     parts.truncate_tool_results.max_bytes = 8000;
     let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
@@ -208,12 +205,12 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     let first = edit("a").await;
     let cleared = first.iter().filter(|change| change.edit == "clear").count();
     assert!(cleared >= 60 && first.len() > cleared, "{cleared} of {} changes clear", first.len());
-    let (stats, tokenised) = (store.stats().await.unwrap(), rules.meter.n_tokenised());
+    let (stats, tokenised) = (store.stats().await.unwrap(), rules.planner.meter.n_tokenised());
     assert!(stats.written >= 60 && tokenised > 900_000, "{stats:?}, {tokenised} bytes tokenised");
 
     let tail = "and then go on with the next one ".repeat(22_000 / 33);
     assert_eq!(edit(&tail).await.len(), first.len());
-    let tokenised = rules.meter.n_tokenised() - tokenised;
+    let tokenised = rules.planner.meter.n_tokenised() - tokenised;
     let slack = 64; // the role of the last message, and what else is too short to be remembered
     assert!(
         (tail.len() as u64..=tail.len() as u64 + slack).contains(&tokenised),
@@ -244,7 +241,7 @@ async fn while_tokens_are_counted_others_are_served() {
     };
     let ((), n_served) = tokio::join!(large, small);
     assert!(n_served >= 5, "{n_served} served");
-    assert!(rules.meter.n_tokenised() > 400_000);
+    assert!(rules.planner.meter.n_tokenised() > 400_000);
 }
 
 /// A store whose disk does not answer.
@@ -329,7 +326,7 @@ impl Store for Stuck {
 async fn a_store_that_does_not_answer_is_not_waited_for() {
     let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
     let patience = Duration::from_millis(20);
-    let engine = Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default());
+    let engine = Engine::new(Some(Arc::new(store)), keys(), Tasks::default(), Events::default());
     let engine = engine.waiting(patience);
     let body = body(&long_text());
     let rules = rules(&Parts::default());

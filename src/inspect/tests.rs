@@ -8,7 +8,7 @@ use crate::{
     engine::edit_body,
     plan::{Change, Sizes},
     recording::Exchange,
-    replay::{Scene, folders, own_policy},
+    replay::{folders, own_planner},
 };
 
 fn chat() -> &'static dyn Dialect {
@@ -17,7 +17,7 @@ fn chat() -> &'static dyn Dialect {
 
 /// The body as a policy leaves it, and the report if it was understood.
 fn edited(policy: &str, body: &Bytes) -> (Bytes, Option<Report>) {
-    let edited = edit_body(&own_policy(policy).unwrap(), chat(), body.clone(), &Scene::default().situation());
+    let edited = edit_body(&own_planner(policy).unwrap(), chat(), body.clone());
     (edited.body.concat().into(), edited.report)
 }
 

@@ -61,7 +61,7 @@ impl Proxy {
         let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
         let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
         let edited = self.plan(&live, dialect, &parts, text, asked).await;
-        let summary = match edited.outcome(live.rules.policy.names().any(|name| name == "summarize")) {
+        let summary = match edited.outcome(live.rules.planner.policy.names().any(|name| name == "summarize")) {
             Outcome::Made => "made",
             Outcome::Nothing => "none",
             Outcome::Failed(NoSummary::NotUnderstood(error)) => return Err(ProxyError::NotUnderstood(error)),

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::OwnedSemaphorePermit;
@@ -183,21 +182,11 @@ impl Exchange {
         (self.sent, self.added) = self.watch.read(waited);
     }
 
-    /// Begins to record, if that is asked for and there is room. What was begun before is forgotten.
-    pub(super) fn record(
-        &mut self,
-        recorder: Option<&Recorder>,
-        parts: &Parts,
-        request: Bytes,
-        edited: &Edited,
-        dry_run: bool,
-    ) {
+    /// Begins to record what `sent` says, if that is asked for and there is room. What was begun before is forgotten.
+    pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> Sent<'a>) {
         let Some(recorder) = recorder else { return };
         self.recording = None;
-        let request_encoding = headers::content_encoding(&parts.headers);
-        let rewritten = edited.changed().then(|| edited.body.clone());
-        let sent = Sent { target: &parts.uri, request, rewritten, request_encoding, dry_run };
-        self.recording = recorder.begin(&self.id.to_string(), sent);
+        self.recording = recorder.begin(&self.id.to_string(), sent());
         if self.recording.is_none() {
             tracing::warn!(request_id = %self.id, "not recorded: the unfinished recordings hold all the memory they may");
         }

@@ -17,18 +17,16 @@ use serde::{Deserialize, Serialize};
 use self::unedited::Unedited;
 use super::exchange::{Exchange, Rescued};
 use super::send::{ask, outgoing};
-use super::{Live, Proxy};
+use super::{Live, Proxy, recorded};
 use crate::body::Lease;
 use crate::body::ahead::Ahead;
 use crate::body::encoding::Coding;
 use crate::dialect::Dialect;
-use crate::edit::clear_tool_results::Frontier;
-use crate::edit::keep::Keep;
-use crate::edit::trigger::{Condition, Trigger};
 use crate::engine::{Asked, Edited, Rules, Wanted};
 use crate::payload::ChainKey;
 use crate::plan::Report;
-use crate::planner::{self, EditName, When};
+use crate::planner::When;
+use crate::recording::Form;
 use crate::tasks::blocking;
 use crate::upstream::refusal::{self, Numbers, Refusal};
 
@@ -105,25 +103,9 @@ const SCOPE: &[u8] = b"unedited";
 // === impl Rescue ===
 
 impl Rescue {
-    /// Rescues by these rules, which are to come from [`Self::parts`].
+    /// Rescues by these rules, which are to be those of [`Parts::shortest`](crate::planner::Parts::shortest).
     pub fn new(settings: Settings, rules: Arc<Rules>) -> Self {
         Self { rules, original: settings.original_on_400, unedited: Unedited::default() }
-    }
-
-    /// The policy that makes a conversation as short as it can: whatever the model has read of results is cleared.
-    pub fn parts(parts: &planner::Parts) -> planner::Parts {
-        let mut parts = parts.clone();
-        let clear = &mut parts.clear_tool_results;
-        clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
-        clear.keep = Keep::Results(0);
-        clear.clear_at_least = Some(0);
-        clear.frontier = Frontier::Sliding;
-        let edits = &mut parts.policy.edits;
-        if !edits.contains(&EditName::ClearToolResults) {
-            let end = edits.iter().position(|edit| *edit == EditName::Summarize).unwrap_or(edits.len());
-            edits.insert(end, EditName::ClearToolResults);
-        }
-        parts
     }
 }
 
@@ -183,7 +165,10 @@ impl Proxy {
             names.last().into_iter().for_each(|name| rescue.unedited.note(*name));
         }
         let text = spare.text;
-        exchange.record(self.recorder.as_ref(), &spare.parts, text.clone(), &edited, false);
+        let meter = &rescue.rules.planner.meter;
+        exchange.record(self.recorder.as_ref(), || {
+            recorded::sent(&spare.parts, text.clone(), &edited, Form::Shortest, meter, false)
+        });
         exchange.inspecting = self.inspector.hold(live.inspect.keep, spare.dialect, &text, &edited);
         exchange.edited(edited, false, live.report_headers);
         exchange.rescued = Some(by);
@@ -211,9 +196,9 @@ impl Proxy {
         let cleared = edit(When::Triggered, None).await;
         let report = cleared.report.as_ref()?;
         if let (Some(model), Some(window)) = (&report.model, numbers.window) {
-            rules.meter.learn_window(model, window);
+            rules.planner.meter.learn_window(model, window);
         }
-        let window = rules.meter.for_model(report.model.as_deref()).window();
+        let window = rules.planner.meter.for_model(report.model.as_deref()).window();
         if spare.is_shorter(&cleared) && fits(report, spare.n_tokens_sent, numbers, window) {
             return Some(cleared);
         }
@@ -345,18 +330,5 @@ mod tests {
         assert!(!fits(&half, None, numbers(None, None, None), Some(499)));
         assert!(fits(&half, None, numbers(None, None, None), None));
         assert!(fits(&report(None, None), None, numbers(Some(10), Some(20), None), None));
-    }
-
-    #[test]
-    fn the_policy_of_a_rescue_clears_all_that_was_read() {
-        let parts = planner::Parts::default();
-        let pressed = Rescue::parts(&parts);
-        assert_eq!(pressed.policy, parts.policy);
-        assert_eq!(pressed.clear_tool_results.keep, Keep::Results(0));
-        assert_eq!(pressed.clear_tool_results.exclude_tools, parts.clear_tool_results.exclude_tools);
-        let mut parts = planner::Parts::default();
-        parts.policy.edits = vec![EditName::PatchToolCalls, EditName::Summarize];
-        let edits = Rescue::parts(&parts).policy.edits;
-        assert_eq!(edits, [EditName::PatchToolCalls, EditName::ClearToolResults, EditName::Summarize]);
     }
 }

@@ -119,7 +119,7 @@ impl Proxy {
     }
 
     fn write_load(&self, sheet: &mut Sheet) {
-        let meter = &self.live().rules.meter;
+        let meter = &self.live().rules.planner.meter;
         sheet.counter(
             "abridge_tokenised_bytes",
             "Bytes whose tokens were counted anew, since the settings of tokens changed",

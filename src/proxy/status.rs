@@ -169,7 +169,7 @@ impl Proxy {
             uptime_seconds: began.elapsed().unwrap_or_default().as_secs(),
             upstream: live.upstream.base().to_string(),
             dry_run: live.dry_run,
-            edits: live.rules.policy.names().collect(),
+            edits: live.rules.planner.policy.names().collect(),
             inspect_keep: live.inspect.keep,
             requests: Requests {
                 total: totals.total,
@@ -208,7 +208,7 @@ impl Proxy {
 
     /// The models that were asked lately, and their windows.
     fn windows(&self) -> Vec<Window> {
-        let meter = &self.live().rules.meter;
+        let meter = &self.live().rules.planner.meter;
         let entries = self.books.history.after(0, KEPT);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| match meter.model(&model).window {

@@ -79,7 +79,7 @@ impl Windows {
         if !self.turn.is_free(since(began)) || report.model.is_none() || report.bytes_before < FROM {
             return;
         }
-        if rules.meter.for_model(report.model.as_deref()).window().is_some() {
+        if rules.planner.meter.for_model(report.model.as_deref()).window().is_some() {
             return;
         }
         let Some(request) = listing(upstream, parts) else { return };
@@ -92,7 +92,7 @@ impl Windows {
                 Ok(windows) => {
                     tracing::debug!(models = windows.len(), "the upstream has told the context windows of its models");
                     for (model, window) in &windows {
-                        rules.meter.learn_window(model, *window);
+                        rules.planner.meter.learn_window(model, *window);
                     }
                 }
                 Err(error) => {
@@ -182,10 +182,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::edit::{Language, summarize};
     use crate::engine::summarizer::Endpoints;
-    use crate::planner::{Parts as Policies, Policy};
-    use crate::tokens::{Meter, Settings};
+    use crate::planner::{Parts as Policies, Planner};
     use crate::upstream;
     use crate::upstream::connect::Proxies;
 
@@ -232,18 +230,12 @@ mod tests {
     async fn a_listing_that_failed_is_fetched_again_and_one_that_came_is_not() {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
-        let rules = Arc::new(Rules {
-            policy: Policy::new(&Policies::default()),
-            meter: Meter::new(&Settings::default(), &[]),
-            export_dir: None,
-            language: Language::default(),
-            summarize: summarize::Settings::default(),
-            endpoints: Endpoints::default(),
-        });
+        let planner = Planner::new(Policies::default());
+        let rules = Arc::new(Rules { planner, endpoints: Endpoints::default() });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: FROM, ..Report::default() };
         let windows = Windows { began: Instant::now(), turn: Arc::new(Turn::new(true, Duration::ZERO)) };
-        let window = || rules.meter.for_model(Some("house-model")).window();
+        let window = || rules.planner.meter.for_model(Some("house-model")).window();
         for expected in [None, Some(16000)] {
             let tasks = Tasks::default();
             windows.learn(&report, &rules, &upstream, &parts, &tasks);

@@ -1,15 +1,17 @@
 //! What is found, what is compared, and which policy counts.
 
 use super::*;
+use crate::payload::PayloadKey;
+use crate::recording::Meta;
 
 const DANGLING: &str = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}]}]}"#;
 
-fn policy() -> Policy {
-    own_policy("").unwrap()
+fn policy() -> Planner {
+    own_planner("").unwrap()
 }
 
-fn no_edits() -> Policy {
-    own_policy("policy.edits = []").unwrap()
+fn no_edits() -> Planner {
+    own_planner("policy.edits = []").unwrap()
 }
 
 fn put(dir: &Path, files: &[(&str, &str)]) {
@@ -114,4 +116,54 @@ fn prints_a_table_and_json() {
     let json = serde_json::to_string(&found).unwrap();
     let expected = r#"{"exchanges":[{"name":"dir/x","bytes_in":86,"bytes_out":86,"edits":"","result":"same"}],"totals":{"same":2,"different":0,"unreadable":0}}"#;
     assert_eq!(json, expected);
+}
+
+// === what a recording knows ===
+
+/// A request whose one result is longer than `POLICY` allows.
+const LONG: &str = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"XX"},{"role":"assistant","content":"done"}]}"#;
+const POLICY: &str = "truncate_tool_results.max_bytes = 100\nrecall.via = \"http\"\ntokens.counter = \"estimate\"";
+
+/// The body that is sent under these settings and with this knowledge.
+fn sent(settings: &str, inputs: Inputs) -> String {
+    let request = LONG.replace("XX", &"some words ".repeat(100)).into();
+    let meta = Meta { inputs: Some(inputs), ..Meta::default() };
+    let exchange = Exchange { request, meta, ..Exchange::default() };
+    let now = Chosen::ByUser(own_planner(settings).unwrap()).rewrite(&exchange).unwrap();
+    String::from_utf8(now.body.into()).unwrap()
+}
+
+#[test]
+fn addresses_handles_and_windows_are_those_of_the_recording() {
+    let handle =
+        |text: &str| text.split_once("/abridge/recall/").and_then(|(_, rest)| rest.get(..26)).map(str::to_owned);
+    let known = sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), Inputs::default());
+    let name: PayloadKey = handle(&known).unwrap().parse().unwrap();
+    let recorded = PayloadKey::from_bytes([7; 16]);
+    let address = Some("http://bound:2".to_owned());
+    let inputs = Inputs { address, handles: [(name, recorded)].into(), ..Inputs::default() };
+    let now = sent(POLICY, inputs.clone());
+    assert_eq!(now, known.replace(&name.to_string(), &recorded.to_string()).replace("set:1", "bound:2"));
+    // What the settings say wins.
+    assert!(sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), inputs).contains("http://set:1/"));
+
+    let part =
+        "clear_tool_results = { trigger = { fraction = 0.02 }, keep = { results = 0 } }\ntokens.counter = \"estimate\"";
+    let windows = Inputs { windows: [("m".to_owned(), 5000)].into(), ..Inputs::default() };
+    assert!(sent(part, Inputs::default()).contains("some words"));
+    assert!(!sent(part, windows.clone()).contains("some words"));
+    let larger = format!("models = [{{ match = \"*\", context_window = 50000 }}]\n{part}");
+    assert!(sent(&larger, windows).contains("some words"));
+}
+
+#[test]
+fn the_form_of_a_request_is_that_of_the_recording() {
+    let as_it_came = sent("policy.edits = []", Inputs::default());
+    for inputs in
+        [Inputs { not_stored: true, ..Inputs::default() }, Inputs { form: Form::Unedited, ..Inputs::default() }]
+    {
+        assert_eq!(sent(POLICY, inputs), as_it_came);
+    }
+    let shortest = sent(POLICY, Inputs { form: Form::Shortest, ..Inputs::default() });
+    assert!(!shortest.contains("some words") && sent(POLICY, Inputs::default()).contains("some words"), "{shortest}");
 }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::figures::Call;
-use super::play::Sent;
+use super::sent::Sent;
 use super::{Contender, ReadError, dialect};
 use crate::edit::summarize::instruction;
 use crate::payload::ChainKey;
 use crate::plan::SummaryEffect;
-use crate::summary::{Memory, Prompt, Recollection, Summary};
+use crate::summary::{Prompt, Recollection, Summary};
 use crate::tokens::Gauge;
 
 /// Who makes the summaries of sessions that are played.
@@ -24,7 +24,7 @@ pub enum Summarist<'a> {
 
 /// The summaries of one session.
 #[derive(Debug, Default)]
-pub(super) struct Summaries(HashMap<ChainKey, Recollection>);
+pub(super) struct Summaries(pub(super) HashMap<ChainKey, Recollection>);
 
 /// What answers are expected to take at most.
 const MAX_TOKENS: usize = 8192;
@@ -57,16 +57,6 @@ impl Summaries {
     }
 }
 
-impl Memory for Summaries {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.0.get(&beginning).cloned().unwrap_or(Recollection::Nothing)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// A summary that says nothing, unless it would be larger than what it stands for.
 fn stand_in(effect: &SummaryEffect, tokens: usize, gauge: &Gauge) -> Result<Option<Arc<Summary>>, ReadError> {
     let text = effect.frame.around(&vec!["word"; tokens].join(" "));
@@ -87,7 +77,7 @@ fn called(
     gauge: &Gauge,
     before: Option<&Sent>,
 ) -> Result<Call, ReadError> {
-    let (settings, language) = (&contender.summarize, contender.language);
+    let (settings, language) = (&contender.planner.parts.summarize, contender.planner.parts.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(MAX_TOKENS);
     let (input, system) = (settings.input, instruction::system(language));

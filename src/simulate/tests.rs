@@ -8,9 +8,10 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::figures::Request;
+use super::sent::{Common, Sent};
 use super::*;
 use crate::planner::Parts;
-use crate::tokens;
+use crate::tokens::{Counter, REQUEST_OVERHEAD};
 
 /// user 104, call 11, result 1004, call 11, result 1004, answer 7
 fn session() -> String {
@@ -31,24 +32,18 @@ fn session() -> String {
 }
 
 fn contender(settings: &str, window: Option<usize>) -> Contender {
-    let estimate = tokens::Settings { counter: tokens::Counter::Estimate, ..tokens::Settings::default() };
-    let meter = Meter::new(&estimate, &[]);
+    let mut parts: Parts = toml::from_str(settings).unwrap();
+    parts.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(parts);
     if let Some(window) = window {
-        meter.learn_window("m", window);
+        planner.meter.learn_window("m", window);
     }
-    let parts: Parts = toml::from_str(settings).unwrap();
-    Contender {
-        name: "p".to_owned(),
-        policy: Policy::new(&parts),
-        meter,
-        summarize: parts.summarize,
-        language: parts.language,
-    }
+    Contender { name: "p".to_owned(), planner }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, &contender(settings, window), &Stage::default(), prices, Summarist::default()).unwrap()
+    play::play(&transcript, &contender(settings, window), prices, Summarist::default()).unwrap()
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -95,7 +90,7 @@ fn a_text_stands_in_for_a_summary_where_no_model_is_asked() {
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summarist| {
-        play::play(&transcript, &contender(settings, None), &Stage::default(), Prices::default(), summarist).unwrap()
+        play::play(&transcript, &contender(settings, None), Prices::default(), summarist).unwrap()
     };
     let made = play(SUMMARIZE, Summarist::StandIn(50));
     // The third request and the fourth begin with the same summary, and what it stands for is sent once more to have it made.
@@ -141,16 +136,16 @@ fn what_is_truncated_is_counted_once() {
 
 #[test]
 fn other_tools_are_another_prefix() {
-    let gauge = contender(NONE, None).meter.for_model(None);
+    let gauge = contender(NONE, None).planner.meter.for_model(None);
     let body = |tools: &str| {
         let text = "u".repeat(4000);
         format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)
     };
-    let sent = |tools: &str| play::Sent::new(body(tools).into(), &gauge, None).unwrap();
+    let sent = |tools: &str| Sent::new(body(tools).into(), &gauge, None).unwrap();
     let tool = r#"{"type":"function","function":{"name":"look"}}"#;
-    assert_eq!(sent(tool).common(&sent("")), play::Common { tokens: 0, whole: true });
+    assert_eq!(sent(tool).common(&sent("")), Common { tokens: 0, whole: true });
     let same = sent(tool).common(&sent(tool));
-    assert_eq!(same.tokens + tokens::REQUEST_OVERHEAD, sent(tool).tokens());
+    assert_eq!(same.tokens + REQUEST_OVERHEAD, sent(tool).tokens());
 }
 
 #[test]

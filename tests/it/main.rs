@@ -40,6 +40,7 @@ mod recording; // `serve --record`, and replaying what it wrote
 mod reductions; // what holds for every conversation that is made shorter
 mod reload; // SIGHUP
 mod rescue; // a second try of what the upstream has refused
+mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
 mod secrets; // what must never be logged
 mod shutdown; // drain, and the second signal
 mod simulate; // transcripts through policies, and the figures of it

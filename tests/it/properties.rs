@@ -4,8 +4,8 @@ use abridge_proxy::{
     dialect::{self, Dialect},
     edit::patch_tool_calls::{self, Orphans},
     engine::{Edited, edit_body},
-    planner::{Parts, Policy},
-    replay::{Scene, own_policy},
+    planner::{Parts, Planner},
+    replay::own_planner,
 };
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
@@ -23,13 +23,13 @@ fn dialect() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
 
-fn policy(orphans: Orphans) -> Policy {
+fn planner(orphans: Orphans) -> Planner {
     let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
-    Policy::new(&Parts { patch_tool_calls, ..Parts::default() })
+    Planner::new(Parts { patch_tool_calls, ..Parts::default() })
 }
 
 fn edit(orphans: Orphans, body: &Bytes) -> Edited {
-    edit_body(&policy(orphans), dialect(), body.clone(), &Scene::default().situation())
+    edit_body(&planner(orphans), dialect(), body.clone())
 }
 
 /// The edited body in one piece.
@@ -64,8 +64,8 @@ proptest! {
     #[test]
     fn without_edits_a_body_is_the_one_that_came(layout in layout(), messages in damaged()) {
         let body = body(&layout, &messages);
-        let none = own_policy("policy.edits = []").unwrap();
-        let edited = edit_body(&none, dialect(), body.clone(), &Scene::default().situation());
+        let none = own_planner("policy.edits = []").unwrap();
+        let edited = edit_body(&none, dialect(), body.clone());
         prop_assert!(is_same_allocation(&body, &edited));
         prop_assert!(edited.report.is_some_and(|report| report.changes.is_empty()));
     }
@@ -131,14 +131,14 @@ proptest! {
     fn the_same_body_gives_the_same_plan(layout in layout(), messages in damaged()) {
         let body = body(&layout, &messages);
         let copy = Bytes::copy_from_slice(&body);
-        prop_assert_eq!(policy(Orphans::Drop).plan(dialect(), &body, &Scene::default().situation()), policy(Orphans::Drop).plan(dialect(), &copy, &Scene::default().situation()));
+        prop_assert_eq!(planner(Orphans::Drop).plan(dialect(), &body), planner(Orphans::Drop).plan(dialect(), &copy));
     }
 
     #[test]
     fn an_edited_body_needs_no_edit(layout in layout(), messages in damaged(), keep in any::<bool>()) {
         let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
         let output = output(orphans, &body(&layout, &messages));
-        let again = policy(orphans).plan(dialect(), &output, &Scene::default().situation()).unwrap();
+        let again = planner(orphans).plan(dialect(), &output).unwrap();
         prop_assert!(again.is_empty(), "{}\n{}", String::from_utf8_lossy(&output), again);
     }
 

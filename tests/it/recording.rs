@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use abridge_proxy::recording::{Ended, Exchange};
-use abridge_proxy::replay::{Chosen, Replay, folders, own_policy};
+use abridge_proxy::replay::{Chosen, Replay, folders, own_planner};
 use tempfile::TempDir;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
+use crate::support::offloads::{recalls, with_results};
+use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
 use crate::support::{Abridge, Scene, Setup, Upstream, chat, post};
 
 /// A scene whose exchanges are recorded into the folder.
@@ -49,7 +52,7 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
     }
-    let replay = Replay::run(&[folder.path().to_owned()], &Chosen::ByDefault(own_policy("").unwrap()));
+    let replay = Replay::run(&[folder.path().to_owned()], &Chosen::ByDefault(own_planner("").unwrap()));
     assert!(replay.is_clean(), "{replay}");
 }
 
@@ -92,4 +95,99 @@ async fn a_dry_run_is_recorded_with_what_would_have_been_sent() {
     let exchange = only(scene.abridge, folder.path()).await;
     assert!(exchange.meta.dry_run);
     assert_patched(&exchange.rewritten.unwrap());
+}
+
+// === replay with the same settings, and with others ===
+
+/// The exit code of `abridge replay` with the settings of that process and these variables, and what it prints.
+fn replayed(folder: &Path, abridge: &Abridge, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    command.arg("replay").arg(folder).arg("--config").arg(abridge.config()).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[tokio::test]
+async fn the_settings_that_recorded_replay_the_same_bytes_with_handles_addresses_and_summaries() {
+    let folder = tempfile::tempdir().unwrap();
+    let upstream = Summarizer::playing([]).await;
+    let abridge = Setup::to(upstream.url())
+        .with("tokens = { counter = \"estimate\", ask_upstream = false }")
+        .with("filter_tool_calls = { max_tool_calls = 3, slack = 0 }")
+        .with("truncate_tool_results.max_bytes = 1000")
+        .with("clear_tool_results = { trigger = { tokens = 500 }, keep = { results = 1 } }")
+        .with(format!("summarize = {{ trigger = {{ tokens = 900 }}, instruction = {INSTRUCTION:?} }}"))
+        .argument("--record")
+        .argument(folder.path())
+        .start()
+        .await;
+    let results: Vec<_> = (0..5).map(|n| format!("result {n}\n").repeat(500)).collect();
+    let results =
+        with_results(&results).replacen("],\"tools\"", ",{\"role\":\"user\",\"content\":\"so?\"}],\"tools\"", 1);
+    for body in [DANGLING, PLAIN, &results, &talk("a", 3), &talk("a", 4), &talk("a", 9)] {
+        let mut client = abridge.connect().await;
+        let fields = ["content-type: application/json", "authorization: Bearer hunter2"];
+        client.send(post("/v1/chat/completions", &fields, body)).await;
+        assert_eq!(client.reply().await.head.status(), 200);
+    }
+    abridge.signal("TERM");
+    abridge.exit().await;
+    let chats = upstream.chats();
+    assert!(!recalls(&chats[2].body).is_empty() && upstream.summaries().len() == 2);
+
+    let (code, table) = replayed(folder.path(), &abridge, &[]);
+    assert_eq!(code, Some(0), "{table}");
+    assert!(table.ends_with("6 replayed: 6 same, 0 different, 0 unreadable\n"), "{table}");
+    for label in ["patch=", "filter=", "truncate=", "clear=", "summary="] {
+        assert!(table.contains(label), "{label}: {table}");
+    }
+    for other in [
+        ("ABRIDGE__TRUNCATE_TOOL_RESULTS__MAX_BYTES", "900"),
+        ("ABRIDGE__CLEAR_TOOL_RESULTS__PLACEHOLDER", "gone"),
+        ("ABRIDGE__RECALL__PUBLIC_URL", "http://elsewhere:1"),
+        ("ABRIDGE__STORE__ENABLED", "false"),
+        ("ABRIDGE__POLICY__EDITS", "['patch_tool_calls']"),
+    ] {
+        let (code, table) = replayed(folder.path(), &abridge, &[other]);
+        assert!(code == Some(1) && table.contains("DIFFERENT"), "{other:?}: {table}");
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_the_upstream_has_named_is_recorded_with_what_it_was_used_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream)
+        .with("tokens.counter = \"estimate\"")
+        .with("clear_tool_results = { trigger = { fraction = 0.5 }, keep = { results = 0 } }")
+        .with("policy.edits = [\"clear_tool_results\"]")
+        .argument("--record")
+        .argument(folder.path())
+        .start()
+        .await;
+    let results: Vec<_> = (0..9).map(|n| format!("result {n}\n").repeat(500)).collect();
+    let body = with_results(&results).replacen("gpt-4o", "house-model", 1);
+    let mut client = abridge.connect().await;
+    for lists in [true, false] {
+        client.send(chat(&body)).await;
+        let mut call = upstream.request().await;
+        call.bytes().await;
+        if lists {
+            let mut listing = upstream.request().await;
+            assert_eq!(listing.head.target(), "/v1/models");
+            listing.json(r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#).await;
+        }
+        call.json("{}").await;
+        client.reply().await;
+    }
+    drop(client);
+    abridge.signal("TERM");
+    abridge.exit().await;
+
+    let (code, table) = replayed(folder.path(), &abridge, &[]);
+    assert_eq!(code, Some(0), "{table}");
+    assert_eq!(table.matches("clear=").count(), 1, "{table}");
+    let (code, _) =
+        replayed(folder.path(), &abridge, &[("ABRIDGE__MODELS", "[{ match = '*', context_window = 4000 }]")]);
+    assert_eq!(code, Some(1));
 }

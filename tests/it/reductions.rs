@@ -5,13 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
-    payload::Keys,
     plan::{Action, Plan, Why},
-    planner::{Offload, Parts, Policy, Situation, When},
-    replay::{Scene, own_policy},
+    planner::{Offload, Parts, Planner},
+    replay::own_planner,
     span::splice,
-    summary::NoMemory,
-    tokens::{self, Counter, Meter},
+    tokens::Counter,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -54,18 +52,9 @@ fn dialect() -> &'static dyn Dialect {
 
 /// Plans with a quarter of the bytes for tokens.
 fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
-    let parts: Parts = toml::from_str(policy).unwrap();
-    let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-    let (meter, keys) = (Meter::new(&settings, &[]), Keys::new([1; 32]));
-    let situation = Situation {
-        meter: &meter,
-        keys: &keys,
-        caller: keys.caller(b"me"),
-        offload,
-        summaries: &NoMemory,
-        summarize: When::Triggered,
-    };
-    let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
+    let mut parts: Parts = toml::from_str(policy).unwrap();
+    parts.tokens.counter = Counter::Estimate;
+    let plan = Planner { offload, ..Planner::new(parts) }.plan(dialect(), body).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
     assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
     (plan, output)
@@ -358,7 +347,7 @@ fn a_notice_that_is_longer_than_what_it_stands_for_is_not_put_in() {
         let body = Bytes::from(format!(
             r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"a"}}]}},{{"role":"tool","tool_call_id":"a","content":"{text}"}}]}}"#
         ));
-        let edited = edit_body(&own_policy(policy).unwrap(), dialect(), body, &Scene::default().situation());
+        let edited = edit_body(&own_planner(policy).unwrap(), dialect(), body);
         edited.report.unwrap()
     };
     let rare = edited(&"\u{12000}".repeat(35));

@@ -8,12 +8,12 @@ use std::{
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    payload::{ChainKey, Keys},
+    payload::ChainKey,
     plan::{Action, Need, Plan, SummaryEffect},
-    planner::{Offload, Parts, Policy, Situation, When},
+    planner::{Parts, Planner, Situation, When},
     span::splice,
     summary::{Memory, Recollection, Summary},
-    tokens::{self, Counter, Meter},
+    tokens::Counter,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -51,9 +51,7 @@ fn dialect() -> &'static dyn Dialect {
 #[derive(Debug)]
 struct Scene {
     known: Mutex<HashMap<ChainKey, Recollection>>,
-    policy: Policy,
-    meter: Meter,
-    keys: Keys,
+    planner: Planner,
 }
 
 impl Memory for Scene {
@@ -68,22 +66,15 @@ impl Memory for Scene {
 
 impl Scene {
     fn new(policy: &str) -> Self {
-        let parts: Parts = toml::from_str(policy).unwrap();
-        let settings = tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() };
-        let (policy, meter, keys) = (Policy::new(&parts), Meter::new(&settings, &[]), Keys::new([1; 32]));
-        Self { known: Mutex::default(), policy, meter, keys }
+        let mut parts: Parts = toml::from_str(policy).unwrap();
+        parts.tokens.counter = Counter::Estimate;
+        Self { known: Mutex::default(), planner: Planner::new(parts) }
     }
 
     fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
-        let situation = Situation {
-            meter: &self.meter,
-            keys: &self.keys,
-            caller: self.keys.caller(b"me"),
-            offload: Offload::Possible,
-            summaries: self,
-            summarize: when,
-        };
-        let plan = self.policy.plan(dialect(), body, &situation).unwrap();
+        let Self { planner, .. } = self;
+        let situation = Situation { summarize: when, ..planner.anonymous(self) };
+        let plan = planner.policy.plan(dialect(), body, &situation).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());
         assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
         (plan, output)

@@ -13,8 +13,7 @@ use super::*;
 use crate::{
     dialect::{self, Dialect},
     plan::Plan,
-    planner::{Parts, Policy},
-    replay::Scene,
+    planner::{Parts, Planner},
     span::splice,
 };
 
@@ -28,8 +27,8 @@ fn settings(orphans: Orphans) -> Settings {
     Settings { template: Some(TEMPLATE.to_owned()), orphans }
 }
 
-fn policy(settings: &Settings, language: Language) -> Policy {
-    Policy::new(&Parts { language, patch_tool_calls: settings.clone(), ..Parts::default() })
+fn planner(settings: &Settings, language: Language) -> Planner {
+    Planner::new(Parts { language, patch_tool_calls: settings.clone(), ..Parts::default() })
 }
 
 /// The JSON of one word.
@@ -72,7 +71,7 @@ fn body(words: &str) -> Bytes {
 }
 
 fn run(body: &Bytes, settings: &Settings) -> (Plan, String) {
-    let plan = policy(settings, Language::En).plan(dialect(), body, &Scene::default().situation()).unwrap();
+    let plan = planner(settings, Language::En).plan(dialect(), body).unwrap();
     let output = splice(body, &plan.splices).concat();
     (plan, String::from_utf8(output).unwrap())
 }
@@ -200,8 +199,7 @@ fn a_placeholder_has_the_bytes_of_the_id() {
 fn the_text_is_in_the_language_asked_for() {
     let body = body("a:call_1");
     let text = |language| {
-        let plan =
-            policy(&Settings::default(), language).plan(dialect(), &body, &Scene::default().situation()).unwrap();
+        let plan = planner(&Settings::default(), language).plan(dialect(), &body).unwrap();
         String::from_utf8(splice(&body, &plan.splices).concat()).unwrap()
     };
     assert!(text(Language::En).contains("Tool call f (call_1) has no result: it was interrupted before it finished."));

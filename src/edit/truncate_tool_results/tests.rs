@@ -5,12 +5,7 @@ use serde_json::json;
 
 use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
 use super::*;
-use crate::{
-    dialect,
-    draft::Offload,
-    replay::{Scene, own_policy},
-    span::splice,
-};
+use crate::{dialect, draft::Offload, replay::own_planner, span::splice};
 
 fn policy(keys: &str) -> String {
     format!("{HTTP}[truncate_tool_results]\n{keys}")
@@ -244,9 +239,9 @@ fn what_is_remembered_of_a_result_with_parts_is_what_was_made_of_it() {
         json!({"role": "tool", "tool_call_id": "1", "content": [part(3000), part(5000), part(10)]}),
     ]);
     let later = Bytes::from(String::from_utf8(body.to_vec()).unwrap().replacen('{', "{ \"model\": null, ", 1));
-    let (policy, scene) = (own_policy(&policy("max_bytes = 1500")).unwrap(), Scene::default());
+    let planner = own_planner(&policy("max_bytes = 1500")).unwrap();
     let chat = dialect::for_path("/chat/completions").unwrap();
-    let plans = [&body, &body, &later].map(|body| (body, policy.plan(chat, body, &scene.situation()).unwrap()));
+    let plans = [&body, &body, &later].map(|body| (body, planner.plan(chat, body).unwrap()));
     let contents = plans.each_ref().map(|(body, plan)| messages(&splice(body, &plan.splices).concat())[1].to_string());
     assert!(contents.iter().all(|content| *content == contents[0] && content.matches("left out here").count() == 2));
     for (_, plan) in &plans {

@@ -140,7 +140,7 @@ impl Work<'_> {
                     shape.input = Input::Fresh;
                 }
                 Remedy::Shorter if n_halved < MOST_HALVINGS && shape.fit(tokens_of(&shape.source) / 2) => n_halved += 1,
-                Remedy::Again(pause) if n_repeated < self.rules.summarize.retry.max_retries => {
+                Remedy::Again(pause) if n_repeated < self.rules.summarize().retry.max_retries => {
                     n_repeated += 1;
                     let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
                     let pause = pause.unwrap_or_else(|| self.shared.pause(n));
@@ -206,21 +206,21 @@ impl Work<'_> {
 
     /// What counts for a model, or for that of the request.
     fn gauge(&self, model: Option<&str>) -> Gauge {
-        self.rules.meter.for_model(model.or(self.effect.model.as_deref()))
+        self.rules.planner.meter.for_model(model.or(self.effect.model.as_deref()))
     }
 
     /// The first request that somebody is sent.
     fn shape(&self, candidate: &Candidate<'_>, gauge: &Gauge, refuses_tools: bool) -> Shape {
-        let Rules { summarize, language, .. } = self.rules;
+        let (summarize, language) = (self.rules.summarize(), self.rules.planner.parts.language);
         // No other model has anything of the conversation in its cache, and none needs to know more of it.
         let is_other = candidate.model.is_some_and(|model| self.effect.model.as_deref() != Some(model));
         let input = if is_other || refuses_tools { Input::Fresh } else { summarize.input };
         let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(MAX_TOKENS.min(quarter));
-        let instruction = instruction::instruction(summarize, *language).into_owned();
-        let words = instruction.len() + instruction::middle_left_out(*language).len();
+        let instruction = instruction::instruction(summarize, language).into_owned();
+        let words = instruction.len() + instruction::middle_left_out(language).len();
         let source = self.effect.source.clone();
-        let mut shape = Shape { input, language: *language, source, is_cut: false, max_tokens, instruction };
+        let mut shape = Shape { input, language, source, is_cut: false, max_tokens, instruction };
         if let Some(window) = gauge.window() {
             shape.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
         }

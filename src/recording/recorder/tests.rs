@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use http::HeaderValue;
 
 use super::*;
+use crate::recording::{Exchange, ReadError};
+use crate::summary::Summary;
 
 fn sent(target: &Uri) -> Sent<'_> {
     Sent {
@@ -13,6 +15,9 @@ fn sent(target: &Uri) -> Sent<'_> {
         rewritten: Some(vec![Bytes::from_static(b"{\"messages\""), Bytes::from_static(b":[1]}")]),
         request_encoding: Some("gzip".to_owned()),
         dry_run: false,
+        inputs: Inputs::default(),
+        summary: None,
+        offloads: Vec::new(),
     }
 }
 
@@ -62,6 +67,33 @@ fn reads_back_what_it_was_fed() {
     assert_eq!(exchange.meta.chunks, [(0.0015, 9), (2.0, 14)]);
     assert_eq!(exchange.meta.request_encoding.as_deref(), Some("gzip"));
     assert_eq!(exchange.meta.ended, Ended::Complete);
+
+    let copy = scratch.path().join("copy");
+    exchange.write(&copy).unwrap();
+    assert_eq!(Exchange::read(&copy).unwrap(), exchange);
+}
+
+#[test]
+fn what_decided_on_the_body_is_read_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let address = Some("http://127.0.0.1:1".to_owned());
+    let recorder = Recorder::new(scratch.path()).unwrap().reached_at(address.clone());
+    let (target, keys) = (target("/v1/chat/completions"), Keys::new([7; 32]));
+    let key = keys.payload(keys.caller(b"me"), b"what was taken out");
+    let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, transcript: Some(key) };
+    let sent = Sent {
+        inputs: Inputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..Inputs::default() },
+        summary: Some(Used { end: 7, summary: Arc::new(summary) }),
+        offloads: vec![OffloadEffect { key, payload: Bytes::from_static(b"what was taken out").into() }],
+        ..sent(&target)
+    };
+    let recording = recorder.begin("r", sent.clone()).unwrap();
+    let exchange = Exchange::read(&recording.finish(Ended::Complete).unwrap()).unwrap();
+    assert_eq!(exchange.summary, sent.summary);
+    let inputs = exchange.meta.inputs.clone().unwrap();
+    let known = Keys::well_known();
+    let handles = [(known.payload(known.anonymous(), b"what was taken out"), key)].into();
+    assert_eq!(inputs, Inputs { address, handles, ..sent.inputs });
 
     let copy = scratch.path().join("copy");
     exchange.write(&copy).unwrap();
@@ -165,7 +197,7 @@ fn says_which_file_is_wrong() {
     assert_eq!(missing.to_string(), "request.json");
     fs::write(scratch.path().join("request.json"), "{}").unwrap();
     fs::write(scratch.path().join("meta.json"), "{").unwrap();
-    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Meta(_))));
+    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Json { name: "meta.json", .. })));
     fs::write(scratch.path().join("meta.json"), "{\"later\": 1}").unwrap();
     assert_eq!(Exchange::read(scratch.path()).unwrap().meta, Meta::default());
     fs::write(scratch.path().join("plan.snap"), [0xff]).unwrap();

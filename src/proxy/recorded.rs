@@ -1,0 +1,44 @@
+//! What a recording is told of a request.
+
+use bytes::Bytes;
+use http::request::Parts;
+
+use super::headers;
+use crate::engine::Edited;
+use crate::recording::{Form, Inputs, Sent};
+use crate::tokens::Meter;
+
+/// Of a request that is about to be sent in this form.
+pub(super) fn sent<'a>(
+    parts: &'a Parts,
+    request: Bytes,
+    edited: &Edited,
+    form: Form,
+    meter: &Meter,
+    dry_run: bool,
+) -> Sent<'a> {
+    let was_planned = edited.report.is_some() || edited.skipped.is_some();
+    let inputs = Inputs {
+        form: if was_planned { form } else { Form::Unedited },
+        windows: learned_window(edited, meter).into_iter().collect(),
+        not_stored: was_planned && edited.trouble.is_some(),
+        ..Inputs::default()
+    };
+    Sent {
+        target: &parts.uri,
+        request,
+        rewritten: edited.changed().then(|| edited.body.clone()),
+        request_encoding: headers::content_encoding(&parts.headers),
+        dry_run,
+        inputs,
+        summary: edited.basis.summary.clone(),
+        offloads: edited.offloads.clone(),
+    }
+}
+
+/// The model and its window, if the plan knew it and the upstream has named it.
+fn learned_window(edited: &Edited, meter: &Meter) -> Option<(String, usize)> {
+    let model = edited.report.as_ref()?.model.as_deref()?;
+    let (window, source) = meter.window_of(model)?;
+    (source == "upstream" && edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
+}

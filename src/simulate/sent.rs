@@ -1,0 +1,92 @@
+//! What went upstream, in tokens, and what it has in common with what went before.
+
+use bytes::Bytes;
+
+use super::{ReadError, dialect};
+use crate::span::Span;
+use crate::tokens::{Gauge, REQUEST_OVERHEAD};
+
+/// What went upstream.
+#[derive(Debug)]
+pub struct Sent {
+    body: Bytes,
+    tools: Option<Span>,
+    tools_tokens: usize,
+    /// Those of the form that the answer is to have.
+    format_tokens: usize,
+    messages: Vec<(Span, usize)>,
+}
+
+/// What one request has in common with the one before it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Common {
+    /// The tokens of the prefix.
+    pub tokens: usize,
+    /// Whether all messages of the one before are at the beginning of this one, byte for byte.
+    pub whole: bool,
+}
+
+// === impl Sent ===
+
+impl Sent {
+    /// Counts a body. What stands at the same place of the one before is counted already.
+    pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, ReadError> {
+        let dialect = dialect()?;
+        let conversation = dialect.parse(&body)?;
+        let tools = conversation.tools;
+        let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
+        let format = conversation.format;
+        let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
+        let messages = conversation.messages.iter().enumerate().map(|(n, message)| {
+            let bytes = message.span.of(&body);
+            let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
+            (
+                message.span,
+                known.map_or_else(
+                    || dialect.known_element_tokens(gauge, message.prints(&body).message, || bytes),
+                    |(_, tokens)| tokens,
+                ),
+            )
+        });
+        let messages: Vec<_> = messages.collect();
+        Ok(Self { body, tools, tools_tokens, format_tokens, messages })
+    }
+
+    /// The tokens of all of it.
+    pub fn tokens(&self) -> usize {
+        REQUEST_OVERHEAD
+            + self.tools_tokens
+            + self.format_tokens
+            + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
+    }
+
+    /// The tokens of each message.
+    pub fn message_tokens(&self) -> impl Iterator<Item = usize> {
+        self.messages.iter().map(|(_, tokens)| *tokens)
+    }
+
+    /// The prefix that it shares with the one before.
+    pub fn common(&self, before: &Self) -> Common {
+        let n_equal =
+            (0..self.messages.len().min(before.messages.len())).take_while(|&n| self.raw(n) == before.raw(n)).count();
+        let whole = n_equal == before.messages.len();
+        if self.tools.map(|tools| tools.of(&self.body)) != before.tools.map(|tools| tools.of(&before.body)) {
+            return Common { tokens: 0, whole };
+        }
+        let equal: usize = self.messages.iter().take(n_equal).map(|(_, tokens)| tokens).sum();
+        let partial = self.message(n_equal).zip(before.message(n_equal)).map_or(0, |((now, tokens), (then, _))| {
+            let n_bytes = now.iter().zip(then).take_while(|(a, b)| a == b).count();
+            tokens * n_bytes / now.len().max(1)
+        });
+        Common { tokens: self.tools_tokens + equal + partial, whole }
+    }
+
+    /// The bytes of one message.
+    pub fn raw(&self, n: usize) -> Option<&[u8]> {
+        self.message(n).map(|(bytes, _)| bytes)
+    }
+
+    fn message(&self, n: usize) -> Option<(&[u8], usize)> {
+        self.messages.get(n).map(|(span, tokens)| (span.of(&self.body), *tokens))
+    }
+}

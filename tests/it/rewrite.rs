@@ -1,0 +1,321 @@
+//! `abridge rewrite` prints what `abridge serve` sends, and reports the same, under any policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+
+use abridge_proxy::payload::PayloadKey;
+use abridge_proxy::replay::folders;
+use abridge_proxy::store::{self, Clock, Redb, Store};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::summarizer::Summarizer;
+use crate::support::{Abridge, Setup, chat, request};
+
+/// Settings, and the edits that change something under them.
+const POLICIES: [(&str, &[&str]); 10] = [
+    ("", &["patch", "truncate", "clear"]),
+    ("preset = \"eino\"", &["patch", "truncate", "clear"]),
+    ("preset = \"langchain\"\ntokens.counter = \"estimate\"", &["patch", "clear"]),
+    ("preset = \"agno\"\ntokens.counter = \"estimate\"\nfilter_tool_calls.max_tool_calls = 1", &["patch", "filter"]),
+    (
+        "models = [{ match = \"*\", context_window = 5000 }]\ntokens.counter = \"estimate\"\n\
+         clear_tool_results = { trigger = { fraction = 0.02 }, keep = { results = 0 }, clear_tool_inputs = true }",
+        &["patch", "truncate", "clear"],
+    ),
+    (
+        "tokens.counter = \"estimate\"\nclear_tool_results = { trigger = { tokens = 100 }, keep = { results = 1 } }",
+        &["patch", "truncate", "clear"],
+    ),
+    (
+        "store.enabled = false\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 100\n\
+         clear_tool_results = { trigger = { tokens = 100 }, keep = { results = 0 } }",
+        &["patch"],
+    ),
+    (
+        "recall = { via = \"http\", public_url = \"https://abridge.example:1/\" }\ntruncate_tool_results.max_bytes = 100",
+        &["patch", "truncate"],
+    ),
+    (
+        "language = \"zh\"\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 100\n\
+         clear_tool_results = { trigger = { tokens = 200 }, keep = { results = 0 } }",
+        &["patch", "truncate", "clear"],
+    ),
+    (
+        "recall.via = \"http\"\ntokens.counter = \"estimate\"\nfilter_tool_calls = { max_tool_calls = 1, slack = 0 }\ntruncate_tool_results.max_bytes = 100",
+        &["patch", "filter", "truncate"],
+    ),
+];
+
+/// A report as both commands give it: what of it they have in common.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Report {
+    model: Option<String>,
+    messages: usize,
+    bytes: (usize, usize),
+    tokens: (Option<usize>, Option<usize>),
+    changes: Vec<Change>,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Debug, Eq, PartialEq)]
+struct Change {
+    edit: String,
+    action: String,
+    message: usize,
+    call_id: String,
+    tool: Option<String>,
+    bytes: Sizes,
+    handles: Vec<PayloadKey>,
+}
+
+#[derive(Debug, Deserialize, Eq, PartialEq)]
+struct Sizes {
+    before: usize,
+    after: usize,
+}
+
+#[derive(Debug, Deserialize, Eq, PartialEq)]
+struct LeftOut {
+    #[serde(alias = "label")]
+    edit: String,
+    message: Option<usize>,
+    call_id: String,
+    #[serde(alias = "tool_name")]
+    tool: Option<String>,
+    why: String,
+}
+
+/// What came of a body.
+#[derive(Debug, Eq, PartialEq)]
+struct Rewritten {
+    body: Bytes,
+    report: Option<Report>,
+}
+
+#[tokio::test]
+async fn rewrite_prints_and_reports_what_serve_sends_under_any_policy() {
+    let fixtures = fixtures();
+    for (policy, edits) in POLICIES {
+        let mut bodies = fixtures.clone();
+        if !policy.contains("max_bytes") {
+            // Beyond the limits of defaults and presets.
+            let texts: Vec<_> = (0..4).map(long_text).collect();
+            bodies.push(with_results(&texts).into());
+        }
+        let (sent, printed) = both(policy, &bodies).await;
+        for (n, (sent, printed)) in sent.iter().zip(&printed).enumerate() {
+            assert_eq!(sent, printed, "{policy}\n{}", String::from_utf8_lossy(&bodies[n]));
+        }
+        let changes = printed.iter().filter_map(|printed| printed.report.as_ref()).flat_map(|report| &report.changes);
+        let made: BTreeSet<_> = changes.map(|change| change.edit.as_str()).collect();
+        assert_eq!(made, edits.iter().copied().collect(), "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn rewrite_names_the_address_that_serve_listens_on() {
+    let body = Bytes::from(with_results(&[long_text(0)]));
+    let (sent, printed) = both("", &[body]).await;
+    assert_eq!(recalls(&printed[0].body).len(), 1);
+    assert_eq!(sent, printed);
+}
+
+/// Each request of the fixtures once.
+fn fixtures() -> Vec<Bytes> {
+    let fixtures = folders(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")).unwrap();
+    let bodies: BTreeSet<_> = fixtures.iter().map(|dir| fs::read(dir.join("request.json")).unwrap()).collect();
+    bodies.into_iter().map(Bytes::from).collect()
+}
+
+/// What the proxy makes of these bodies, and then the command.
+async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store.redb");
+    know_the_secret(&store).await;
+    let upstream = Summarizer::playing([]).await;
+    let abridge = Setup::to(upstream.url())
+        .with("tokens.ask_upstream = false")
+        .with(format!("store.path = '{}'", store.display()))
+        .with(policy)
+        .start()
+        .await;
+    let mut client = abridge.connect().await;
+    for body in bodies {
+        client.send(chat(body)).await;
+        assert_eq!(client.reply().await.head.status(), 200);
+    }
+    drop(client);
+    let reports = reports(&abridge).await;
+    let chats = upstream.chats();
+    assert_eq!((chats.len(), reports.len()), (bodies.len(), bodies.len()));
+    let sent = chats.into_iter().zip(reports).map(|(chat, report)| Rewritten { body: chat.body, report }).collect();
+
+    let files: Vec<_> = (0..bodies.len()).map(|n| folder.path().join(format!("{n}.json"))).collect();
+    for (file, body) in files.iter().zip(bodies) {
+        fs::write(file, body).unwrap();
+    }
+    let half = files.split_at(files.len() / 2);
+    let printed = thread::scope(|scope| {
+        let threads = [half.0, half.1].map(|files| {
+            let (config, address) = (abridge.config(), abridge.address());
+            scope.spawn(move || files.iter().map(|file| rewrite(file, config, address)).collect::<Vec<_>>())
+        });
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    (sent, printed)
+}
+
+/// Makes a store whose secret is the one that `rewrite` names payloads with, so that handles are the same in both.
+async fn know_the_secret(path: &Path) {
+    let store = Redb::open(path, store::Settings::default(), Clock::system()).unwrap();
+    Store::close(&store).await.unwrap();
+    drop(store);
+    let transaction = redb::Database::open(path).unwrap().begin_write().unwrap();
+    let table = redb::TableDefinition::<&str, &[u8]>::new("meta_v1");
+    transaction.open_table(table).unwrap().insert("secret", [0; 32].as_slice()).unwrap();
+    transaction.commit().unwrap();
+}
+
+// === what serve reports ===
+
+#[derive(Deserialize)]
+struct Listing {
+    requests: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    model: Option<String>,
+    outcome: String,
+    messages: usize,
+    bytes_before: usize,
+    bytes_after: usize,
+    tokens_before: Option<usize>,
+    tokens_after: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    changes: Vec<Changed>,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Deserialize)]
+struct Changed {
+    action: String,
+    message: usize,
+    label: String,
+    tool: Option<String>,
+    call_id: String,
+    bytes_before: usize,
+    bytes_after: usize,
+    handle: Option<PayloadKey>,
+    #[serde(default)]
+    more_handles: Vec<PayloadKey>,
+}
+
+/// What the proxy says of its requests, in the order in which they were sent; nothing of those that it has not understood.
+async fn reports(abridge: &Abridge) -> Vec<Option<Report>> {
+    let listing: Listing = get(abridge, "/abridge/requests").await;
+    let mut reports = Vec::new();
+    for entry in listing.requests {
+        if entry.outcome == "not_understood" {
+            reports.push(None);
+            continue;
+        }
+        let detail: Detail = get(abridge, &format!("/abridge/requests/{}", entry.id)).await;
+        let changes = detail.changes.into_iter().map(|change| Change {
+            edit: change.label,
+            action: change.action,
+            message: change.message,
+            call_id: change.call_id,
+            tool: change.tool,
+            bytes: Sizes { before: change.bytes_before, after: change.bytes_after },
+            handles: change.handle.into_iter().chain(change.more_handles).collect(),
+        });
+        reports.push(Some(Report {
+            model: entry.model,
+            messages: entry.messages,
+            bytes: (entry.bytes_before, entry.bytes_after),
+            tokens: (entry.tokens_before, entry.tokens_after),
+            changes: changes.collect(),
+            left_out: detail.left_out,
+        }));
+    }
+    reports
+}
+
+async fn get<T: DeserializeOwned>(abridge: &Abridge, path: &str) -> T {
+    let mut client = abridge.connect().await;
+    client.send(request("GET", path, &[])).await;
+    serde_json::from_slice(&client.reply().await.body).unwrap()
+}
+
+// === what rewrite reports ===
+
+#[derive(Deserialize)]
+struct Printed {
+    model: Option<String>,
+    messages_before: usize,
+    bytes_before: usize,
+    bytes_after: usize,
+    tokens_before: Option<usize>,
+    tokens_after: Option<usize>,
+    changes: Vec<PrintedChange>,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Deserialize)]
+struct PrintedChange {
+    edit: String,
+    action: BTreeMap<String, BTreeMap<String, usize>>,
+    call_id: String,
+    tool_name: Option<String>,
+    bytes: Sizes,
+    handles: Vec<PayloadKey>,
+}
+
+/// What the command prints.
+fn rewrite(file: &Path, config: &Path, address: SocketAddr) -> Rewritten {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    command
+        .arg("rewrite")
+        .arg(file)
+        .arg("--report")
+        .arg("--config")
+        .arg(config)
+        .args(["--listen", &address.to_string()]);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success());
+    let report = serde_json::from_slice(&stderr).ok().map(|printed: Printed| {
+        let changes = printed.changes.into_iter().map(|change| {
+            let (action, places) = change.action.into_iter().next().unwrap();
+            Change {
+                edit: change.edit,
+                action,
+                message: *places.get("message").unwrap_or_else(|| &places["behind"]),
+                call_id: change.call_id,
+                tool: change.tool_name,
+                bytes: change.bytes,
+                handles: change.handles,
+            }
+        });
+        Report {
+            model: printed.model,
+            messages: printed.messages_before,
+            bytes: (printed.bytes_before, printed.bytes_after),
+            tokens: (printed.tokens_before, printed.tokens_after),
+            changes: changes.collect(),
+            left_out: printed.left_out,
+        }
+    });
+    Rewritten { body: stdout.into(), report }
+}
