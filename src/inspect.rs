@@ -2,6 +2,8 @@
 //!
 //! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -120,7 +122,8 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
     let mut placed: Vec<(usize, Option<usize>)> = Vec::new();
-    let mut summary = 0..0;
+    // The first stretch that a summary stands for is where it is.
+    let mut summarised: Vec<Range<usize>> = Vec::new();
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
@@ -141,7 +144,7 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
             Action::Truncate { message } => (message, State::Cut),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
-                summary = from..to;
+                summarised.push(from..to);
                 continue;
             }
         };
@@ -154,12 +157,11 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
-        if summary.contains(&message) {
+        if summarised.iter().any(|stretch| stretch.contains(&message)) {
             pairs.push(Pair { before: Some(message), behind: message, state: State::Summarised, is_there: false });
-            if message + 1 < summary.end {
-                continue;
+            if let Some(summary) = summarised.first().filter(|first| first.end == message + 1) {
+                pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
             }
-            pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
         } else if !moved.get(message).is_some_and(|moved| *moved) {
             let is_there = !gone.get(message).is_some_and(|gone| *gone);
             pairs.push(Pair { before: Some(message), behind: message, state: state(message), is_there });

@@ -4,7 +4,7 @@
 
 use std::iter;
 
-use super::{Draft, Placed, Row, replace::Slot};
+use super::{Applied, Draft, Placed, Row, replace::Slot};
 use crate::{
     conversation::{Message, Prints},
     payload::Fingerprint,
@@ -122,12 +122,19 @@ impl Draft<'_> {
             let (body, conversation, gauge) = (self.source.body, self.source.conversation, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| gauge.tools(tools.of(body)));
             let format = conversation.response_format.map_or(0, |format| gauge.response_format(format.of(body)));
-            let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
-            let tokens = |(index, message): (usize, &Message)| match summarised {
-                Some((summary, tokens)) if summary == index => tokens,
+            let applied = self.applied();
+            let summary = applied.map(|applied| applied.fold.summary());
+            let tokens = |(index, message): (usize, &Message)| match summary {
+                Some(summary) if summary == index => 0,
                 _ => gauge.message_known(message.prints(body).message, || message.span.of(body)),
             };
-            let messages = conversation.messages.iter().enumerate().map(tokens).collect();
+            let mut messages: Vec<_> = conversation.messages.iter().enumerate().map(tokens).collect();
+            if let Some(Applied { fold, summary }) = applied {
+                let reopened: usize = messages.get(fold.in_place()).unwrap_or_default().iter().sum();
+                if let Some(tokens) = messages.get_mut(fold.summary()) {
+                    *tokens = summary.tokens_replaced.saturating_sub(reopened);
+                }
+            }
             Counts { base: REQUEST_OVERHEAD + tools + format, messages }
         })
     }

@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod again;
+mod late;
 
 /// A memory that is a map.
 #[derive(Debug, Default)]
