@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Dialect, Input, ParseError, ParseErrorKind,
+    Dialect, Field, Input, ParseError, ParseErrorKind,
     json::{Odd, check_strings, decode, push_string},
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     span::Span,
 };
 
+mod canonical;
 mod fallback;
 mod parts;
 mod scan;
@@ -66,6 +67,10 @@ impl Dialect for ChatCompletions {
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
         parts::tool_names(body, tools).unwrap_or_default()
+    }
+
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
+        canonical::fields(message).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![message] }])
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {

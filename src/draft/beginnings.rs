@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Situation, Source};
 use crate::{
-    conversation::{Conversation, Fold, Pairing, unread_from},
+    conversation::{Conversation, Fold, Message, Pairing, unread_from},
     payload::ChainKey,
     summary::{Recollection, Summary},
 };
@@ -12,6 +12,8 @@ use crate::{
 /// The beginnings of one conversation: from behind its instructions to behind each message.
 #[derive(Debug)]
 pub struct Beginnings {
+    /// The name of the empty one.
+    scope: ChainKey,
     start: usize,
     /// The name of each, from the shortest on.
     names: Vec<ChainKey>,
@@ -34,21 +36,28 @@ pub struct Applied {
 impl Beginnings {
     /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
     pub fn of(source: Source<'_>, situation: &Situation<'_>, scope: &[u8]) -> Self {
-        let Source { body, conversation, .. } = source;
+        let Source { dialect, body, conversation } = source;
         let start = conversation.n_leading_instructions();
         let mut chain = situation.keys.chain(situation.caller, scope);
         let messages = conversation.messages.iter().skip(start);
-        let names: Vec<_> =
-            messages.map(|message| chain.push(message.prints(body).message, message.span.of(body))).collect();
+        let scope = chain.at();
+        let name =
+            |message: &Message| chain.push(message.prints(body).message, || dialect.canonical(message.span.of(body)));
+        let names: Vec<_> = messages.map(name).collect();
         let known = if situation.summaries.is_empty() {
             Vec::new()
         } else {
             let known = names.iter().map(|name| situation.summaries.recall(*name));
             (start + 1..).zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
         };
-        let mut beginnings = Self { start, names, known, load: None, applied: None };
+        let mut beginnings = Self { scope, start, names, known, load: None, applied: None };
         beginnings.find(conversation);
         beginnings
+    }
+
+    /// The name of the empty one, which they have in common with all of the same caller, model and settings.
+    pub fn scope(&self) -> ChainKey {
+        self.scope
     }
 
     /// The name of the one that ends before a message.

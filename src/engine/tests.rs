@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Input};
+use crate::dialect::{self, Field, Input};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
@@ -384,6 +384,10 @@ impl Dialect for Panicking {
     }
 
     fn tool_names<'a>(&self, _: &'a [u8], _: Span) -> Vec<Cow<'a, str>> {
+        Vec::new()
+    }
+
+    fn fields<'a>(&self, _: &'a [u8]) -> Vec<Field<'a>> {
         Vec::new()
     }
 
