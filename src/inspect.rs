@@ -122,8 +122,8 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
     let mut placed: Vec<(usize, Option<usize>)> = Vec::new();
-    // The first stretch that a summary stands for is where it is.
-    let mut summarised: Vec<Range<usize>> = Vec::new();
+    // The summary is where the first stretch is that it stands for.
+    let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
@@ -144,7 +144,8 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
             Action::Truncate { message } => (message, State::Cut),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
-                summarised.push(from..to);
+                summarised.get_mut(from..to).unwrap_or_default().fill(true);
+                summary.get_or_insert(from..to);
                 continue;
             }
         };
@@ -157,9 +158,9 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
-        if summarised.iter().any(|stretch| stretch.contains(&message)) {
+        if summarised.get(message).is_some_and(|summarised| *summarised) {
             pairs.push(Pair { before: Some(message), behind: message, state: State::Summarised, is_there: false });
-            if let Some(summary) = summarised.first().filter(|first| first.end == message + 1) {
+            if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
                 pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
             }
         } else if !moved.get(message).is_some_and(|moved| *moved) {

@@ -49,7 +49,7 @@ impl Desk {
         let live = live(config, &environment, None, None)?;
         Ok(Self {
             runtime: runtime()?,
-            engine: Engine::new(None, Keys::new([0; 32]), Tasks::default(), Events::default()),
+            engine: Engine::new(None, config.store.timeout.0, Keys::new([0; 32]), Tasks::default(), Events::default()),
             target: live.upstream.join(&Uri::from_static(PATH))?,
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
@@ -86,7 +86,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let target = live.upstream.join(&Uri::from_static(PATH))?;
     let dialect = dialect::for_path(PATH).context("no dialect reads such a body")?;
     let (store, keys) = open_store(config, environment)?;
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default()).waiting(config.store.timeout.0);
+    let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries().read_index().await;
 
     let caller = engine.caller(None);

@@ -19,6 +19,9 @@ fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
 
+/// How long a request waits for the store.
+const WAIT: Duration = Duration::from_secs(10);
+
 fn rules(parts: &Parts) -> Arc<Rules> {
     let export_dir = parts.recall.export_dir.as_ref().map(PathBuf::from);
     Arc::new(Rules {
@@ -34,7 +37,7 @@ fn rules(parts: &Parts) -> Arc<Rules> {
 /// An engine and what it stores in.
 fn engine() -> (Engine, Arc<Memory>) {
     let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
-    (Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default()), store)
+    (Engine::new(Some(store.clone()), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default()), store)
 }
 
 fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
@@ -143,7 +146,7 @@ async fn what_cannot_be_stored_is_not_taken_out() {
     assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
-    let without = Engine::new(None, Keys::new([1; 32]), Tasks::default(), Events::default());
+    let without = Engine::new(None, WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
     let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.trouble.is_none());
@@ -194,7 +197,7 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.redb");
     let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
-    let engine = Engine::new(Some(store.clone()), Keys::new([1; 32]), Tasks::default(), Events::default());
+    let engine = Engine::new(Some(store.clone()), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
     let mut parts = Parts::default();
     parts.truncate_tool_results.max_bytes = 8000;
     let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
@@ -271,12 +274,12 @@ impl Store for Stuck {
         Box::pin(std::future::pending())
     }
 
-    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
-        self.0.summary(beginning)
+    fn summary(&self, _: ChainKey) -> Doing<'_, Option<Bytes>> {
+        Box::pin(std::future::pending())
     }
 
     fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
-        self.0.summaries()
+        Box::pin(std::future::pending())
     }
 
     fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
@@ -328,8 +331,7 @@ impl Store for Stuck {
 async fn a_store_that_does_not_answer_is_not_waited_for() {
     let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
     let patience = Duration::from_millis(20);
-    let engine = Engine::new(Some(Arc::new(store)), Keys::new([1; 32]), Tasks::default(), Events::default());
-    let engine = engine.waiting(patience);
+    let engine = Engine::new(Some(Arc::new(store)), patience, Keys::new([1; 32]), Tasks::default(), Events::default());
     let body = body(&long_text());
     let rules = rules(&Parts::default());
     for n in 0..3 {
@@ -342,6 +344,33 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
         }
         assert_eq!(edited.report.unwrap().left_out.len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
+    let summaries = || {
+        let store = Arc::new(Stuck(Memory::new(store::Settings::default(), Clock::system())));
+        let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
+        Arc::clone(engine.summaries())
+    };
+    let one_waits = |waited: [Duration; 4]| {
+        assert_eq!(waited[0], WAIT);
+        assert!(waited[1..].iter().sum::<Duration>() < Duration::from_secs(1), "{waited:?}");
+    };
+    let (loading, mut waited) = (summaries(), [Duration::ZERO; 4]);
+    for (n, waited) in (0..).zip(&mut waited) {
+        let began = Instant::now();
+        loading.load(ChainKey::from_bytes([n; 16])).await;
+        *waited = began.elapsed();
+    }
+    one_waits(waited);
+    let (unread, mut waited) = (summaries(), [Duration::ZERO; 4]);
+    for waited in &mut waited {
+        let began = Instant::now();
+        unread.until_read().await;
+        *waited = began.elapsed();
+    }
+    one_waits(waited);
 }
 
 // === faults of our own ===

@@ -142,6 +142,28 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_go_on_is_not_checked() {
+        let whole = body(&["\\q", "a", "\\q", "b", "\\q"]);
+        let conversation = dialect::for_path("/chat/completions").unwrap().parse(whole.as_bytes()).unwrap();
+        let spans: Vec<_> = conversation.messages.iter().map(|message| message.span).collect();
+        let check = |hidden: &[usize]| {
+            let dialect = dialect::for_path("/chat/completions").unwrap();
+            let mut view = conversation.clone();
+            // The first that is hidden is where the summary is; the others are not there.
+            let mut n = 0;
+            view.messages.retain(|_| {
+                n += 1;
+                n == 1 || !hidden.contains(&(n - 1))
+            });
+            Verified::default().check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n])).is_ok()
+        };
+        assert!(check(&[0, 2, 4]));
+        for some in [&[0, 2][..], &[0, 4], &[0], &[0, 1, 3]] {
+            assert!(!check(some), "{some:?}");
+        }
+    }
+
+    #[test]
     fn a_fault_behind_what_is_known_is_where_it_is_in_the_body() {
         let (verified, valid) = (Verified::default(), "a".repeat(3000));
         let whole = body(&[&valid, "\\q"]);
