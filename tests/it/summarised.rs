@@ -107,24 +107,25 @@ impl Scene {
     }
 }
 
-/// The messages that a summary stands for.
+/// The first message that a summary stands for, and the one behind the last: rounds that are reopened may lie between.
 fn summarised(plan: &Plan) -> Option<(usize, usize)> {
-    let mut found = plan.report.changes.iter().filter_map(|change| match change.action {
-        Action::Summarize { from, to } => Some((from, to)),
-        _ => None,
-    });
-    let first = found.next();
-    assert_eq!(found.next(), None, "one summary at most");
-    first
+    let stretches = || stretches(plan).map(|(from, to, _)| (from, to));
+    let n_summaries = self::stretches(plan).filter(|(.., bytes)| *bytes > 0).count();
+    assert_eq!(n_summaries, stretches().take(1).count(), "one summary at most");
+    stretches().reduce(|(from, to), (other_from, other_to)| (from.min(other_from), to.max(other_to)))
 }
 
-/// How many messages a summary stands for, between which rounds that are reopened may lie.
+/// How many messages that are.
 fn n_summarised(plan: &Plan) -> usize {
-    let stretches = plan.report.changes.iter().filter_map(|change| match change.action {
-        Action::Summarize { from, to } => Some(to - from),
+    stretches(plan).map(|(from, to, _)| to - from).sum()
+}
+
+/// The stretches that a summary stands for, and the bytes that each leaves.
+fn stretches(plan: &Plan) -> impl Iterator<Item = (usize, usize, usize)> {
+    plan.report.changes.iter().filter_map(|change| match change.action {
+        Action::Summarize { from, to } => Some((from, to, change.bytes.after)),
         _ => None,
-    });
-    stretches.sum()
+    })
 }
 
 fn says(role: &str, text: &str) -> Message {
