@@ -103,7 +103,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     }
     let events = Events::new(&config.events);
     let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), events.clone()).waiting(config.store.timeout.0);
+    let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));

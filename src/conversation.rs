@@ -4,8 +4,10 @@ use std::{borrow::Cow, cell::OnceCell, ops::Range};
 
 use crate::{payload::Fingerprint, span::Span};
 
+mod fold;
 mod pairing;
 
+pub use fold::Fold;
 pub use pairing::{Answer, Call, Pairing};
 
 /// More messages, or more blocks, than this are not looked at: what the view takes in memory stays a small multiple of
@@ -133,42 +135,6 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The same with one message of the user in place of some, which says nothing yet.
-    #[must_use]
-    pub fn folded(&self, messages: Range<usize>) -> Self {
-        let Range { start, end } = messages;
-        let (Some(before), Some(behind)) = (self.messages.get(..start), self.messages.get(end..)) else {
-            return self.clone();
-        };
-        let blocks_of = |messages: &[Message], or: usize| messages.last().map_or(or, |message| message.blocks.end);
-        let n_before = blocks_of(before, 0);
-        let n_gone = behind.first().map_or(self.blocks.len(), |message| message.blocks.start).saturating_sub(n_before);
-        let one = Message {
-            span: self.span_of(start..end),
-            role: Role::User,
-            content: None,
-            blocks: n_before..n_before,
-            known: OnceCell::new(),
-        };
-        let moved = behind.iter().map(|message| Message {
-            blocks: message.blocks.start.saturating_sub(n_gone)..message.blocks.end.saturating_sub(n_gone),
-            ..message.clone()
-        });
-        let blocks_before = self.blocks.get(..n_before).unwrap_or_default();
-        let blocks_behind = self.blocks.get(n_before + n_gone..).unwrap_or_default();
-        let n_messages_gone = end.saturating_sub(start + 1);
-        let moved_blocks = blocks_behind
-            .iter()
-            .map(|block| Block { message: block.message.saturating_sub(n_messages_gone), ..block.clone() });
-        Self {
-            model: self.model.clone(),
-            tools: self.tools,
-            format: self.format,
-            messages: before.iter().cloned().chain(std::iter::once(one)).chain(moved).collect(),
-            blocks: blocks_before.iter().cloned().chain(moved_blocks).collect(),
-        }
-    }
-
     /// How many `system` and `developer` messages the conversation begins with.
     pub fn n_leading_instructions(&self) -> usize {
         self.messages.iter().take_while(|message| matches!(message.role, Role::System | Role::Developer)).count()
@@ -243,13 +209,22 @@ mod tests {
         assert_eq!(whole.last_assistant(), Some(3));
         let spans = |messages: &[Message]| messages.iter().map(|message| message.span).collect::<Vec<_>>();
         let before = spans(&whole.messages);
+        let pairing = Pairing::of(&whole);
         for (start, end) in (0..before.len()).flat_map(|start| (start + 1..=before.len()).map(move |end| (start, end)))
         {
-            let folded = whole.folded(start..end);
+            let Some(fold) = Fold::of(&whole, &pairing, start..end) else {
+                assert!(whole.messages[start..end].iter().all(|message| message.role != Role::User));
+                continue;
+            };
+            let folded = whole.folded(&fold);
             check_parts(body, &folded);
-            let one = Span { start: before[start].start, end: before[end - 1].end };
-            assert_eq!(spans(&folded.messages), [&before[..start], &[one], &before[end..]].concat());
-            assert_eq!((folded.messages[start].role, folded.messages[start].blocks.len()), (Role::User, 0));
+            let one = whole.span_of(fold.place());
+            let standing: Vec<_> = fold.in_place().map(|message| fold.as_it_came(message)).collect();
+            let standing = standing.iter().map(|&came| if came == fold.place().start { one } else { before[came] });
+            let standing: Vec<_> = standing.collect();
+            assert_eq!(spans(&folded.messages), [&before[..start], &standing, &before[end..]].concat());
+            let summary = &folded.messages[fold.summary()];
+            assert_eq!((summary.role, summary.blocks.len(), summary.span), (Role::User, 0, one));
         }
     }
 

@@ -61,6 +61,22 @@ pub trait Dialect: Debug + Send + Sync {
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
 
+    /// What the model reads of a message, by field, in an order of its own. A message that comes again in another spelling has
+    /// the same fields: marks for prompt caches, what the model thought, and whether a text stands alone or in an array make
+    /// no difference. Escapes in strings do, and so does white space inside values that are not looked into.
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>>;
+
+    /// The same as one sequence of bytes, in pieces.
+    fn canonical<'a>(&self, message: &'a [u8]) -> Vec<&'a [u8]> {
+        let mut pieces: Vec<&[u8]> = Vec::new();
+        for Field { name, mut value } in self.fields(message) {
+            pieces.extend([b"\"", name.as_bytes(), b"\":"]);
+            pieces.append(&mut value);
+            pieces.push(b",");
+        }
+        pieces
+    }
+
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
 
@@ -136,6 +152,15 @@ impl dyn Dialect + '_ {
         let count = || self.count_format(gauge, raw).min(raw.len());
         gauge.remembered(Subject::Format(self.tag()), Fingerprint::of(raw), count)
     }
+}
+
+/// A field of a message, as [`Dialect::fields`] gives it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Field<'a> {
+    /// Its name; empty for a message that is not read field by field.
+    pub name: &'a str,
+    /// Its value, in pieces.
+    pub value: Vec<&'a [u8]>,
 }
 
 /// The arguments of a call, and what stands for none.

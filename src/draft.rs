@@ -127,6 +127,8 @@ pub struct Draft<'a> {
 
     /// The conversation as it came, where a summary stands for messages of it.
     whole: &'a Conversation<'a>,
+    /// What a summary stands for besides what it takes the place of; none of it is among the messages.
+    hidden: Vec<Span>,
     beginnings: OnceCell<Beginnings>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
@@ -208,6 +210,7 @@ impl<'a> Draft<'a> {
             n_bytes: source.body.len(),
             need: None,
             whole: conversation,
+            hidden: Vec::new(),
             beginnings: OnceCell::new(),
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),

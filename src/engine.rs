@@ -18,10 +18,10 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect};
+use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect, Why};
 use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
-use crate::store::{self, Clock, Store, StoreError};
+use crate::store::{Clock, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, blocking};
 use crate::units::Period;
@@ -30,6 +30,7 @@ pub mod by_hand;
 pub mod export;
 mod flight;
 mod patience;
+mod rewritten;
 pub mod summaries;
 pub mod summarizer;
 
@@ -42,11 +43,17 @@ use summarizer::{Counted, Endpoints, Origin, Summarizer, Unmade};
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
     keys: Keys,
-    store_patience: Patience,
-    // Files are written elsewhere, mostly.
-    export_patience: Patience,
+    disks: Disks,
     summaries: Arc<Summaries>,
     summarizer: Summarizer,
+}
+
+/// How long requests wait for what is written, and summaries with them.
+#[derive(Clone, Debug)]
+struct Disks {
+    store: Patience,
+    // Files are written elsewhere, mostly.
+    export: Patience,
 }
 
 /// What a reload replaces of it.
@@ -226,20 +233,12 @@ impl Rules {
 
 impl Engine {
     /// An engine that stores there, and names payloads with these keys. Without a store, nothing is taken out that would be
-    /// lost.
-    pub fn new(store: Option<Arc<dyn Store>>, keys: Keys, tasks: Tasks, events: Events) -> Self {
-        let summaries = Arc::new(Summaries::new(store.clone()));
-        let most = store::Settings::default().timeout.0;
-        let [store_patience, export_patience] = [(); 2].map(|()| Patience::new(most, tasks.clone()));
-        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), tasks, events);
-        Self { store, keys, store_patience, export_patience, summaries, summarizer }
-    }
-
-    /// The same, where a request waits so long for the disk.
-    #[must_use]
-    pub fn waiting(self, most: Duration) -> Self {
-        let Self { store_patience, export_patience, .. } = self;
-        Self { store_patience: store_patience.of(most), export_patience: export_patience.of(most), ..self }
+    /// lost. A request waits for the disk for `most`.
+    pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
+        let disks = Disks { store: Patience::new(most, tasks.clone()), export: Patience::new(most, tasks.clone()) };
+        let summaries = Arc::new(Summaries::new(store.clone(), disks.store.clone()));
+        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), disks.clone(), tasks, events);
+        Self { store, keys, disks, summaries, summarizer }
     }
 
     /// What is remembered of summaries. Nothing is, before somebody reads its index.
@@ -274,7 +273,7 @@ impl Engine {
 
     /// How long a request waits for the store.
     pub fn patience(&self) -> Duration {
-        self.store_patience.most()
+        self.disks.store.most()
     }
 
     /// Where payloads are.
@@ -333,15 +332,26 @@ impl Engine {
         // Those who wait for summaries do so for one time-out, however many they are.
         let mut deadline = None;
         for _ in 1..ROUNDS {
+            // A plan that was begun before may know of some of the summaries only.
+            let index_was_read = self.summaries.is_read();
             let mut plan = self.plan(request).await?;
             match plan.needs.take() {
                 None => return Ok(plan),
                 Some(Need::Load(beginning)) => self.summaries.load(beginning).await,
                 Some(Need::Make(effect)) => {
                     let Some(origin) = asked.origin.filter(|_| asked.wanted == Wanted::Made) else { return Ok(plan) };
-                    if !self.summaries.is_read() {
+                    if !index_was_read {
                         self.summaries.until_read().await;
                         continue;
+                    }
+                    if asked.when == When::Triggered && self.summaries.rewritten.is_nearly(&effect.outline) {
+                        plan.report.summary_left_out(Why::Rewritten);
+                        return Ok(plan);
+                    }
+                    // What could not be kept is not asked for.
+                    if let Err(late) = self.disks.store.is_not_late() {
+                        waited.unmade = Some(late.into());
+                        return Ok(plan);
                     }
                     // Who summarises reads what the other edits have left, and may repeat what that names.
                     let fulfilled = waited.fulfilled.insert(self.fulfil(rules, &plan.offloads).await);
@@ -387,12 +397,12 @@ impl Engine {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
         let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
-        self.store_patience.wait(async move { store.keep_all(payloads).await }).await?.map_err(Trouble::NotStored)?;
+        self.disks.store.wait(async move { store.keep_all(payloads).await }).await?.map_err(Trouble::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // It would take a thread, and keep it.
-        self.export_patience.is_not_late()?;
+        self.disks.export.is_not_late()?;
         let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-        let written = self.export_patience.wait(exporting).await?;
+        let written = self.disks.export.wait(exporting).await?;
         written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +123,8 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
     let mut placed: Vec<(usize, Option<usize>)> = Vec::new();
-    let mut summary = 0..0;
+    // The summary is where the first stretch is that it stands for.
+    let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
@@ -142,7 +145,8 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
             Action::Truncate { message } => (message, State::Cut),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
-                summary = from..to;
+                summarised.get_mut(from..to).unwrap_or_default().fill(true);
+                summary.get_or_insert(from..to);
                 continue;
             }
         };
@@ -155,12 +159,11 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
-        if summary.contains(&message) {
+        if summarised.get(message).is_some_and(|summarised| *summarised) {
             pairs.push(Pair { before: Some(message), behind: message, state: State::Summarised, is_there: false });
-            if message + 1 < summary.end {
-                continue;
+            if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
+                pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
             }
-            pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
         } else if !moved.get(message).is_some_and(|moved| *moved) {
             let is_there = !gone.get(message).is_some_and(|gone| *gone);
             pairs.push(Pair { before: Some(message), behind: message, state: state(message), is_there });

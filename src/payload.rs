@@ -115,12 +115,12 @@ impl Keys {
 
     /// The caller who shows `credential`. The credential cannot be found out from it.
     pub fn caller(&self, credential: &[u8]) -> Caller {
-        Caller(self.hash(b"caller", &[], credential))
+        Caller(self.hash(b"caller", &[], [credential]))
     }
 
     /// The name of what was taken out of a conversation of `caller`.
     pub fn payload(&self, caller: Caller, payload: &[u8]) -> PayloadKey {
-        let key = self.marked(caller, self.hash(b"payload", &caller.0, payload));
+        let key = self.marked(caller, self.hash(b"payload", &caller.0, [payload]));
         self.recorded.get(&key).copied().unwrap_or(key)
     }
 
@@ -133,7 +133,7 @@ impl Keys {
     /// A name that ends in what says whose it is.
     fn marked(&self, caller: Caller, mut name: [u8; KEPT]) -> PayloadKey {
         let (content, mark) = name.split_at_mut(OF_CONTENT);
-        for (byte, of_caller) in mark.iter_mut().zip(self.hash(b"owner", &caller.0, content)) {
+        for (byte, of_caller) in mark.iter_mut().zip(self.hash(b"owner", &caller.0, [&*content])) {
             *byte = of_caller;
         }
         PayloadKey(name)
@@ -157,10 +157,35 @@ impl Keys {
         Some(name)
     }
 
+    /// What a message of `caller` is known by wherever the secret is known: the hash of what its model reads of it. That is
+    /// remembered by what is written, and made of the pieces of the canonical form, whichever spelling was seen first.
+    pub fn message<'t>(
+        &self,
+        caller: Caller,
+        written: Fingerprint,
+        canonical: impl FnOnce() -> Vec<&'t [u8]>,
+    ) -> PayloadKey {
+        let remembered = (caller, written);
+        if let Some(name) = self.names.get(&remembered) {
+            return name.key;
+        }
+        let key = PayloadKey(self.hash(b"message", &caller.0, canonical()));
+        self.names.insert(remembered, Name { key, len: 0 });
+        key
+    }
+
     /// A prefix that has one length for each use keeps the uses apart.
-    fn hash(&self, usage: &'static [u8], namespace: &[u8], content: &[u8]) -> [u8; KEPT] {
+    fn hash<'t>(
+        &self,
+        usage: &'static [u8],
+        namespace: &[u8],
+        content: impl IntoIterator<Item = &'t [u8]>,
+    ) -> [u8; KEPT] {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
-        hasher.update(usage).update(namespace).update(content);
+        hasher.update(usage).update(namespace);
+        for piece in content {
+            hasher.update(piece);
+        }
         let mut kept = [0; KEPT];
         hasher.finalize_xof().fill(&mut kept);
         kept

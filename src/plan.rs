@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     payload::{ChainKey, Fingerprint, Payload, PayloadKey},
     span::Splice,
-    summary::{Frame, Source, Used},
+    summary::{Frame, Outline, Source, Used},
 };
 
 /// What is to be done to one request body.
@@ -71,6 +71,8 @@ pub struct SummaryEffect {
     pub model: Option<String>,
     /// What it is made from.
     pub source: Source,
+    /// What that is, without what it says.
+    pub outline: Outline,
     /// What will stand around it.
     pub frame: Frame,
     /// What must be stored before it is used, because the frame names it.
@@ -169,6 +171,8 @@ pub enum Why {
     TooLittle,
     /// There is no summary yet: it is being made, nobody here can make it, or that has failed.
     NoSummary,
+    /// There is a summary of nearly the same messages, but the client has changed some of them since.
+    Rewritten,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -260,6 +264,7 @@ impl Why {
             Self::NotSmaller => "not_smaller",
             Self::TooLittle => "too_little",
             Self::NoSummary => "no_summary",
+            Self::Rewritten => "rewritten",
         }
     }
 }
@@ -272,6 +277,12 @@ impl Plan {
 }
 
 impl Report {
+    /// Says why a summary was left out, where one was.
+    pub fn summary_left_out(&mut self, why: Why) {
+        let summaries = self.left_out.iter_mut().filter(|left_out| left_out.why == Why::NoSummary);
+        summaries.for_each(|left_out| left_out.why = why);
+    }
+
     /// The label of each edit that changed something and how many changes it made, in policy order.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = Vec::new();
@@ -361,6 +372,7 @@ impl fmt::Display for LeftOut {
             Why::NotSmaller => ": what would stand there is not smaller",
             Why::TooLittle => ": it would free too little",
             Why::NoSummary => ": there is no summary yet",
+            Why::Rewritten => ": nearly the same was summarised before, and the client has changed messages since",
         })
     }
 }
@@ -469,7 +481,7 @@ mod tests {
         ] {
             assert_eq!(action.label().replace('_', ""), name(&action));
         }
-        for why in [Why::NoStore, Why::NotSmaller, Why::TooLittle, Why::NoSummary] {
+        for why in [Why::NoStore, Why::NotSmaller, Why::TooLittle, Why::NoSummary, Why::Rewritten] {
             assert_eq!(why.label().replace('_', ""), name(&why));
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use self::verified::Verified;
 
 use crate::{
+    conversation::Fold,
     dialect::{Dialect, ParseError},
     draft::{Beginnings, Draft, Source},
     edit::{
@@ -237,8 +238,8 @@ impl Policy {
         let whole = dialect.parse(body)?;
         let source = Source { dialect, body, conversation: &whole };
         let beginnings = self.beginnings(source, situation);
-        let summarised = beginnings.as_ref().and_then(Beginnings::applied).map(|applied| applied.messages.clone());
-        let folded = summarised.clone().map(|messages| whole.folded(messages));
+        let fold = beginnings.as_ref().and_then(Beginnings::applied).map(|applied| applied.fold.clone());
+        let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let source = Source { conversation: folded.as_ref().unwrap_or(&whole), ..source };
         let mut draft = Draft::new(source, situation, &self.recall, self.language);
         if let Some(beginnings) = beginnings {
@@ -250,8 +251,8 @@ impl Policy {
         let plan = draft.finish();
         if !plan.is_empty() || plan.needs.is_some() {
             // What a summary stands for does not go on; it was checked when the summary was made.
-            let gone = summarised.map(|messages| whole.span_of(messages));
-            self.verified.check(dialect, body, folded.as_ref().unwrap_or(&whole), gone)?;
+            let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
+            self.verified.check(dialect, body, folded.as_ref().unwrap_or(&whole), hidden)?;
         }
         Ok(plan)
     }

@@ -48,7 +48,7 @@ pub struct Settings {
     pub max_bytes: ByteSize,
     /// How much of the file is held in memory. Allowed: 1MiB to 1048576GiB.
     pub cache: ByteSize,
-    /// The longest that a request waits for the disk. Then the request goes on without the edits that need the store,
+    /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,
     /// and a recall gets 503. Other requests do not wait until the disk has done what that request waited for. Allowed:
     /// 1ms to 365d.
     pub timeout: Period,

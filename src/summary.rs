@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{ChainKey, PayloadKey};
 
+mod outline;
+
+pub use outline::{Changed, Made, Outline, Outlined};
+
 /// What stands for the messages between the instructions at the beginning and a cut.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Summary {

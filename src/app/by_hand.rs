@@ -46,7 +46,7 @@ impl Desk {
         let live = live(config, &environment, config.address(), keys.clone(), None)?;
         Ok(Self {
             runtime: runtime()?,
-            engine: Engine::new(None, keys, Tasks::default(), Events::default()),
+            engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
             target: live.upstream.join(&Uri::from_static(dialect::default().path()))?,
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
@@ -82,7 +82,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let live = live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::default();
     let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
-    let engine = Engine::new(store.clone(), keys, tasks.clone(), Events::default()).waiting(config.store.timeout.0);
+    let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries().read_index().await;
 
     let caller = engine.caller(None);

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, ErrorFields, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, Dialect, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
     json::{Odd, check_strings, decode, push_string},
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod answer;
+mod canonical;
 mod error;
 mod fallback;
 mod parts;
@@ -84,6 +85,10 @@ impl Dialect for ChatCompletions {
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
         parts::tool_names(body, tools).unwrap_or_default()
+    }
+
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
+        canonical::fields(message).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![message] }])
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {

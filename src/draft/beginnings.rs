@@ -1,10 +1,10 @@
 //! The names of the beginnings of a conversation, what is remembered of them, and the summary that stands for one.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use super::{Situation, Source};
 use crate::{
-    conversation::{Conversation, Pairing, unread_from},
+    conversation::{Conversation, Fold, Message, Pairing, unread_from},
     payload::ChainKey,
     summary::{Recollection, Summary},
 };
@@ -12,6 +12,8 @@ use crate::{
 /// The beginnings of one conversation: from behind its instructions to behind each message.
 #[derive(Debug)]
 pub struct Beginnings {
+    /// The name of the empty one.
+    scope: ChainKey,
     start: usize,
     /// The name of each, from the shortest on.
     names: Vec<ChainKey>,
@@ -25,30 +27,37 @@ pub struct Beginnings {
 /// A summary, and the messages that it stands for.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// The messages as they came.
-    pub messages: Range<usize>,
-    /// What stands for them.
+    /// The messages, and which of them stay beside the summary.
+    pub fold: Fold,
+    /// What stands for the others.
     pub summary: Arc<Summary>,
 }
 
 impl Beginnings {
     /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
     pub fn of(source: Source<'_>, situation: &Situation<'_>, scope: &[u8]) -> Self {
-        let Source { body, conversation, .. } = source;
+        let Source { dialect, body, conversation } = source;
         let start = conversation.n_leading_instructions();
         let mut chain = situation.keys.chain(situation.caller, scope);
         let messages = conversation.messages.iter().skip(start);
-        let names: Vec<_> =
-            messages.map(|message| chain.push(message.prints(body).message, message.span.of(body))).collect();
+        let scope = chain.at();
+        let name =
+            |message: &Message| chain.push(message.prints(body).message, || dialect.canonical(message.span.of(body)));
+        let names: Vec<_> = messages.map(name).collect();
         let known = if situation.summaries.is_empty() {
             Vec::new()
         } else {
             let known = names.iter().map(|name| situation.summaries.recall(*name));
             (start + 1..).zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
         };
-        let mut beginnings = Self { start, names, known, load: None, applied: None };
+        let mut beginnings = Self { scope, start, names, known, load: None, applied: None };
         beginnings.find(conversation);
         beginnings
+    }
+
+    /// The name of the empty one, which they have in common with all of the same caller, model and settings.
+    pub fn scope(&self) -> ChainKey {
+        self.scope
     }
 
     /// The name of the one that ends before a message.
@@ -63,11 +72,11 @@ impl Beginnings {
 
     /// What is remembered of those that are longer than what is summarised, from the longest on: where they end, and what.
     pub fn longer(&self) -> impl Iterator<Item = (usize, &Recollection)> {
-        let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.messages.end);
+        let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.messages.end);
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
-    /// Finds the longest summary that may stand here: it leaves what the model has not read, and parts no round.
+    /// Finds the longest summary that leaves what the model has not read.
     fn find(&mut self, conversation: &Conversation<'_>) {
         if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
             return;
@@ -75,23 +84,17 @@ impl Beginnings {
         let most = unread_from(conversation.messages.iter().map(|message| message.role));
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
-            match known {
-                Recollection::Summary(_) | Recollection::Stored if parts_a_round(conversation, &pairing, *end) => {}
-                Recollection::Summary(summary) => {
-                    self.applied = Some(Applied { messages: self.start..*end, summary: Arc::clone(summary) });
-                    return;
-                }
-                Recollection::Stored if self.load.is_none() => self.load = self.name(*end),
-                _ => {}
+            if !matches!(known, Recollection::Summary(_) | Recollection::Stored) {
+                continue;
+            }
+            let Some(fold) = Fold::of(conversation, &pairing, self.start..*end) else { continue };
+            if let Recollection::Summary(summary) = known {
+                self.applied = Some(Applied { fold, summary: Arc::clone(summary) });
+                return;
+            }
+            if self.load.is_none() {
+                self.load = self.name(*end);
             }
         }
     }
-}
-
-/// Whether a result stands behind a place, and the call that it answers before it.
-fn parts_a_round(conversation: &Conversation<'_>, pairing: &Pairing, place: usize) -> bool {
-    let from = pairing.results.partition_point(|result| result.message < place);
-    let behind = pairing.results.iter().skip(from);
-    let callers = behind.filter_map(|result| pairing.calls.get(result.answers?));
-    callers.filter_map(|call| conversation.blocks.get(call.block)).any(|block| block.message < place)
 }

@@ -104,13 +104,13 @@ impl Draft<'_> {
         }
         let conversation = self.source.conversation;
         let range = conversation.messages.get(message).map(|message| message.blocks.clone()).unwrap_or_default();
-        let entries: Vec<_> =
-            conversation.blocks.get(range.clone()).unwrap_or_default().iter().map(|block| block.span).collect();
-        seams::sew(&entries, range.map(|call| !self.dropped_calls.contains(&call)), &[])
+        let blocks = conversation.blocks.get(range.clone()).unwrap_or_default();
+        let stands = range.map(|call| !self.dropped_calls.contains(&call));
+        let entries: Vec<_> = blocks.iter().map(|block| block.span).zip(stands).collect();
+        seams::sew(&entries, &[])
     }
 
     fn splices(&self) -> Vec<Splice> {
-        let conversation = self.source.conversation;
         let mut coming: Vec<_> = self
             .added
             .iter()
@@ -123,14 +123,17 @@ impl Draft<'_> {
                         self.source.body.slice(span.start..span.end)
                     }),
                 };
-                seams::Coming { behind: added.behind, bytes }
+                seams::Coming { behind: self.span(added.behind).start, bytes }
             })
             .collect();
         coming.sort_by_key(|coming| coming.behind); // stable: what was put first stays first
-        let changed_order = !coming.is_empty() || self.in_place.contains(&false);
+        let changed_order = !coming.is_empty() || !self.hidden.is_empty() || self.in_place.contains(&false);
         let mut splices = if changed_order {
-            let spans: Vec<_> = conversation.messages.iter().map(|message| message.span).collect();
-            seams::sew(&spans, self.in_place.iter().copied(), &coming)
+            let messages = self.source.conversation.messages.iter().map(|message| message.span);
+            let mut elements: Vec<_> = messages.zip(self.in_place.iter().copied()).collect();
+            elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
+            elements.sort_by_key(|(span, _)| span.start);
+            seams::sew(&elements, &coming)
         } else {
             Vec::new()
         };
@@ -176,8 +179,9 @@ impl Draft<'_> {
                     Some(Sizes { before, after: rewritten.get(&message).copied().unwrap_or(before) })
                 }
                 Action::Summarize { from, .. } => {
-                    let before = counts.messages.get(from).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&from).copied().unwrap_or(before) })
+                    let summary = self.summarised().filter(|summary| self.as_it_came(*summary) == from)?;
+                    let before = counts.messages.get(summary).copied()?;
+                    Some(Sizes { before, after: rewritten.get(&summary).copied().unwrap_or(before) })
                 }
                 Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
                 _ => None,

@@ -18,20 +18,19 @@ impl<'a> Draft<'a> {
     pub fn begin(&mut self, edit: &'static str, whole: &'a Conversation<'a>, beginnings: Beginnings) {
         self.whole = whole;
         self.need = beginnings.load.map(Need::Load);
-        if let Some(Applied { messages, summary }) = beginnings.applied() {
-            let (from, to, span) = (messages.start, messages.end, self.span(messages.start));
+        if let Some(Applied { fold, summary }) = beginnings.applied() {
             let json = self.source.dialect.render_user_message(&summary.text);
-            let change = self.record(Change {
-                edit,
-                action: Action::Summarize { from, to },
-                call_id: String::new(),
-                tool_name: None,
-                bytes: Sizes { before: span.len(), after: json.len() },
-                tokens: None,
-                handles: summary.transcript.into_iter().collect(),
-            });
-            self.n_bytes = (self.n_bytes + json.len()).saturating_sub(span.len());
+            let span = whole.span_of(fold.place());
+            let change = self.record_summary(edit, fold.place(), Sizes { before: span.len(), after: json.len() });
+            if let Some(Some(change)) = self.changes.get_mut(change) {
+                change.handles = summary.transcript.into_iter().collect();
+            }
             self.slots.insert(span.start, Slot::whole(span, json, change));
+            for stretch in fold.hidden().filter(|stretch| *stretch != fold.place()) {
+                let span = whole.span_of(stretch.clone());
+                self.record_summary(edit, stretch, Sizes { before: span.len(), after: 0 });
+                self.hidden.push(span);
+            }
         }
         self.beginnings = beginnings.into();
     }
@@ -55,25 +54,22 @@ impl<'a> Draft<'a> {
 
     /// The message that a summary is, if there is one.
     pub fn summarised(&self) -> Option<usize> {
-        self.applied().map(|applied| applied.messages.start)
+        self.applied().map(|applied| applied.fold.summary())
+    }
+
+    /// Whether a message is a summary, or one of a round that is reopened beside it.
+    pub fn is_folded(&self, message: usize) -> bool {
+        self.applied().is_some_and(|applied| applied.fold.in_place().contains(&message))
     }
 
     /// The index that a message had as it came.
     pub fn as_it_came(&self, message: usize) -> usize {
-        match self.applied() {
-            Some(applied) if message > applied.messages.start => message + applied.messages.len() - 1,
-            _ => message,
-        }
+        self.applied().map_or(message, |applied| applied.fold.as_it_came(message))
     }
 
     /// The index that a message has now; that of the summary for one that it stands for.
     pub fn in_view(&self, message: usize) -> usize {
-        match self.applied() {
-            Some(Applied { messages, .. }) if message > messages.start => {
-                messages.start.max((message + 1).saturating_sub(messages.len()))
-            }
-            _ => message,
-        }
+        self.applied().map_or(message, |applied| applied.fold.in_view(message))
     }
 
     /// A message as the edits so far have left it.
@@ -126,6 +122,20 @@ impl<'a> Draft<'a> {
     }
 
     // === helpers ===
+
+    /// Notes that a summary stands for messages, which have not been counted as gone yet.
+    fn record_summary(&mut self, edit: &'static str, messages: Range<usize>, bytes: Sizes) -> usize {
+        self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
+        self.record(Change {
+            edit,
+            action: Action::Summarize { from: messages.start, to: messages.end },
+            call_id: String::new(),
+            tool_name: None,
+            bytes,
+            tokens: None,
+            handles: Vec::new(),
+        })
+    }
 
     /// The summary that stands in the place of messages.
     pub(super) fn applied(&self) -> Option<&Applied> {

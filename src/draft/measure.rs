@@ -4,7 +4,7 @@
 
 use std::iter;
 
-use super::{Draft, Placed, Row, Source, replace::Slot};
+use super::{Applied, Draft, Placed, Row, Source, replace::Slot};
 use crate::{
     conversation::{Message, Prints},
     payload::Fingerprint,
@@ -89,10 +89,38 @@ impl Draft<'_> {
 
     fn print_of(&self, row: &Row) -> Fingerprint {
         match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
-            (Some(message), _) => self.print_with(message, &[]),
+            (Some(message), _) => self.read_print(message),
             (None, Some(Placed::New { bytes, .. })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),
         }
+    }
+
+    /// What a message is known by as its model reads it, whichever way the client spells it.
+    fn read_print(&self, message: usize) -> Fingerprint {
+        let span = self.span(message);
+        let mut slots = self.slots.range(span.start..span.end.max(span.start)).map(|(_, slot)| slot).peekable();
+        if let Some(summary) = slots.next_if(|slot| slot.span == span) {
+            return summary.print;
+        }
+        let Source { dialect, body, .. } = self.source;
+        let canonical = || dialect.canonical(span.of(body));
+        let read = self.situation.keys.message(self.situation.caller, self.prints(message).message, canonical);
+        let known = slots.fold(Fingerprint::of(read.as_bytes()), |known, slot| {
+            known.then(Fingerprint::of_numbers(self.nth_value(message, slot.span), 0)).then(slot.print)
+        });
+        self.without_calls(message, known)
+    }
+
+    /// Which of the texts of a message, or which of its calls, a value is or belongs to: in every spelling the same one.
+    fn nth_value(&self, message: usize, value: Span) -> usize {
+        let Source { dialect, body, conversation } = self.source;
+        let Some(message) = conversation.messages.get(message) else { return 0 };
+        let holds = |span: Span| span.start <= value.start && value.end <= span.end;
+        let nth = match message.content.filter(|content| holds(*content)) {
+            Some(content) => dialect.texts(body, content).into_iter().position(holds),
+            None => conversation.blocks_of(message).iter().position(|block| holds(block.span)),
+        };
+        nth.unwrap_or(usize::MAX)
     }
 
     /// What a message is known by.
@@ -113,6 +141,11 @@ impl Draft<'_> {
         let known = slots.fold(self.prints(message).message, |known, Slot { span, print, .. }| {
             known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*print)
         });
+        self.without_calls(message, known)
+    }
+
+    /// What a message is known by without the calls that have left it.
+    fn without_calls(&self, message: usize, known: Fingerprint) -> Fingerprint {
         if !self.batches.contains_key(&message) {
             return known;
         }
@@ -128,12 +161,19 @@ impl Draft<'_> {
             let (Source { dialect, body, conversation }, gauge) = (self.source, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
             let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));
-            let summarised = self.applied().map(|applied| (applied.messages.start, applied.summary.tokens_replaced));
-            let tokens = |(index, message): (usize, &Message)| match summarised {
-                Some((summary, tokens)) if summary == index => tokens,
+            let applied = self.applied();
+            let summary = applied.map(|applied| applied.fold.summary());
+            let tokens = |(index, message): (usize, &Message)| match summary {
+                Some(summary) if summary == index => 0,
                 _ => dialect.known_element_tokens(gauge, message.prints(body).message, || message.span.of(body)),
             };
-            let messages = conversation.messages.iter().enumerate().map(tokens).collect();
+            let mut messages: Vec<_> = conversation.messages.iter().enumerate().map(tokens).collect();
+            if let Some(Applied { fold, summary }) = applied {
+                let reopened: usize = messages.get(fold.in_place()).unwrap_or_default().iter().sum();
+                if let Some(tokens) = messages.get_mut(fold.summary()) {
+                    *tokens = summary.tokens_replaced.saturating_sub(reopened);
+                }
+            }
             Counts { base: REQUEST_OVERHEAD + tools + format, messages }
         })
     }

@@ -10,16 +10,16 @@ use crate::span::{Span, Splice};
 /// An element put behind a place.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// The index of the element that is, or was, at that place.
+    /// Where the element begins that is, or was, at that place.
     pub(super) behind: usize,
     /// The element.
     pub(super) bytes: Bytes,
 }
 
-/// The splices that leave of an array those elements that are `in_place`, and put others in, which are in order.
-pub(super) fn sew(elements: &[Span], in_place: impl Iterator<Item = bool>, coming: &[Coming]) -> Vec<Splice> {
-    Seams { first: elements.first().map_or(0, |first| first.start), splices: Vec::new() }
-        .sew(elements, in_place, coming)
+/// The splices that leave of an array those elements that stay in their place, and put others in. Both are in order.
+pub(super) fn sew(elements: &[(Span, bool)], coming: &[Coming]) -> Vec<Splice> {
+    let first = elements.first().map_or(0, |(first, _)| first.start);
+    Seams { first, splices: Vec::new() }.sew(elements, coming)
 }
 
 struct Seams {
@@ -29,13 +29,13 @@ struct Seams {
 }
 
 impl Seams {
-    fn sew(mut self, elements: &[Span], in_place: impl Iterator<Item = bool>, coming: &[Coming]) -> Vec<Splice> {
+    fn sew(mut self, elements: &[(Span, bool)], coming: &[Coming]) -> Vec<Splice> {
         let mut rest = coming.iter().peekable();
         // The seam that is open: how far the output is written, and what comes there.
         let mut kept_before = None;
         let mut dropped_to = None;
         let mut coming: Vec<&Bytes> = Vec::new();
-        for (index, (&element, in_place)) in elements.iter().zip(in_place).enumerate() {
+        for &(element, in_place) in elements {
             if in_place {
                 self.seam(kept_before, dropped_to.take(), Some(element), &coming);
                 coming.clear();
@@ -43,7 +43,7 @@ impl Seams {
             } else {
                 dropped_to = Some(element);
             }
-            while let Some(item) = rest.next_if(|item| item.behind == index) {
+            while let Some(item) = rest.next_if(|item| item.behind == element.start) {
                 coming.push(&item.bytes);
             }
         }

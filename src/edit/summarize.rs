@@ -8,7 +8,8 @@
 //! # When it acts
 //! When the size that the edits before have left reaches the `trigger`. A summary that was made once is remembered by the
 //! messages that it stands for, and used for every conversation that begins with them, without a call. When the trigger
-//! holds again, the next one is made from that summary and what has come since.
+//! holds again, the next one is made from that summary and what has come since. A result that comes late, for a call that a
+//! summary stands for, reopens its round: that is sent beside the summary, until the next one stands for it too.
 //!
 //! # What the model sees
 //! That the session goes on from an earlier one, what was summarised, and how to read the transcript.
@@ -17,7 +18,7 @@
 //! Instructions at the beginning; what `keep` spares at the end; results that the model has not read yet; the inside of a
 //! round. Without a summary the request goes on as the other edits have left it.
 
-use std::path::PathBuf;
+use std::{ops::Range, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +29,11 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Draft, Row},
+    draft::{Draft, Row, Source},
+    payload::{ChainKey, Fingerprint},
     plan::{Need, SummaryEffect, Why},
     recall,
-    summary::{Piece, Recollection, Source},
+    summary::{self, Outline, Outlined, Piece, Recollection},
     units::{Fraction, Period},
 };
 
@@ -230,6 +232,9 @@ const LEAST_NEW: usize = 10;
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
 const USUAL_TRIGGER: usize = 160_000;
 
+/// Of the name of a field so many bytes are kept.
+const MOST_NAME: usize = 64;
+
 /// The edit.
 #[derive(Debug)]
 pub struct Summarize {
@@ -319,7 +324,7 @@ impl Summarize {
             tokens_replaced: draft.tokens_as_they_came(draft.n_leading()..end),
             tokens: weighed.tokens.get(cuts.first()..place)?.iter().sum(),
             model: whole.conversation.model.clone().map(Into::into),
-            source: Source {
+            source: summary::Source {
                 body: whole.body.clone(),
                 messages: pieces
                     .map(|(n, (row, &tokens))| Piece { json: draft.json(row), tokens, opens: cuts.may_part(n) })
@@ -339,6 +344,7 @@ impl Summarize {
                 },
             ),
             transcript,
+            outline: outline(draft, beginnings.scope(), covers.clone()),
             covers,
         })
     }
@@ -397,6 +403,24 @@ impl Edit for Summarize {
             draft.leave_out(self.label(), None, why);
         }
     }
+}
+
+/// The messages of the conversation as it came that a summary will stand for.
+fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline {
+    let Source { dialect, body, conversation } = draft.whole();
+    let n_summarised = covers.clone().take_while(|message| draft.is_folded(draft.in_view(*message))).count();
+    let message = |index: usize| {
+        let span = conversation.messages.get(index).map(|message| message.span).unwrap_or_default();
+        let value = |pieces: Vec<&[u8]>| {
+            pieces.into_iter().fold(Fingerprint::default(), |known, piece| known.then(Fingerprint::of(piece)))
+        };
+        let name = |name: &str| name.get(..name.floor_char_boundary(MOST_NAME)).unwrap_or_default().into();
+        let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
+        let view = draft.in_view(index);
+        let tokens = if draft.is_folded(view) { 0 } else { draft.tokens_as_they_came(view..view + 1) };
+        Outlined { fields: fields.collect(), tokens }
+    };
+    Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }
 }
 
 impl Scope {

@@ -73,7 +73,7 @@ impl Edited {
         match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
             None | Some(Why::TooLittle) => Ok(false),
             Some(Why::NoStore) => Err(NoSummary::NoStore),
-            Some(Why::NoSummary | Why::NotSmaller) => Err(NoSummary::Unknown),
+            Some(Why::NoSummary | Why::NotSmaller | Why::Rewritten) => Err(NoSummary::Unknown),
         }
     }
 }

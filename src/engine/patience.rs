@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::tasks::Tasks;
 
-/// How long they wait.
-#[derive(Debug)]
+/// How long they wait. Clones share what is late.
+#[derive(Clone, Debug)]
 pub(super) struct Patience {
     most: Duration,
     // Whether something is not done that should be.
@@ -36,11 +36,6 @@ impl Patience {
     /// They wait so long at most.
     pub(super) fn new(most: Duration, tasks: Tasks) -> Self {
         Self { most, late: Arc::default(), tasks }
-    }
-
-    /// The same, where they wait so long.
-    pub(super) fn of(self, most: Duration) -> Self {
-        Self { most, ..self }
     }
 
     /// How long they wait at most.

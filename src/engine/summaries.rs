@@ -12,9 +12,11 @@ use std::time::Duration;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::flight::{Flight, Takeoff};
+use super::patience::Patience;
+use super::rewritten::Rewritten;
 use crate::payload::ChainKey;
 use crate::store::{MOST_SUMMARIES, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
@@ -24,12 +26,15 @@ use crate::summary::{Memory, Recollection, Summary};
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 pub struct Summaries {
     store: Option<Arc<dyn Store>>,
+    patience: Patience,
     states: std::sync::RwLock<States>,
     texts: Cache<ChainKey, Arc<Text>, Bytes>,
     // Those that were used and are to be counted as such in the store.
     used: Mutex<Vec<ChainKey>>,
     began: Instant,
     read: watch::Sender<bool>,
+    /// What those were made of that were made lately.
+    pub(super) rewritten: Rewritten,
 }
 
 type States = HashMap<ChainKey, State>;
@@ -80,9 +85,6 @@ const MOST_USED: usize = 1024;
 /// A summary that could not be read is not asked for again for so long.
 const REST: Duration = Duration::from_secs(10);
 
-/// How long a request waits for the store.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// How many beginnings are remembered of which a summary could not be made.
 const MOST_REFUSED: usize = 4096;
 
@@ -91,15 +93,17 @@ const MOST_REFUSED: usize = 4096;
 impl Summaries {
     /// Nothing is remembered before [`Self::read_index`] has been called. What is made is kept in that store; without one, it is
     /// remembered as long as there is room.
-    pub fn new(store: Option<Arc<dyn Store>>) -> Self {
+    pub(super) fn new(store: Option<Arc<dyn Store>>, patience: Patience) -> Self {
         let (read, _) = watch::channel(store.is_none());
         Self {
             store,
+            patience,
             states: States::default().into(),
             texts: Cache::with_weighter(1024, TEXTS, Bytes),
             used: Mutex::default(),
             began: Instant::now(),
             read,
+            rewritten: Rewritten::default(),
         }
     }
 
@@ -127,15 +131,14 @@ impl Summaries {
 
     /// Waits until it is.
     pub(super) async fn until_read(&self) {
-        // The sender lives as long as this does.
         let mut read = self.read.subscribe();
-        let _read = timeout(PATIENCE, read.wait_for(|read| *read)).await;
+        let _read = self.patience.wait(async move { read.wait_for(|read| *read).await.is_ok() }).await;
     }
 
     /// Gets the text of a summary out of the store. If that fails, [`Memory::recall`] says another thing from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
-        let Some(store) = &self.store else { return self.forget(beginning) };
-        match timeout(PATIENCE, store.summary(beginning)).await {
+        let Some(store) = self.store.clone() else { return self.forget(beginning) };
+        match self.patience.wait(async move { store.summary(beginning).await }).await {
             Ok(Ok(stored)) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 Some(summary) => self.remember(beginning, summary),
                 None => self.forget(beginning),
@@ -202,17 +205,17 @@ impl Summaries {
     /// Counts the summaries as used, and their transcripts with them, that planning has used.
     pub(super) async fn note_uses(&self) {
         let Ok(mut used) = self.used.try_lock() else { return };
-        let Some(store) = self.store.as_ref().filter(|_| !used.is_empty()) else { return };
+        let Some(store) = self.store.clone().filter(|_| !used.is_empty()) else { return };
         let beginnings = std::mem::take(&mut *used);
         drop(used);
         let texts = beginnings.iter().filter_map(|beginning| self.texts.peek(beginning));
         let transcripts = texts.filter_map(|text| text.summary.transcript).collect();
         // What fails here has raised its alarm; the next use is noted.
-        let _noted = timeout(PATIENCE, async {
+        let noting = async move {
             store.touch_summaries(beginnings).await?;
             store.touch(transcripts).await
-        })
-        .await;
+        };
+        let _noted = self.patience.wait(noting).await;
     }
 
     fn remember(&self, beginning: ChainKey, summary: Summary) {

@@ -14,8 +14,9 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::flight::Takeoff;
+use super::patience::Late;
 use super::summaries::{Begin, Summaries};
-use super::{Rules, export};
+use super::{Disks, Rules, export};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, Events, What};
@@ -24,6 +25,7 @@ use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store, StoreError};
 use crate::summary::Summary;
 use crate::tasks::{Tasks, blocking};
+use crate::units::Period;
 use crate::upstream::Upstream;
 
 mod call;
@@ -63,6 +65,7 @@ pub struct Summarizer {
 struct Shared {
     summaries: Arc<Summaries>,
     store: Option<Arc<dyn Store>>,
+    disks: Disks,
     tasks: Tasks,
     events: Events,
     places: Semaphore,
@@ -87,6 +90,9 @@ pub enum Unmade {
     /// It could not be kept.
     #[error("it could not be stored")]
     NotKept(#[source] StoreError),
+    /// The store, or the folder that transcripts are also written to, has not answered within this time.
+    #[error("it was not stored, since the disk has been silent for more than {} (store.timeout)", Period(*.0))]
+    Silent(Duration),
     /// Its transcript could not be written to `recall.export_dir`.
     #[error("its transcript could not be written to recall.export_dir")]
     NotExported(#[source] Arc<std::io::Error>),
@@ -136,17 +142,21 @@ const MOST_PLAIN: usize = 256;
 /// The first pause between two attempts, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// The longest that a summary waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 // === impl Summarizer ===
 
 impl Summarizer {
     /// Makes summaries that are kept there.
-    pub fn new(summaries: Arc<Summaries>, store: Option<Arc<dyn Store>>, tasks: Tasks, events: Events) -> Self {
+    pub(super) fn new(
+        summaries: Arc<Summaries>,
+        store: Option<Arc<dyn Store>>,
+        disks: Disks,
+        tasks: Tasks,
+        events: Events,
+    ) -> Self {
         let shared = Shared {
             summaries,
             store,
+            disks,
             tasks,
             events,
             places: Semaphore::new(PLACES),
@@ -195,6 +205,15 @@ impl Summarizer {
     fn spawn(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin, takeoff: Takeoff) {
         let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
         self.shared.tasks.spawn(async move { shared.fly(&rules, effect, &origin, takeoff).await });
+    }
+}
+
+// === impl Unmade ===
+
+impl From<Late> for Unmade {
+    fn from(late: Late) -> Self {
+        let (Late::Now(most) | Late::Before(most)) = late;
+        Self::Silent(most)
     }
 }
 
@@ -250,7 +269,10 @@ impl Shared {
         let count = if kept.is_ok() { &self.counts.made } else { &self.counts.failed };
         count.fetch_add(1, Ordering::Relaxed);
         match kept {
-            Ok(_) => takeoff.made(),
+            Ok(_) => {
+                self.summaries.rewritten.note(effect.outline);
+                takeoff.made();
+            }
             Err(unmade @ (Unmade::Deserted | Unmade::Busy)) if n_calls == 0 => takeoff.given_up(unmade),
             Err(unmade) => takeoff.failed(unmade, rules.summarize().cooldown.0),
         }
@@ -258,18 +280,18 @@ impl Shared {
 
     /// Keeps a summary, and before it what it names.
     async fn keep(&self, rules: &Rules, effect: &SummaryEffect, summary: Summary) -> Result<(), Unmade> {
-        let keeping = async {
-            if let (Some(transcript), Some(store)) = (&effect.transcript, &self.store) {
-                let payloads = vec![(transcript.key, transcript.payload.clone())];
-                store.keep_all(payloads.clone()).await.map_err(Unmade::NotKept)?;
-                if let Some(dir) = rules.export_dir() {
-                    let written = blocking(move || export::write_all(&dir, &payloads, Clock::system().now())).await;
-                    written.map_err(|_| Unmade::Ending)?.map_err(|error| Unmade::NotExported(Arc::new(error)))?;
-                }
+        if let (Some(transcript), Some(store)) = (&effect.transcript, self.store.clone()) {
+            let payloads = vec![(transcript.key, transcript.payload.clone())];
+            let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
+            self.disks.store.wait(async move { store.keep_all(payloads).await }).await?.map_err(Unmade::NotKept)?;
+            if let Some((dir, payloads)) = exported {
+                let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+                let written = self.disks.export.wait(exporting).await?;
+                written.map_err(|_| Unmade::Ending)?.map_err(|error| Unmade::NotExported(Arc::new(error)))?;
             }
-            self.summaries.keep(effect.key, summary).await.map_err(Unmade::NotKept)
-        };
-        timeout(PATIENCE, keeping).await.unwrap_or(Err(Unmade::Slow(PATIENCE)))
+        }
+        let (summaries, key) = (Arc::clone(&self.summaries), effect.key);
+        self.disks.store.wait(async move { summaries.keep(key, summary).await }).await?.map_err(Unmade::NotKept)
     }
 
     fn publish(&self, origin: &Origin, what: What) {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, ErrorFields, Input, NotAnAnswer, Stop};
+use crate::dialect::{self, Answer, ErrorFields, Field, Input, NotAnAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
@@ -18,6 +18,9 @@ use crate::tokens::{Gauge, Meter};
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
+
+/// How long a request waits for the store.
+const WAIT: Duration = Duration::from_secs(10);
 
 fn keys() -> Keys {
     Keys::new([1; 32])
@@ -32,7 +35,7 @@ fn rules(parts: &Parts) -> Arc<Rules> {
 /// An engine and what it stores in.
 fn engine() -> (Engine, Arc<Memory>) {
     let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
-    (Engine::new(Some(store.clone()), keys(), Tasks::default(), Events::default()), store)
+    (Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default()), store)
 }
 
 fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
@@ -141,7 +144,7 @@ async fn what_cannot_be_stored_is_not_taken_out() {
     assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
-    let without = Engine::new(None, keys(), Tasks::default(), Events::default());
+    let without = Engine::new(None, WAIT, keys(), Tasks::default(), Events::default());
     let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.trouble.is_none());
@@ -192,7 +195,7 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.redb");
     let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
-    let engine = Engine::new(Some(store.clone()), keys(), Tasks::default(), Events::default());
+    let engine = Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default());
     let mut parts = Parts::default();
     parts.truncate_tool_results.max_bytes = 8000;
     let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
@@ -269,12 +272,12 @@ impl Store for Stuck {
         Box::pin(std::future::pending())
     }
 
-    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
-        self.0.summary(beginning)
+    fn summary(&self, _: ChainKey) -> Doing<'_, Option<Bytes>> {
+        Box::pin(std::future::pending())
     }
 
     fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
-        self.0.summaries()
+        Box::pin(std::future::pending())
     }
 
     fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
@@ -326,8 +329,7 @@ impl Store for Stuck {
 async fn a_store_that_does_not_answer_is_not_waited_for() {
     let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
     let patience = Duration::from_millis(20);
-    let engine = Engine::new(Some(Arc::new(store)), keys(), Tasks::default(), Events::default());
-    let engine = engine.waiting(patience);
+    let engine = Engine::new(Some(Arc::new(store)), patience, keys(), Tasks::default(), Events::default());
     let body = body(&long_text());
     let rules = rules(&Parts::default());
     for n in 0..3 {
@@ -340,6 +342,33 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
         }
         assert_eq!(edited.report.unwrap().left_out.len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
+    let summaries = || {
+        let store = Arc::new(Stuck(Memory::new(store::Settings::default(), Clock::system())));
+        let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
+        Arc::clone(engine.summaries())
+    };
+    let one_waits = |waited: [Duration; 4]| {
+        assert_eq!(waited[0], WAIT);
+        assert!(waited[1..].iter().sum::<Duration>() < Duration::from_secs(1), "{waited:?}");
+    };
+    let (loading, mut waited) = (summaries(), [Duration::ZERO; 4]);
+    for (n, waited) in (0..).zip(&mut waited) {
+        let began = Instant::now();
+        loading.load(ChainKey::from_bytes([n; 16])).await;
+        *waited = began.elapsed();
+    }
+    one_waits(waited);
+    let (unread, mut waited) = (summaries(), [Duration::ZERO; 4]);
+    for waited in &mut waited {
+        let began = Instant::now();
+        unread.until_read().await;
+        *waited = began.elapsed();
+    }
+    one_waits(waited);
 }
 
 // === faults of our own ===
@@ -394,6 +423,10 @@ impl Dialect for Panicking {
     }
 
     fn tool_names<'a>(&self, _: &'a [u8], _: Span) -> Vec<Cow<'a, str>> {
+        Vec::new()
+    }
+
+    fn fields<'a>(&self, _: &'a [u8]) -> Vec<Field<'a>> {
         Vec::new()
     }
 

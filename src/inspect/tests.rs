@@ -94,6 +94,38 @@ fn a_summary_stands_behind_what_it_stands_for() {
 }
 
 #[test]
+fn a_round_that_is_reopened_stands_behind_the_summary() {
+    let before = body(&[GO, &calls(&["a"]), GO, GO, &result("a", "late")]);
+    let after = body(&[r#"{"role":"user","content":"so far"}"#, &calls(&["a"]), &result("a", "late"), GO]);
+    let change = |action| Change {
+        edit: "e",
+        action,
+        call_id: String::new(),
+        tool_name: None,
+        bytes: Sizes::default(),
+        tokens: None,
+        handles: Vec::new(),
+    };
+    let actions = [
+        Action::Summarize { from: 0, to: 1 },
+        Action::Summarize { from: 2, to: 3 },
+        Action::Move { message: 4, behind: 1 },
+    ];
+    let report = Report { changes: actions.map(change).to_vec(), ..Report::default() };
+    let found = messages(chat(), &before, &after, &report).unwrap();
+    let brief: Vec<_> = found.iter().map(|m| (m.index, m.at, m.state)).collect();
+    let expected = [
+        (0, None, State::Summarised),
+        (0, Some(0), State::Summarised),
+        (1, Some(1), State::Same),
+        (4, Some(2), State::Moved),
+        (2, None, State::Summarised),
+        (3, Some(3), State::Same),
+    ];
+    assert_eq!(brief, expected);
+}
+
+#[test]
 fn so_many_messages_and_no_more_are_looked_at() {
     let many = |n: usize| body(&vec![GO; n]);
     let change = |action| Change {

@@ -1,7 +1,7 @@
 //! Names of beginnings of conversations: each message makes the next name out of the one before.
 //!
-//! So whoever has the same messages in the same order has the same names, and one that differs in a byte shares only those
-//! of what comes before it.
+//! So whoever has the same messages in the same order has the same names, and one that differs shares only those of what comes
+//! before it. What a message is known by is the dialect's business: see [`crate::dialect::Dialect::fields`].
 
 use std::fmt;
 
@@ -22,17 +22,21 @@ pub struct ChainKey([u8; 16]);
 impl Keys {
     /// The names of what this caller says under `scope`, which is all that sets two uses of the same messages apart.
     pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
-        let at = ChainKey(self.hash(b"chain", &caller.0, scope));
+        let at = ChainKey(self.hash(b"chain", &caller.0, [scope]));
         Chain { keys: self.clone(), caller, at }
     }
 }
 
 impl Chain {
-    /// The name of all that was said so far and of this message, as it is written, which is known by `written`.
-    pub fn push(&mut self, written: Fingerprint, message: &[u8]) -> ChainKey {
-        let name = self.keys.name(self.caller, written, || str::from_utf8(message).ok());
-        let hash = name.map_or_else(|| self.keys.payload(self.caller, message), |name| name.key);
-        self.at = ChainKey(self.keys.hash(b"link", &self.at.0, hash.as_bytes()));
+    /// The name of all that was said so far.
+    pub fn at(&self) -> ChainKey {
+        self.at
+    }
+
+    /// The name of all that was said so far and of this message, which is known by what is written, and has this canonical form.
+    pub fn push<'t>(&mut self, written: Fingerprint, canonical: impl FnOnce() -> Vec<&'t [u8]>) -> ChainKey {
+        let message = self.keys.message(self.caller, written, canonical);
+        self.at = ChainKey(self.keys.hash(b"link", &self.at.0, [message.as_bytes().as_slice()]));
         self.at
     }
 }
@@ -62,7 +66,7 @@ mod tests {
     fn names(keys: &Keys, caller: &[u8], scope: &[u8], messages: &[&str]) -> Vec<ChainKey> {
         let mut chain = keys.chain(keys.caller(caller), scope);
         let messages = messages.iter().map(|message| message.as_bytes());
-        messages.map(|message| chain.push(Fingerprint::of(message), message)).collect()
+        messages.map(|message| chain.push(Fingerprint::of(message), || vec![message])).collect()
     }
 
     #[test]
@@ -95,10 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_has_a_name_too() {
-        let keys = Keys::new([7; 32]);
-        let mut chain = keys.chain(keys.caller(b""), b"");
-        let mut push = || chain.push(Fingerprint::of(b"\xff"), b"\xff");
-        assert_ne!(push(), push());
+    fn the_canonical_form_makes_the_name_whichever_spelling_was_seen_first() {
+        let name = |keys: &Keys, written: &[u8]| {
+            keys.chain(keys.caller(b""), b"").push(Fingerprint::of(written), || vec![b"the ", b"same"])
+        };
+        let (one, other) = (Keys::new([7; 32]), Keys::new([7; 32]));
+        let names = [name(&one, b"a"), name(&one, b"b"), name(&one, b"a"), name(&other, b"b"), name(&other, b"a")];
+        assert!(names.iter().all(|name| *name == names[0]));
     }
 }

@@ -35,25 +35,28 @@ impl fmt::Debug for Verified {
 }
 
 impl Verified {
-    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for `gone`, the place
-    /// of a message that does not go on.
+    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for the `hidden`
+    /// stretches, in order, which do not go on. A message may stand for one of these.
     pub(super) fn check(
         &self,
         dialect: &dyn Dialect,
         body: &[u8],
         conversation: &Conversation<'_>,
-        gone: Option<Span>,
+        hidden: impl Iterator<Item = Span>,
     ) -> Result<(), ParseError> {
         let (mut new, mut from) = (Vec::new(), 0);
+        let mut hidden = hidden.peekable();
         let stretch = |start, end| {
             let checked = dialect.verify(Span { start, end }.of(body));
             checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
         };
         for message in &conversation.messages {
             let span = message.span;
-            let known = if gone == Some(span) {
-                true
-            } else if span.len() < LEAST {
+            while let Some(gone) = hidden.next_if(|hidden| hidden.start <= span.start) {
+                stretch(from, gone.start)?;
+                from = gone.end;
+            }
+            let known = if span.start < from || span.len() < LEAST {
                 false
             } else {
                 let print = message.prints(body).message;
@@ -67,6 +70,10 @@ impl Verified {
                 stretch(from, span.start)?;
                 from = span.end;
             }
+        }
+        for gone in hidden {
+            stretch(from, gone.start)?;
+            from = gone.end;
         }
         stretch(from, body.len())?;
         for print in new {
@@ -89,7 +96,7 @@ mod tests {
     fn check(verified: &Verified, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked = verified.check(dialect, body, &conversation, None).map_err(|error| error.offset);
+        let checked = verified.check(dialect, body, &conversation, std::iter::empty()).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), dialect.verify(body).is_ok());
         checked
     }
@@ -132,6 +139,28 @@ mod tests {
         let last = broken.len() - 2;
         broken.insert(last, 0xff);
         check(&verified, &broken).unwrap_err();
+    }
+
+    #[test]
+    fn what_does_not_go_on_is_not_checked() {
+        let whole = body(&["\\q", "a", "\\q", "b", "\\q"]);
+        let conversation = dialect::for_path("/chat/completions").unwrap().parse(whole.as_bytes()).unwrap();
+        let spans: Vec<_> = conversation.messages.iter().map(|message| message.span).collect();
+        let check = |hidden: &[usize]| {
+            let dialect = dialect::for_path("/chat/completions").unwrap();
+            let mut view = conversation.clone();
+            // The first that is hidden is where the summary is; the others are not there.
+            let mut n = 0;
+            view.messages.retain(|_| {
+                n += 1;
+                n == 1 || !hidden.contains(&(n - 1))
+            });
+            Verified::default().check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n])).is_ok()
+        };
+        assert!(check(&[0, 2, 4]));
+        for some in [&[0, 2][..], &[0, 4], &[0], &[0, 1, 3]] {
+            assert!(!check(some), "{some:?}");
+        }
     }
 
     #[test]

@@ -213,7 +213,9 @@ impl Proxy {
         let mut name = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let messages = conversation.messages.iter();
-            messages.map(|message| chain.push(message.prints(&body).message, message.span.of(&body))).collect()
+            messages
+                .map(|message| chain.push(message.prints(&body).message, || dialect.canonical(message.span.of(&body))))
+                .collect()
         };
         if text.len() < HOP_FROM { name() } else { blocking(name).await.unwrap_or_default() }
     }

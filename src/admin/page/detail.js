@@ -19,6 +19,7 @@ const WHY = {
   not_smaller: "what would stand there is not smaller",
   too_little: "it would free too little",
   no_summary: "there is no summary yet",
+  rewritten: "nearly the same was summarised before, and the client has changed messages since",
 };
 
 const OUTCOMES = {

@@ -18,6 +18,8 @@ pub(super) struct Cuts<'c> {
     first: usize,
     /// The last place: behind it is what the model has not read.
     last: usize,
+    /// The first row that no summary stands for yet.
+    first_new: usize,
     /// The row that is a summary already.
     summary: Option<usize>,
 }
@@ -45,6 +47,10 @@ impl<'c> Cuts<'c> {
             sizes: rows.iter().zip(tokens).map(size).collect(),
             allowed: allowed(draft, rows),
             first,
+            first_new: rows
+                .iter()
+                .rposition(|row| row.message.is_some_and(|message| draft.is_folded(message)))
+                .map_or(first, |last| last + 1),
             last: unread_from(rows.iter().map(|row| row.role)),
             summary: rows.iter().position(|row| row.message.is_some() && row.message == summary),
         };
@@ -59,7 +65,7 @@ impl<'c> Cuts<'c> {
 
     /// The first row that no summary stands for yet.
     pub(super) fn first_new(&self) -> usize {
-        self.summary.map_or(self.first, |summary| summary + 1)
+        self.first_new
     }
 
     /// Whether the conversation may be parted here.

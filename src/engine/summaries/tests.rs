@@ -1,12 +1,13 @@
 //! What is remembered of summaries, and for how long.
 
-use tokio::time::advance;
+use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::engine::summarizer::Unmade;
 use crate::payload::PayloadKey;
 use crate::store::conformance::{Hands, PutAll, dense};
 use crate::store::{self, memory};
+use crate::tasks::Tasks;
 
 fn beginning(n: u8) -> ChainKey {
     ChainKey::from_bytes([n; 16])
@@ -16,10 +17,14 @@ fn summary(text: &str) -> Summary {
     Summary { text: text.to_owned(), tokens_replaced: 7, transcript: None }
 }
 
+fn patience() -> Patience {
+    Patience::new(Duration::from_secs(10), Tasks::default())
+}
+
 fn with_store() -> (Arc<Summaries>, Arc<memory::Memory>, Hands) {
     let hands = Hands::new();
     let store = Arc::new(memory::Memory::new(store::Settings::default(), hands.clock()));
-    (Arc::new(Summaries::new(Some(store.clone()))), store, hands)
+    (Arc::new(Summaries::new(Some(store.clone()), patience())), store, hands)
 }
 
 fn text(summaries: &Summaries, n: u8) -> Option<String> {
@@ -37,7 +42,7 @@ async fn what_is_kept_is_there_after_a_restart() {
     assert_eq!(text(&summaries, 1).as_deref(), Some("one"));
     drop(summaries);
 
-    let later = Summaries::new(Some(store));
+    let later = Summaries::new(Some(store), patience());
     assert!(later.is_empty() && !later.is_read());
     later.read_index().await;
     assert!(later.is_read());
@@ -135,7 +140,7 @@ async fn what_could_not_be_made_is_not_tried_again_for_some_time() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_refusals_are_remembered_than_may_be() {
-    let summaries = Summaries::new(None);
+    let summaries = Summaries::new(None, patience());
     for n in 0..MOST_REFUSED + 10 {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&n.to_le_bytes());
@@ -151,7 +156,7 @@ async fn no_more_refusals_are_remembered_than_may_be() {
 
 #[tokio::test]
 async fn texts_take_no_more_memory_than_they_may() {
-    let summaries = Summaries::new(None);
+    let summaries = Summaries::new(None, patience());
     assert!(summaries.is_read());
     for n in 0..100 {
         summaries.keep(beginning(n), summary(&"x".repeat(1 << 20))).await.unwrap();

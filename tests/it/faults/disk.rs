@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::upstream_got;
 use crate::support::offloads::{long_text, recalls, with_results};
-use crate::support::{Scene, Setup, Upstream, request, within};
+use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
+use crate::support::{Scene, Setup, Upstream, chat, request, within};
 
 /// Sends conversations until one is edited again.
 async fn until_edited(scene: &mut Scene, mut seed: usize) {
@@ -200,6 +201,49 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
     until_edited(&mut scene, 4).await;
     // What could not be waited for was written in the end.
     assert_eq!(recalls(&upstream_got(&mut scene, &with_results(&[long_text(1)])).await).len(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_disk_holds_one_request_for_a_summary_and_not_each() {
+    let Some(disk) = SlowDisk::new() else {
+        return eprintln!("not run: there is no C compiler to make a disk slow with");
+    };
+    let upstream = Summarizer::playing([]).await;
+    let setup = Setup::to(upstream.url())
+        .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+        .with("summarize.trigger = { tokens = 900 }")
+        .with("tokens.counter = \"estimate\"")
+        .with("store.timeout = \"2s\"");
+    let abridge = disk.under(setup).start().await;
+    let ask = async |seed: usize| {
+        let began = Instant::now();
+        let mut client = abridge.connect().await;
+        client.send(chat(talk(&seed.to_string(), 3))).await;
+        let is_summarised = client.reply().await.head.get("x-abridge-edits") == Some("summary=1");
+        (is_summarised, began.elapsed())
+    };
+    assert!(ask(0).await.0);
+
+    disk.hold();
+    let (is_summarised, waited) = ask(1).await;
+    assert!(!is_summarised && waited >= Duration::from_secs(2), "{waited:?}: the disk is not slow");
+    assert!(waited < Duration::from_secs(10), "{waited:?}: a request waits longer than it may");
+    // Those behind it do not wait, and cost no call; what there is is used.
+    for seed in 2..6 {
+        let (is_summarised, waited) = ask(seed).await;
+        assert!(!is_summarised && waited < Duration::from_secs(1), "{waited:?}: each of them waits, too");
+        assert!(ask(0).await.0);
+    }
+    assert_eq!(upstream.summaries().len(), 2);
+
+    disk.let_go();
+    let until_made = async {
+        let mut seed = 6;
+        while !ask(seed).await.0 {
+            seed += 1;
+        }
+    };
+    within("a summary to be made again", until_made).await;
 }
 
 #[tokio::test]

@@ -42,6 +42,17 @@ enum Damage {
     Echo(Index, Index),
 }
 
+/// A conversation some of whose results come later than the rest.
+#[derive(Clone, Debug)]
+pub(crate) struct Late {
+    /// What was there before.
+    pub(crate) messages: Vec<Message>,
+    /// The results that are still to come.
+    pub(crate) results: Vec<Message>,
+    /// The rounds that they belong to, without them.
+    pub(crate) rounds: Vec<Vec<Message>>,
+}
+
 /// The body that holds `messages`.
 pub(crate) fn body(layout: &Layout, messages: &[Message]) -> Bytes {
     let texts: Vec<&str> = messages.iter().map(|message| message.json.as_str()).collect();
@@ -169,6 +180,25 @@ pub(crate) fn long_steps(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec
     let one = |role| message(role).prop_map(|message| vec![message]);
     let step = prop_oneof![6 => round_of(long_content().boxed()), 1 => one("user"), 1 => one("assistant")];
     prop::collection::vec(step, n).prop_map(|steps| steps.concat())
+}
+
+/// Steps with long results, one or several of which are late.
+pub(crate) fn late_results() -> impl Strategy<Value = Late> {
+    let round = || round_of(long_content().boxed());
+    let steps = prop::collection::vec(prop_oneof![4 => round(), 1 => message("user").prop_map(|one| vec![one])], 3..12);
+    (steps, prop::collection::vec(any::<Index>(), 1..4)).prop_map(|(mut steps, which)| {
+        let mut results = Vec::new();
+        let mut parted = std::collections::BTreeSet::new();
+        for index in which {
+            let n = index.index(steps.len());
+            if let Some(at) = steps[n].iter().rposition(|message| message.result_of.is_some()) {
+                results.push(steps[n].remove(at));
+                parted.insert(n);
+            }
+        }
+        let rounds = parted.into_iter().map(|n| steps[n].clone()).collect();
+        Late { messages: steps.concat(), results, rounds }
+    })
 }
 
 /// Whole steps with damage of all kinds done to them.

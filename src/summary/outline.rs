@@ -1,0 +1,178 @@
+//! What a summary is made of, without what it says: enough to see that nearly the same was summarised before, and what differs.
+//!
+//! A client that changes a message of the beginning with each request would otherwise have a summary made each time, and none
+//! of them used.
+
+use std::collections::HashSet;
+
+use crate::payload::{ChainKey, Fingerprint};
+
+/// The messages that a summary stands for, or is to stand for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outline {
+    /// What sets it apart from those of other callers, models and settings.
+    pub scope: ChainKey,
+    /// The index of the first message as it came.
+    pub first: usize,
+    /// How many of the messages a summary in use stands for already.
+    pub n_summarised: usize,
+    /// The messages.
+    pub messages: Vec<Outlined>,
+}
+
+/// One message.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outlined {
+    /// Its fields: their names, and what their values are known by.
+    pub fields: Vec<(Box<str>, Fingerprint)>,
+    /// Its tokens; not known of those that a summary stands for already.
+    pub tokens: usize,
+}
+
+/// Outlines by which messages they have.
+#[derive(Debug)]
+pub struct Made {
+    outline: Outline,
+    known: HashSet<Fingerprint>,
+}
+
+/// Where a message was changed since a summary was made.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Changed {
+    /// The message, by its index as it came.
+    pub message: usize,
+    /// The field, if one differs between the two messages at that place.
+    pub field: Option<Box<str>>,
+}
+
+/// One in so many messages may be another, and the conversation may have grown by this part of its tokens.
+const PART: usize = 10;
+
+impl Outlined {
+    fn print(&self) -> Fingerprint {
+        self.fields.iter().fold(Fingerprint::default(), |known, (name, value)| {
+            known.then(Fingerprint::of(name.as_bytes())).then(*value)
+        })
+    }
+}
+
+impl Made {
+    /// What a summary was made of.
+    pub fn new(outline: Outline) -> Self {
+        let known = outline.messages.iter().map(Outlined::print).collect();
+        Self { outline, known }
+    }
+
+    /// How many messages that are.
+    pub fn n_messages(&self) -> usize {
+        self.outline.messages.len()
+    }
+
+    /// The first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary
+    /// stands for yet one in ten may be another, and what has come behind them is less than a tenth of their tokens, and less
+    /// than half of the messages. A conversation that goes another way from some message on, or that has only grown, is
+    /// another one.
+    pub fn changed(&self, wanted: &Outline) -> Option<Changed> {
+        if wanted.scope != self.outline.scope {
+            return None;
+        }
+        let new = wanted.messages.get(wanted.n_summarised..)?;
+        let known: Vec<_> = new.iter().map(|message| self.known.contains(&message.print())).collect();
+        let n_shared = known.iter().rposition(|known| *known)? + 1;
+        let (shared, grown) = (known.get(..n_shared)?, new.get(n_shared..)?);
+        let first = shared.iter().position(|known| !known)?;
+        let n_changed = shared.iter().filter(|known| !**known).count();
+        let tokens = |messages: &[Outlined]| messages.iter().map(|message| message.tokens).sum::<usize>();
+        let is_nearly_the_same = n_changed <= (new.len() / PART).max(1)
+            && grown.len() <= new.len() / 2
+            && tokens(grown).saturating_mul(PART) < tokens(new);
+        is_nearly_the_same.then(|| {
+            let at = wanted.n_summarised + first;
+            let (now, before) = (wanted.messages.get(at), self.outline.messages.get(at));
+            Changed {
+                message: wanted.first + at,
+                field: now.zip(before).and_then(|(now, before)| differing(now, before)),
+            }
+        })
+    }
+}
+
+/// The first field that only one of two messages has, or that they have with different values.
+fn differing(one: &Outlined, other: &Outlined) -> Option<Box<str>> {
+    let only =
+        |one: &Outlined, other: &Outlined| one.fields.iter().find(|field| !other.fields.contains(field)).cloned();
+    only(one, other).or_else(|| only(other, one)).map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each word is a message of ten tokens from the user, or of so many: `a`, `b:300`. A capital has a field more.
+    fn outline(words: &str) -> Outline {
+        let value = |text: &str| Fingerprint::of(text.to_lowercase().as_bytes());
+        let message = |word: &str| {
+            let (text, tokens) = word.split_once(':').unwrap_or((word, "10"));
+            let mut fields = vec![("content".into(), value(text)), ("role".into(), value("user"))];
+            if text.starts_with(char::is_uppercase) {
+                fields.push(("name".into(), value("x")));
+            }
+            Outlined { fields, tokens: tokens.parse().unwrap() }
+        };
+        let messages = words.split_whitespace().map(message).collect();
+        Outline { scope: ChainKey::from_bytes([1; 16]), first: 1, n_summarised: 0, messages }
+    }
+
+    fn changed(made: &str, wanted: &Outline) -> Option<(usize, Option<String>)> {
+        let changed = Made::new(outline(made)).changed(wanted)?;
+        Some((changed.message, changed.field.map(String::from)))
+    }
+
+    fn check(made: &str, wanted: &str, expected: Option<(usize, Option<&str>)>) {
+        let expected = expected.map(|(message, field)| (message, field.map(str::to_owned)));
+        assert_eq!(changed(made, &outline(wanted)), expected, "{made}\n{wanted}");
+    }
+
+    const MADE: &str = "a b c d e f g h i j k l";
+
+    #[test]
+    fn a_message_that_was_changed_is_found_with_its_field() {
+        check(MADE, "x b c d e f g h i j k l", Some((1, Some("content"))));
+        check(MADE, "a b c D e f g h i j k l m", Some((4, Some("name"))));
+        check("a b C d e", "a b c d e", Some((3, Some("name"))));
+        check("a:300 b c d", "x:900 b c d", Some((1, Some("content"))));
+        check(MADE, "a b c d x e f g h i j k l", Some((5, Some("content"))));
+    }
+
+    #[test]
+    fn another_way_to_go_on_is_no_change() {
+        for wanted in [MADE, "a b c d e f g h i j k l m", "a b c d e f g h i", "a b c d e f g h i x y", "x y z", ""] {
+            check(MADE, wanted, None);
+        }
+    }
+
+    #[test]
+    fn what_is_more_than_a_tenth_another_is_another() {
+        check(MADE, "x b y d e f g h i j k l", None);
+        check(MADE, "x b c d e f g h i j k l m:11", Some((1, Some("content"))));
+        check(MADE, "x b c d e f g h i j k l m:14", None);
+        // Two sessions that have read the same long text.
+        check("a doc:9000 c d e f", "x doc:9000 y z v w", None);
+    }
+
+    #[test]
+    fn what_a_summary_stands_for_already_does_not_count() {
+        let wanted = |n_summarised| Outline { n_summarised, ..outline("x b c d e f g h i j k l m n") };
+        assert_eq!(changed(MADE, &wanted(1)), None, "nothing is changed behind it");
+        assert_eq!(changed(MADE, &wanted(0)), None, "it has grown by a seventh");
+        let wanted = |n_summarised| Outline { n_summarised, ..outline("a b c d e f g h x j k l") };
+        assert_eq!(changed(MADE, &wanted(4)), Some((9, Some("content".to_owned()))));
+        assert_eq!(changed(MADE, &wanted(99)), None);
+    }
+
+    #[test]
+    fn scopes_keep_outlines_apart() {
+        let wanted = Outline { scope: ChainKey::from_bytes([2; 16]), ..outline("x b c d") };
+        assert_eq!(changed("a b c d", &wanted), None);
+    }
+}
