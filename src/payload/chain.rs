@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Caller, Fingerprint, Keys};
+use super::{Caller, Fingerprint, Keys, Said};
 
 /// Names the beginnings of one conversation, message by message.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Keys {
 impl Chain {
     /// The name of all that was said so far and of this message, as it is written, which is known by `written`.
     pub fn push(&mut self, written: Fingerprint, message: &[u8]) -> ChainKey {
-        let name = self.keys.name(self.caller, written, || str::from_utf8(message).ok());
+        let name = self.keys.name(self.caller, written, || str::from_utf8(message).ok().map(Said::from));
         let hash = name.map_or_else(|| self.keys.payload(self.caller, message), |name| name.key);
         self.at = ChainKey(self.keys.hash(b"link", &self.at.0, hash.as_bytes()));
         self.at
