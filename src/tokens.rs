@@ -27,6 +27,8 @@ use self::{
 };
 use crate::{payload::Fingerprint, raw, units::ByteSize};
 
+pub use message::is_text_part;
+
 mod estimate;
 mod memo;
 mod message;
