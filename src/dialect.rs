@@ -1,6 +1,6 @@
 //! Wire formats: how the bytes of a request are read and how new bytes are written. Only dialects know field names.
 
-use std::{borrow::Cow, fmt::Debug};
+use std::{borrow::Cow, fmt::Debug, ops::Range};
 
 use bytes::Bytes;
 
@@ -46,11 +46,23 @@ pub trait Dialect: Debug + Send + Sync {
     /// no text have none.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
 
-    /// The text of a JSON string. None if it stands for no text, as half a surrogate pair does.
+    /// The text of a JSON string, with U+FFFD for each half of a surrogate pair.
     fn text<'a>(&self, body: &'a [u8], string: Span) -> Option<Cow<'a, str>>;
+
+    /// What a value says: the text of a string, the JSON of anything else. Arguments of calls are either.
+    fn says<'a>(&self, body: &'a [u8], value: Span) -> Option<Cow<'a, str>> {
+        self.text(body, value).or_else(|| str::from_utf8(value.of(body)).ok().map(Cow::Borrowed))
+    }
+
+    /// What is stored of a value that says `text`: the text of a string, unless half a surrogate pair is missing in it; else
+    /// the value as it is written.
+    fn stored<'a>(&self, body: &'a [u8], value: Span, text: &'a str) -> &'a [u8];
 
     /// A text as a JSON string.
     fn render_text(&self, text: &str) -> Bytes;
+
+    /// A JSON string with `words` in place of these bytes of its text. The rest stays as it is written.
+    fn render_cut(&self, body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes;
 
     /// The arguments of a call.
     fn input(&self, body: &[u8], call: Span) -> Option<Input>;

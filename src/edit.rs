@@ -10,6 +10,7 @@ pub mod clear_tool_results;
 pub mod filter_tool_calls;
 pub mod keep;
 mod names;
+pub mod own_texts;
 pub mod patch_tool_calls;
 pub mod summarize;
 mod template;

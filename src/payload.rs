@@ -33,7 +33,7 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const OF_CONTENT: usize = 12;
 
 /// How many digits a handle has.
-const N_DIGITS: usize = 26;
+pub const HANDLE_LEN: usize = 26;
 
 /// How many names are remembered. One takes some 128 bytes with its share of the tables around it.
 const MOST_REMEMBERED: usize = 65_536;
@@ -55,22 +55,32 @@ pub type Handles = BTreeMap<PayloadKey, PayloadKey>;
 /// ever given a name out of a conversation of another one.
 type Names = Cache<(Caller, Fingerprint), Name>;
 
-/// The name of a text, and its length.
+/// The name of what a JSON value says, and two lengths.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Name {
     /// The name.
     pub key: PayloadKey,
     /// The bytes of the text.
     pub len: usize,
+    /// The bytes that are stored: those of the text, or of the value as it is written.
+    pub stored_len: usize,
+}
+
+/// What a JSON value says.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'t> {
+    /// Its text.
+    pub text: &'t str,
+    /// What is stored of it.
+    pub stored: &'t [u8],
 }
 
 /// What was taken out of a body, not unescaped before somebody wants it: mostly it is stored already.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Payload {
     bytes: Bytes,
+    /// As many as `bytes` has; fewer if `bytes` is a JSON string, and this its text.
     len: usize,
-    /// Whether the bytes are a JSON string, and not the payload as it is.
-    is_string: bool,
 }
 
 /// Whose conversation it is: the hash of what a client shows to the upstream.
@@ -83,7 +93,7 @@ pub struct PayloadKey([u8; KEPT]);
 
 /// The text is no handle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("not a handle: one has {N_DIGITS} digits and lower-case letters")]
+#[error("not a handle: one has {HANDLE_LEN} digits and lower-case letters")]
 pub struct NotAHandle;
 
 // === impl Keys ===
@@ -139,20 +149,20 @@ impl Keys {
         PayloadKey(name)
     }
 
-    /// The name of the text of a JSON string, which is known by what is written: out of memory, or else made of what `text`
-    /// says. None if that says that there is no text.
+    /// The name of what a JSON value says, which is known by what is written: out of memory, or else made of what `read`
+    /// gives. None if that is nothing.
     pub fn name<'t>(
         &self,
         caller: Caller,
         written: Fingerprint,
-        text: impl FnOnce() -> Option<&'t str>,
+        read: impl FnOnce() -> Option<Said<'t>>,
     ) -> Option<Name> {
         let remembered = (caller, written);
         if let Some(name) = self.names.get(&remembered) {
             return Some(name);
         }
-        let text = text()?;
-        let name = Name { key: self.payload(caller, text.as_bytes()), len: text.len() };
+        let Said { text, stored } = read()?;
+        let name = Name { key: self.payload(caller, stored), len: text.len(), stored_len: stored.len() };
         self.names.insert(remembered, name);
         Some(name)
     }
@@ -198,17 +208,24 @@ impl fmt::Debug for Keys {
     }
 }
 
+impl<'t> From<&'t str> for Said<'t> {
+    fn from(text: &'t str) -> Self {
+        Self { text, stored: text.as_bytes() }
+    }
+}
+
 // === impl Payload ===
 
 impl Payload {
-    /// The text of a JSON string, given as it is written, and the length of that text.
-    pub fn of_string(raw: Bytes, len: usize) -> Self {
-        Self { bytes: raw, len, is_string: true }
+    /// What is stored of a JSON value, given as it is written, and the length of that: the value itself if it is as long, or
+    /// else the text of the string that it is, which is always shorter.
+    pub fn of_value(raw: Bytes, len: usize) -> Self {
+        Self { bytes: raw, len }
     }
 
     /// The payload as recall gives it back.
     pub fn bytes(&self) -> Bytes {
-        if !self.is_string {
+        if self.bytes.len() == self.len {
             return self.bytes.clone();
         }
         // An escape is longer than what it stands for, so there is none between the quotes if the lengths are the same.
@@ -232,7 +249,7 @@ impl Payload {
 
 impl From<Bytes> for Payload {
     fn from(bytes: Bytes) -> Self {
-        Self { len: bytes.len(), bytes, is_string: false }
+        Self { len: bytes.len(), bytes }
     }
 }
 
@@ -266,7 +283,7 @@ impl Hash for PayloadKey {
 impl fmt::Display for PayloadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = u128::from_be_bytes(self.0);
-        let mut handle = [b'0'; N_DIGITS];
+        let mut handle = [b'0'; HANDLE_LEN];
         for (n, digit) in handle.iter_mut().rev().enumerate() {
             let value = usize::try_from((number >> (5 * n)) & 31).unwrap_or_default();
             *digit = DIGITS.get(value).copied().unwrap_or_default();
@@ -298,7 +315,7 @@ impl FromStr for PayloadKey {
 
     /// Reads what [`Display`](fmt::Display) writes and nothing else: a handle has one spelling.
     fn from_str(handle: &str) -> Result<Self, NotAHandle> {
-        if handle.len() != N_DIGITS || handle.as_bytes().first().is_none_or(|first| !(b'0'..=b'7').contains(first)) {
+        if handle.len() != HANDLE_LEN || handle.as_bytes().first().is_none_or(|first| !(b'0'..=b'7').contains(first)) {
             return Err(NotAHandle); // 26 digits are 130 bits, so the first one has two bits less
         }
         let mut number = 0_u128;
@@ -378,8 +395,8 @@ mod tests {
     fn a_name_is_made_once_and_for_one_caller() {
         let keys = keys();
         let (ann, bob) = (keys.caller(b"ann"), keys.caller(b"bob"));
-        let name = |caller, raw: &'static str, text| {
-            keys.name(caller, Fingerprint::of(raw.as_bytes()), || text).map(|name| name.key)
+        let name = |caller, raw: &'static str, text: Option<&'static str>| {
+            keys.name(caller, Fingerprint::of(raw.as_bytes()), || text.map(Said::from)).map(|name| name.key)
         };
         assert_eq!(name(ann, r#""\u0061""#, None), None);
         assert_eq!(name(ann, r#""\u0061""#, Some("a")), Some(keys.payload(ann, b"a")));
@@ -395,7 +412,7 @@ mod tests {
         let keys = Keys::remembering([7; 32], 100);
         let caller = keys.caller(b"");
         for n in 0..10_000 {
-            keys.name(caller, Fingerprint::of_numbers(n, 0), || Some("x"));
+            keys.name(caller, Fingerprint::of_numbers(n, 0), || Some(Said::from("x")));
         }
         assert!((1..=100).contains(&keys.names.len()));
     }
@@ -404,18 +421,20 @@ mod tests {
     fn a_payload_is_what_the_string_says() {
         for text in ["", "a", "é", "a\nb", "\\", "\u{1}😀"] {
             let raw = serde_json::to_string(text).unwrap();
-            let payload = Payload::of_string(raw.into(), text.len());
+            let payload = Payload::of_value(raw.into(), text.len());
             assert_eq!((payload.bytes(), payload.len()), (Bytes::from_static(text.as_bytes()), text.len()));
         }
         assert_eq!(Payload::from(Bytes::from_static(b"{}")).bytes(), "{}");
-        assert!(Payload::of_string(Bytes::from_static(b"\"\""), 0).is_empty());
+        assert!(Payload::of_value(Bytes::from_static(b"\"\""), 0).is_empty());
         assert!(!Payload::from(Bytes::from_static(b"{}")).is_empty());
+        let half = Bytes::from_static(br#""\ud83d""#);
+        assert_eq!(Payload::of_value(half.clone(), half.len()).bytes(), half);
     }
 
     #[test]
     fn a_string_without_escapes_is_not_copied() {
         let raw = Bytes::from_static("\"é, as it is\"".as_bytes());
-        let payload = Payload::of_string(raw.clone(), raw.len() - 2).bytes();
+        let payload = Payload::of_value(raw.clone(), raw.len() - 2).bytes();
         assert_eq!(payload.as_ptr_range(), raw[1..raw.len() - 1].as_ptr_range());
     }
 

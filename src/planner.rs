@@ -14,6 +14,7 @@ use crate::{
         clear_tool_results::{self, ClearToolResults, Frontier},
         filter_tool_calls::{self, FilterToolCalls},
         keep::Keep,
+        own_texts::OwnTexts,
         patch_tool_calls::{self, PatchToolCalls},
         summarize::{self, Summarize},
         tools::{self, Tools},
@@ -195,18 +196,24 @@ impl Policy {
             }
         }
         let (language, recall, tools) = (parts.language, &parts.recall, Tools::new(&parts.tools));
+        let own_texts = OwnTexts {
+            missing: parts.patch_tool_calls.template(language),
+            truncated: parts.truncate_tool_results.template(language),
+            cleared: parts.clear_tool_results.template(language),
+        };
         let (mut counts_from, mut summaries) = (usize::MAX, None);
         let edit = |name| -> Box<dyn Edit> {
             match name {
                 EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, language)),
                 EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&parts.filter_tool_calls)),
                 EditName::TruncateToolResults => {
-                    let edit = TruncateToolResults::new(&parts.truncate_tool_results, &tools, recall, language);
+                    let edit =
+                        TruncateToolResults::new(&parts.truncate_tool_results, &tools, recall, &own_texts, language);
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
                 EditName::ClearToolResults => {
-                    let edit = ClearToolResults::new(&parts.clear_tool_results, &tools, language);
+                    let edit = ClearToolResults::new(&parts.clear_tool_results, &tools, &own_texts, language);
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }

@@ -5,7 +5,10 @@
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use crate::{language::Language, payload::PayloadKey};
+use crate::{
+    language::Language,
+    payload::{HANDLE_LEN, PayloadKey},
+};
 
 /// `[recall]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -120,16 +123,34 @@ impl Settings {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let shell =
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
-        let http = self.public_url.as_deref().map(|url| Way::Http { base: url.trim_end_matches('/') });
-        let file =
-            self.export_dir.as_deref().map(|dir| Way::File { dir: dir.trim_end_matches('/'), tool: &self.reader_tool });
         let way = match self.via {
             Via::None => None,
-            Via::Http => http,
-            Via::File => file,
-            Via::Auto => file.filter(|_| offered(&self.reader_tool)).or_else(|| http.filter(|_| shell())),
+            Via::Http => self.http(),
+            Via::File => self.file(),
+            Via::Auto => self.file().filter(|_| offered(&self.reader_tool)).or_else(|| self.http().filter(|_| shell())),
         };
         way.unwrap_or(Way::Closed)
+    }
+
+    fn http(&self) -> Option<Way<'_>> {
+        self.public_url.as_deref().map(|url| Way::Http { base: url.trim_end_matches('/') })
+    }
+
+    fn file(&self) -> Option<Way<'_>> {
+        let dir = self.export_dir.as_deref().map(|dir| dir.trim_end_matches('/'));
+        dir.map(|dir| Way::File { dir, tool: &self.reader_tool })
+    }
+
+    /// The longest of the sentences that say how to get a payload back, whatever a request offers.
+    pub fn longest_words(&self, language: Language) -> String {
+        let ways = match self.via {
+            Via::None => [None, None],
+            Via::Http => [self.http(), None],
+            Via::File => [self.file(), None],
+            Via::Auto => [self.http(), self.file()],
+        };
+        let words = ways.into_iter().flatten().map(|way| way.words(language, PayloadKey::from_bytes([0; 16])));
+        words.max_by_key(String::len).unwrap_or_default()
     }
 
     /// Whether the way depends on the tools that a request offers.
@@ -142,7 +163,8 @@ impl Settings {
         // They are JSON, and in JSON a slash may be escaped.
         let unescaped = arguments.contains("\\/").then(|| arguments.replace("\\/", "/"));
         let text = unescaped.as_deref().unwrap_or(arguments);
-        let is_handle = |at: usize| text.get(at..at + 26).is_some_and(|handle| handle.parse::<PayloadKey>().is_ok());
+        let is_handle =
+            |at: usize| text.get(at..at + HANDLE_LEN).is_some_and(|handle| handle.parse::<PayloadKey>().is_ok());
         let follows = |prefix: &str| memmem::find_iter(text.as_bytes(), prefix).any(|at| is_handle(at + prefix.len()));
         follows(PATH)
             || self.export_dir.as_deref().is_some_and(|dir| follows(&format!("{}/", dir.trim_end_matches('/'))))
@@ -169,6 +191,13 @@ impl Way<'_> {
             (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.txt。"),
         }
     }
+}
+
+/// Whether a text may be such a sentence.
+pub fn may_be_words(text: &str) -> bool {
+    const AROUND: [(&str, char); 2] = [("Read it with ", '.'), ("读取方式：", '。')];
+    let handles = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.parse::<PayloadKey>().is_ok());
+    AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end)) && handles.count() == 1
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::{payload::Fingerprint, units::ByteSize};
 
 pub use self::memo::Subject;
 
+
 mod estimate;
 mod memo;
 pub mod models;

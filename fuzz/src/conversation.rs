@@ -173,7 +173,8 @@ fn text(choices: &mut Choices<'_>) -> String {
     let own = if choices.below(4) == 0 { choices.text() } else { String::new() };
     // Mostly short, so that there are many conversations a second.
     let times = if n < 120 { n / 8 } else { (n - 119) * 20 };
-    serde_json::to_string(&(piece.repeat(times) + &own)).expect("any text can be written")
+    let text = serde_json::to_string(&(piece.repeat(times) + &own)).expect("any text can be written");
+    text.replace('\u{FFFD}', "\\ud83d") // bytes that are no text: half a surrogate pair
 }
 
 /// Bytes that choose; when there are none left, the first choice is taken.

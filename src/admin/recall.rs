@@ -10,6 +10,10 @@
 //! One answer has at most [`MOST`] bytes. `x-abridge-size` says how long the whole is, `x-abridge-range` which bytes of it these are
 //! (the end not included), `x-abridge-lines` and `x-abridge-matches` how many there are of either.
 //!
+//! A text with half a surrogate pair, as JavaScript leaves it where it cuts a string inside of an emoji, is no UTF-8. It is
+//! stored as the JSON string that it was sent as, and bytes are given back out of that, as `application/json`. `lines` and
+//! `grep` read what it says, with U+FFFD for each half; `x-abridge-range` counts the bytes of that.
+//!
 //! The handle is the capability: it cannot be guessed, and who has it may read. One that never was, one that cannot be and one
 //! of another store get the same answer. Equal handles are told in constant time; the store's file finds one in a tree, whose
 //! order tells at most where among keyed hashes a guess would stand.
@@ -27,7 +31,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use memchr::{memchr_iter, memmem};
@@ -37,6 +43,7 @@ use tokio::time::timeout;
 use super::text;
 use crate::body::{Budget, Lease};
 use crate::payload::{Caller, Keys, PayloadKey};
+use crate::raw;
 use crate::store::{Store, StoreError};
 use crate::tasks::blocking;
 use crate::units::Period;
@@ -82,6 +89,10 @@ struct Found {
     range: Option<Range<usize>>,
     lines: Option<usize>,
     matches: Option<usize>,
+    /// Whether the payload is a JSON string, and this is a part of it as it is written.
+    is_json: bool,
+    /// Whether the bytes are no slice of the payload.
+    is_copy: bool,
 }
 
 /// What all recalls together may take.
@@ -179,14 +190,13 @@ impl Recalls {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
-        let (size, is_search) = (payload.len(), matches!(part, Part::Grep(_)));
+        let size = payload.len();
         let owner = reader.owner();
         let is_theirs = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
         let of = move || is_theirs(&payload).then(|| part.of(&payload));
         let found = if size < HOP_FROM { of() } else { blocking(of).await.unwrap_or_else(|_| Some(Found::default())) };
         let Some(found) = found else { return Missing::Never.to_response() };
-        // What was found is written anew; all else is a slice of the payload.
-        if is_search && !self.budget.extend(&mut lease, found.body.len()) {
+        if found.is_copy && !self.budget.extend(&mut lease, found.body.len()) {
             return Missing::NoBudget.to_response();
         }
         let body = Bytes::from_owner(Paid { bytes: found.body, _lease: lease, _place: place });
@@ -194,6 +204,9 @@ impl Recalls {
         let headers = response.headers_mut();
         // It is whatever a tool said, a page with scripts perhaps.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if found.is_json {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
         headers.insert(SIZE, HeaderValue::from(size));
         count(headers, LINES, found.lines);
         count(headers, MATCHES, found.matches);
@@ -326,15 +339,24 @@ impl Part {
     fn of(&self, payload: &Bytes) -> Found {
         match self {
             Self::Bytes { offset, limit } => {
+                let is_json = text_of_json(payload).is_some();
                 let start = down_to_char(payload, *offset);
                 let end = down_to_char(payload, offset.saturating_add(*limit));
                 let end = if end > start || *limit == 0 { end.max(start) } else { up_to_char(payload, start + 1) };
-                part(payload, start..end)
+                Found { is_json, ..part(payload, start..end) }
             }
-            Self::Lines { first, last } => lines(payload, *first, *last),
-            Self::Grep(needle) => grep(payload, needle),
+            Self::Lines { first, last } => match text_of_json(payload) {
+                Some(text) => Found { is_copy: true, ..lines(&text, *first, *last) },
+                None => lines(payload, *first, *last),
+            },
+            Self::Grep(needle) => grep(text_of_json(payload).as_ref().unwrap_or(payload), needle),
         }
     }
+}
+
+/// The text of a payload that is stored as the JSON string it was sent as.
+fn text_of_json(payload: &[u8]) -> Option<Bytes> {
+    raw::halved(payload).map(|text| text.into_owned().into())
 }
 
 /// A range of the payload, its end within the limit and at a character.
@@ -371,7 +393,7 @@ fn grep(payload: &Bytes, needle: &[u8]) -> Found {
             let _written = writeln!(text, "{}:{}", number + 1, excerpt(line, at, needle.len()));
         }
     }
-    Found { body: text.into(), matches: Some(n), ..Found::default() }
+    Found { body: text.into(), matches: Some(n), is_copy: true, ..Found::default() }
 }
 
 /// The line, or if that is very long, what is around the find.

@@ -9,7 +9,9 @@ use super::Config;
 use super::problem::Problem;
 use super::tree::Node;
 use crate::admin::access::Reach;
-use crate::server::listen::Address;
+use crate::edit::tools::Truncate;
+use crate::recall;
+use crate::server::listen::{Address, reached_at};
 use crate::units::{ByteSize, Period};
 
 mod summarize;
@@ -47,6 +49,7 @@ pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
     settings.store()?;
     settings.inspect()?;
     settings.policy()?;
+    settings.truncation()?;
     settings.summarize()
 }
 
@@ -270,6 +273,35 @@ impl Settings<'_> {
         let Some((_, edit)) = again else { return Ok(()) };
         let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
         Err(self.wrong(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
+    }
+
+    fn truncation(&self) -> Result<(), Problem> {
+        let Config { truncate_tool_results: truncate, recall, language, server, .. } = self.config;
+        let mut listen = server.listen.0.clone();
+        for address in &mut listen {
+            if let Address::Tcp(address) = address
+                && address.port() == 0
+            {
+                address.set_port(u16::MAX); // as long as the one that the system will choose
+            }
+        }
+        // As it is where results are cut.
+        let public_url = recall.public_url.clone().or_else(|| reached_at(&listen, self.config.tls.is_some()));
+        let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
+        let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
+            Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),
+            _ => None,
+        });
+        let all = [(vec!["truncate_tool_results", "max_bytes"], truncate.max_bytes)].into_iter().chain(of_tools);
+        for (path, max_bytes) in all {
+            if max_bytes < least {
+                let message = format!(
+                    "{max_bytes} is out of range; allowed: {least} or more, the length of the longest notice that stands for what is cut out"
+                );
+                return Err(self.wrong_in(&[&path, &["truncate_tool_results", "notice"]], message));
+            }
+        }
+        Ok(())
     }
 
     fn summarize(&self) -> Result<(), Problem> {

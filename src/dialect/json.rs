@@ -301,8 +301,14 @@ pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
 
 /// Writes `text` as a JSON string.
 pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
-    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
     out.push(b'"');
+    push_escaped(out, text);
+    out.push(b'"');
+}
+
+/// Writes `text` as it stands in a JSON string.
+pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
+    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
     for &byte in text.as_bytes() {
         match byte {
             b'"' | b'\\' => out.extend([b'\\', byte]),
@@ -313,7 +319,6 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
             _ => out.push(byte),
         }
     }
-    out.push(b'"');
 }
 
 /// Where the first `BYTE` is. Text that agents send, source and logs, has a quote or a backslash every fifty bytes, so

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::{Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
+    payload::{Name, Payload},
     plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, splice},
     summary::Used,
@@ -197,7 +198,13 @@ impl Draft<'_> {
     /// What must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadEffect> {
         let mut seen = BTreeSet::new();
-        let stored = self.slots.into_values().filter_map(|slot| slot.stored);
-        stored.filter(|(key, _)| seen.insert(*key)).map(|(key, payload)| OffloadEffect { key, payload }).collect()
+        let stored = self.slots.into_values().filter_map(|slot| Some((slot.span, slot.stored?)));
+        let new = stored.filter(|(_, name)| seen.insert(name.key));
+        let raw = |Span { start, end }| self.source.body.slice(start..end);
+        new.map(|(span, Name { key, stored_len, .. })| OffloadEffect {
+            key,
+            payload: Payload::of_value(raw(span), stored_len),
+        })
+        .collect()
     }
 }

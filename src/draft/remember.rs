@@ -17,7 +17,7 @@ use super::{
     replace::{Offer, Refused, Slot},
 };
 use crate::{
-    payload::{Caller, Fingerprint, Payload, PayloadKey},
+    payload::{Caller, Fingerprint, Name},
     plan::Sizes,
     span::Span,
 };
@@ -55,7 +55,7 @@ struct KnownSlot {
     span: Span,
     with: Bytes,
     print: Fingerprint,
-    stored: Option<(PayloadKey, usize)>,
+    stored: Option<Name>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,10 +105,7 @@ impl Draft<'_> {
     fn placed(&self, known: &Known, message: usize, content: Span) -> Offer {
         let slots = known.slots.iter().map(|slot| {
             let span = Span { start: content.start + slot.span.start, end: content.start + slot.span.end };
-            let stored = slot
-                .stored
-                .map(|(key, len)| (key, Payload::of_string(self.source.body.slice(span.start..span.end), len)));
-            Slot { span, with: slot.with.clone(), print: slot.print, stored, change: 0 }
+            Slot { span, with: slot.with.clone(), print: slot.print, stored: slot.stored, change: 0 }
         });
         let call = self.pairing().answered_block(message);
         Offer { message, call, slots: slots.collect(), bytes: known.bytes }
@@ -121,7 +118,7 @@ impl Known {
             span: Span { start: slot.span.start - content.start, end: slot.span.end - content.start },
             with: slot.with.clone(),
             print: slot.print,
-            stored: slot.stored.as_ref().map(|(key, payload)| (*key, payload.len())),
+            stored: slot.stored,
         });
         Self { slots: slots.collect(), bytes: offer.bytes }
     }

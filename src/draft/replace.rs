@@ -10,7 +10,7 @@ use super::{Draft, Offload, Source};
 use crate::{
     conversation::{BlockKind, Role},
     dialect::Dialect,
-    payload::{Fingerprint, Name, Payload, PayloadKey},
+    payload::{Fingerprint, Name, Said},
     plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
     span::Span,
@@ -24,8 +24,8 @@ pub(super) struct Slot {
     pub(super) with: Bytes,
     /// What that is known by.
     pub(super) print: Fingerprint,
-    /// What stood there, if it is stored.
-    pub(super) stored: Option<(PayloadKey, Payload)>,
+    /// The name of what stood there, if that is stored.
+    pub(super) stored: Option<Name>,
     /// The index of the change that says so.
     pub(super) change: usize,
 }
@@ -115,7 +115,7 @@ const PIECE: usize = 2048;
 const MARGIN: usize = 16;
 
 impl Slot {
-    fn new(span: Span, with: Bytes, stored: Option<(PayloadKey, Payload)>) -> Self {
+    fn new(span: Span, with: Bytes, stored: Option<Name>) -> Self {
         Self { span, print: Fingerprint::of(&with), with, stored, change: 0 }
     }
 
@@ -178,7 +178,7 @@ impl<'a> Draft<'a> {
         let mut offer = Offer { message, call, slots: Vec::new(), bytes: Sizes::default() };
         let mut refused = Refused::Nothing;
         for found in texts {
-            let Name { key, len } = found.name;
+            let Name { key, len, .. } = found.name;
             let find_way = || {
                 let way = wants.stored.then(|| (key.to_string(), self.way().words(self.language, key)));
                 way.unwrap_or_default()
@@ -187,19 +187,20 @@ impl<'a> Draft<'a> {
             let read = || found.text();
             let shown = Text { len, n_texts, n_bytes, way_back, find_way: &find_way, read: &read };
             let Some(cut) = cut(&shown) else { continue };
-            let with = match self.replaced(&found, cut, wants) {
-                Ok(with) => with,
-                Err(why) => {
-                    refused = why;
-                    continue;
-                }
-            };
+            if let Err(why) = self.check(&found, &cut, wants) {
+                refused = why;
+                continue;
+            }
+            let Cut { from, to, words } = cut;
             offer.bytes.before += len;
-            offer.bytes.after += with.len();
-            let json = dialect.render_text(&with);
-            let span = found.span;
-            let stored = wants.stored.then(|| (key, Payload::of_string(body.slice(span.start..span.end), len)));
-            offer.slots.push(Slot::new(span, json, stored));
+            offer.bytes.after += len - (to - from) + words.len();
+            let is_whole = to - from == len;
+            let json = if is_whole {
+                dialect.render_text(&words)
+            } else {
+                dialect.render_cut(body, found.span, from..to, &words)
+            };
+            offer.slots.push(Slot::new(found.span, json, wants.stored.then_some(found.name)));
         }
         if offer.slots.is_empty() { Err(refused) } else { Ok(offer) }
     }
@@ -212,16 +213,25 @@ impl<'a> Draft<'a> {
             let read = dialect.text(body, span)?;
             Some(text.get_or_init(|| read).as_ref())
         };
-        let named = self.slots.get(&span.start).and_then(|slot| slot.stored.as_ref());
-        let name = match named {
-            Some((key, payload)) => Name { key: *key, len: payload.len() },
-            None => self.situation.keys.name(self.situation.caller, print(), read)?,
+        let name = match self.slots.get(&span.start).and_then(|slot| slot.stored) {
+            Some(name) => name,
+            None => self.name(span, print(), read)?,
         };
         Some(Found { source: self.source, span, name, text })
     }
 
-    /// The text with its replacement, if that is what the edit wants.
-    fn replaced(&self, found: &Found<'_>, cut: Cut, wants: Wants) -> Result<String, Refused> {
+    /// The name of what a value says, known by `print`; none if it does not say anything.
+    fn name<'t>(&self, value: Span, print: Fingerprint, read: impl FnOnce() -> Option<&'t str>) -> Option<Name>
+    where
+        'a: 't,
+    {
+        let Source { dialect, body, .. } = self.source;
+        let said = || read().map(|text| Said { text, stored: dialect.stored(body, value, text) });
+        self.situation.keys.name(self.situation.caller, print, said)
+    }
+
+    /// Whether a text with its replacement is what the edit wants.
+    fn check(&self, found: &Found<'_>, cut: &Cut, wants: Wants) -> Result<(), Refused> {
         // What stands there now is not what came, if an earlier edit has truncated it.
         let earlier = self.slots.get(&found.span.start);
         let now = OnceCell::new();
@@ -238,30 +248,30 @@ impl<'a> Draft<'a> {
             };
             let tokens = (len > PIECE).then(|| self.gauge().beginning(print, || beginning(now())));
             if tokens.is_some_and(|tokens| tokens > self.gauge().words(&cut.words) + MARGIN) {
-                return Ok(cut.words);
+                return Ok(());
             }
         }
         if whole && earlier.is_some() {
-            return Self::wanted(cut.words, now(), wants, |with| self.is_fewer(now(), with));
+            return Self::wanted(&cut.words, now(), wants, |with| self.is_fewer(now(), with));
         }
         let text = found.text();
-        let (Some(head), Some(tail)) = (text.get(..cut.from), text.get(cut.to..)) else { return Err(Refused::Nothing) };
+        let parts = (text.get(..cut.from), text.get(cut.from..cut.to), text.get(cut.to..));
+        let (Some(head), Some(taken), Some(tail)) = parts else { return Err(Refused::Nothing) };
         let with = [head, &cut.words, tail].concat();
-        let taken = text.get(cut.from..cut.to).unwrap_or_default();
-        Self::wanted(with, now(), wants, |with| match earlier {
+        Self::wanted(&with, now(), wants, |with| match earlier {
             Some(_) => self.is_fewer(now(), with),
             None => self.is_smaller(text, taken, &cut.words, with),
         })
     }
 
-    /// What is to come in place of what is there now, if that is another and as small as it has to be.
-    fn wanted(with: String, now: &str, wants: Wants, is_smaller: impl FnOnce(&str) -> bool) -> Result<String, Refused> {
+    /// Whether what is to come in place of what is there now is another, and as small as it has to be.
+    fn wanted(with: &str, now: &str, wants: Wants, is_smaller: impl FnOnce(&str) -> bool) -> Result<(), Refused> {
         if with == now {
             Err(Refused::Nothing)
-        } else if wants.smaller && !is_smaller(&with) {
+        } else if wants.smaller && !is_smaller(with) {
             Err(Refused::NotSmaller)
         } else {
-            Ok(with)
+            Ok(())
         }
     }
 
@@ -269,22 +279,15 @@ impl<'a> Draft<'a> {
     pub fn offer_input(&self, call: usize, wants: Wants) -> Result<Offer, Refused> {
         let block = self.source.conversation.blocks.get(call).ok_or(Refused::Nothing)?;
         let input = self.source.dialect.input(self.source.body, block.span).ok_or(Refused::Nothing)?;
-        let raw = || std::str::from_utf8(input.span.of(self.source.body)).ok().map(Into::into);
-        let text = match self.source.dialect.text(self.source.body, input.span) {
-            Some(text) => Some(text),
-            None => raw(),
-        };
-        let (text, with) = (text.ok_or(Refused::Nothing)?, "{}".to_owned());
+        let (text, with) = (self.source.dialect.says(self.source.body, input.span).ok_or(Refused::Nothing)?, "{}");
         if text == with {
             return Err(Refused::Nothing);
         }
-        if wants.smaller && !self.is_smaller(&text, &text, &with, &with) {
+        if wants.smaller && !self.is_smaller(&text, &text, with, with) {
             return Err(Refused::NotSmaller);
         }
-        let stored = wants.stored.then(|| {
-            let key = self.situation.keys.payload(self.situation.caller, text.as_bytes());
-            (key, Bytes::copy_from_slice(text.as_bytes()).into())
-        });
+        let print = || Fingerprint::of(input.span.of(self.source.body));
+        let stored = if wants.stored { self.name(input.span, print(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let slot = Slot::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
         Ok(Offer { message: block.message, call: Some(call), slots: vec![slot], bytes })
@@ -321,7 +324,7 @@ impl<'a> Draft<'a> {
             self.left_out.push(LeftOut { edit, message: Some(message), call_id, tool_name, why: Why::NoStore });
             return false;
         }
-        change.handles = slots.iter().filter_map(|slot| slot.stored.as_ref().map(|(key, _)| *key)).collect();
+        change.handles = slots.iter().filter_map(|slot| slot.stored.map(|name| name.key)).collect();
         let change = self.record(change);
         self.tokens_now.borrow_mut().remove(&message);
         for slot in &mut slots {
@@ -376,10 +379,7 @@ impl<'a> Draft<'a> {
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.source.dialect.input(self.source.body, call.span)?.span;
-            let text = self.source.dialect.text(self.source.body, raw);
-            // Some arguments are an object, and no string with one in it.
-            let text = text.or_else(|| std::str::from_utf8(raw.of(self.source.body)).ok().map(Cow::Borrowed))?;
-            Some(self.recall.is_named_in(&text))
+            Some(self.recall.is_named_in(&self.source.dialect.says(self.source.body, raw)?))
         });
         asks.unwrap_or_default()
     }

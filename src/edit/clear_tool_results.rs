@@ -19,7 +19,8 @@
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
 //! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
-//! unless `growth_guard` is off; what cannot be stored, unless `offload` is off.
+//! unless `growth_guard` is off; what cannot be stored, unless `offload` is off; texts that edits have written in place of
+//! results, and the arguments of a call whose result is missing.
 
 use std::fmt;
 
@@ -33,6 +34,7 @@ use super::{
     Edit, Language,
     keep::Keep,
     names,
+    own_texts::OwnTexts,
     template::Template,
     tools::Tools,
     trigger::{Condition, Limits, Trigger},
@@ -122,8 +124,16 @@ impl Default for Settings {
 /// The least that a pass frees, as a part of the least tokens at which the trigger holds.
 const WORTH_A_PASS: usize = 7;
 
-/// A longer text is no placeholder, whatever it looks like.
-const LONGEST_PLACEHOLDER: usize = 4096;
+impl Settings {
+    /// The text that stands for a result.
+    pub(crate) fn template(&self, language: Language) -> Template {
+        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
+            Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
+            Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
+        });
+        Template::new(placeholder, &["tool_name", "bytes", "handle", "how"])
+    }
+}
 
 /// The edit.
 #[derive(Debug)]
@@ -131,6 +141,7 @@ pub struct ClearToolResults {
     settings: Settings,
     tools: Tools,
     placeholder: Template,
+    own_texts: OwnTexts,
     language: Language,
 }
 
@@ -144,16 +155,13 @@ struct Clearing {
 }
 
 impl ClearToolResults {
-    /// The edit with its settings and those of single tools.
-    pub fn new(settings: &Settings, tools: &Tools, language: Language) -> Self {
-        let placeholder = settings.placeholder.as_deref().unwrap_or(match language {
-            Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
-            Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
-        });
+    /// The edit with its settings, those of single tools, and the texts that it leaves alone.
+    pub fn new(settings: &Settings, tools: &Tools, own_texts: &OwnTexts, language: Language) -> Self {
         Self {
-            placeholder: Template::new(placeholder, &["tool_name", "bytes", "handle", "how"]),
+            placeholder: settings.template(language),
             settings: settings.clone(),
             tools: tools.clone(),
+            own_texts: own_texts.clone(),
             language,
         }
     }
@@ -187,13 +195,15 @@ impl ClearToolResults {
         }
     }
 
-    /// What clearing one result would do; none if nothing.
+    /// What clearing one result would do; none if nothing. A call whose result is missing keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool) -> Option<Clearing> {
         let wants = Wants { stored: self.settings.offload, smaller: self.settings.growth_guard };
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
+        let mut is_missing = false;
         let result = draft.offer_result(row.message?, wants, |text| {
-            if text.len < LONGEST_PLACEHOLDER && self.placeholder.may_have_made(text.text()) {
+            if self.own_texts.may_have(text.len, || text.text()) {
+                is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
             }
             let (handle, how) = text.way_back();
@@ -207,6 +217,9 @@ impl ClearToolResults {
             });
             Some(Cut { from: 0, to: text.len, words })
         });
+        if is_missing {
+            return None;
+        }
         let input = row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.offer_input(call, wants).ok());
         let mut clearing = Clearing { result: result.ok(), input, freed: 0 };
         if count {

@@ -56,6 +56,19 @@ pub enum Orphans {
     Keep,
 }
 
+impl Settings {
+    /// The text that stands for a missing result.
+    pub(crate) fn template(&self, language: Language) -> Template {
+        let template = self.template.as_deref().unwrap_or(match language {
+            Language::En => {
+                "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."
+            }
+            Language::Zh => "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
+        });
+        Template::new(template, &["tool_name", "tool_call_id"])
+    }
+}
+
 /// The edit.
 #[derive(Debug)]
 pub struct PatchToolCalls {
@@ -68,18 +81,11 @@ pub struct PatchToolCalls {
 impl PatchToolCalls {
     /// The edit with its settings.
     pub fn new(settings: &Settings, language: Language) -> Self {
-        let template = settings.template.as_deref().unwrap_or(match language {
-            Language::En => {
-                "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."
-            }
-            Language::Zh => "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
-        });
         let unnamed = match language {
             Language::En => "unknown",
             Language::Zh => "未知",
         };
-        let template = Template::new(template, &["tool_name", "tool_call_id"]);
-        Self { template, unnamed, orphans: settings.orphans }
+        Self { template: settings.template(language), unnamed, orphans: settings.orphans }
     }
 }
 

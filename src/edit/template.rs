@@ -1,12 +1,17 @@
 //! Texts with places in them that are filled in.
 
+use crate::{
+    payload::{HANDLE_LEN, PayloadKey},
+    recall,
+};
+
 /// A text with places for values, which are written as names in braces.
-#[derive(Debug)]
-pub(super) struct Template {
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
     pieces: Vec<Piece>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Piece {
     Text(String),
     Value(&'static str),
@@ -53,20 +58,38 @@ impl Template {
         filled
     }
 
-    /// Whether a text may be this one, filled in. A template that is nothing but places is never recognised.
+    /// Whether a text may be this one, filled in: it has what stands between the values, and up to the first one that may be
+    /// anything, numbers and handles where they must be. A template that has none of these is never recognised.
     pub(super) fn may_have_made(&self, text: &str) -> bool {
         let mut rest = text;
-        let mut any = false;
+        let mut any = self.pieces.is_empty();
         let mut open = false; // whether a value, of any length, stands before `rest`
+        let mut was_open = false;
         let n_pieces = self.pieces.len();
         for (n, piece) in self.pieces.iter().enumerate() {
-            let Piece::Text(literal) = piece else {
-                open = true;
-                continue;
+            let literal = match piece {
+                Piece::Text(literal) => literal,
+                Piece::Value(name) => {
+                    match Start::of(name, rest) {
+                        Start::Known { behind } if !was_open => {
+                            any |= behind.len() < rest.len();
+                            rest = behind;
+                        }
+                        Start::Absent if !was_open => return false,
+                        _ => {
+                            any |= *name == "how" && recall::may_be_words(rest);
+                            (open, was_open) = (true, true);
+                        }
+                    }
+                    continue;
+                }
             };
-            any = true;
             // An empty value has taken a space along.
             let literal = if n + 1 < n_pieces { literal.trim_end_matches(' ') } else { literal };
+            if literal.is_empty() {
+                continue;
+            }
+            any = true;
             let at = if !open {
                 rest.starts_with(literal).then_some(0)
             } else if n + 1 == n_pieces {
@@ -79,6 +102,36 @@ impl Template {
         }
         any && (open || rest.is_empty())
     }
+}
+
+/// What a text begins with, where a value is to stand.
+enum Start<'t> {
+    /// The value, before this.
+    Known { behind: &'t str },
+    /// Not the value.
+    Absent,
+    /// Perhaps the value, which may be anything.
+    Any,
+}
+
+impl<'t> Start<'t> {
+    fn of(name: &str, text: &'t str) -> Self {
+        let value = text.trim_start_matches(' ');
+        match name {
+            "bytes" | "left_out" => match value.trim_start_matches(|c: char| c.is_ascii_digit()) {
+                behind if behind.len() < value.len() => Self::Known { behind },
+                _ => Self::Absent,
+            },
+            // Of what is not stored it is empty.
+            "handle" => Self::Known { behind: behind_handle(value).unwrap_or(text) },
+            _ => Self::Any,
+        }
+    }
+}
+
+fn behind_handle(text: &str) -> Option<&str> {
+    let (handle, behind) = text.split_at_checked(HANDLE_LEN)?;
+    handle.parse::<PayloadKey>().is_ok().then_some(behind)
 }
 
 #[cfg(test)]
@@ -119,10 +172,41 @@ mod tests {
         for text in ["", "[", "[a gave 7 bytes. ] ", "x[a gave 7 bytes.]", "[a bytes.]"] {
             assert!(!template.may_have_made(text), "{text}");
         }
+        assert!(Template::new("", &NAMES).may_have_made("") && !Template::new("", &NAMES).may_have_made("a"));
         assert!(Template::new("[cleared]", &NAMES).may_have_made("[cleared]"));
         assert!(!Template::new("[cleared]", &NAMES).may_have_made("[cleared] "));
         assert!(!Template::new("{tool_name}", &NAMES).may_have_made("a"));
         let spaced = Template::new("of {tool_name} ", &NAMES);
         assert!(spaced.may_have_made("of bash ") && !spaced.may_have_made("of bash"));
+    }
+
+    #[test]
+    fn numbers_handles_and_ways_back_are_known_by_what_they_are() {
+        const NAMES: [&str; 4] = ["tool_name", "bytes", "handle", "how"];
+        let handle = "0123456789abcdefghjkmnpqrs";
+        let how = format!("Read it with read_file from /x/{handle}.txt.");
+        for template in [
+            "{handle}",
+            "{bytes}",
+            "{how}",
+            "{tool_name} {handle}",
+            "{bytes} {tool_name}",
+            "<{bytes} {handle}>",
+            "{bytes}{how}",
+        ] {
+            let template = Template::new(template, &NAMES);
+            let text = template.fill(|name| match name {
+                "tool_name" => "bash",
+                "bytes" => "12",
+                "handle" => handle,
+                _ => &how,
+            });
+            let is_seen = !template.pieces.iter().any(|piece| matches!(piece, Piece::Value("tool_name")))
+                || text.starts_with("12");
+            assert_eq!(template.may_have_made(&text), is_seen, "{text}");
+            for other in ["", "bash", "x12", "abcdefghjkmnpqrs012345678", "<12 bytes", "Read it with care."] {
+                assert!(!template.may_have_made(other), "{template:?} {other}");
+            }
+        }
     }
 }

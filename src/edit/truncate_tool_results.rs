@@ -16,12 +16,13 @@
 //! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;
 //! results of a call whose own arguments name what was taken out: it reads that back, and would be truncated again and
 //! again. What a result says itself counts for nothing, else any output that names a handle would stay whole, at any size.
-//! Without a store, nothing.
+//! Texts that edits have written in place of results. Without a store, nothing.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Edit, Language, names,
+    own_texts::OwnTexts,
     template::Template,
     tools::{self, Tools, Truncate},
 };
@@ -36,7 +37,8 @@ use crate::{
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The length in bytes that a longer result is cut to. The whole result goes to the store.
+    /// The length in bytes that a longer result is cut to. The whole result goes to the store. Less than the length of the
+    /// longest notice (some 220 with the built-in texts) is refused, with the least value.
     pub max_bytes: usize,
     /// Tools whose results stay whole, by name or pattern: `*` stands for any characters, `?` for one.
     pub exclude_tools: Vec<String>,
@@ -55,6 +57,30 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The text that stands for what is cut out.
+    pub(crate) fn template(&self, language: Language) -> Template {
+        let notice = self.notice.as_deref().unwrap_or(match language {
+            Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
+            Language::Zh => "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
+        });
+        Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"])
+    }
+
+    /// How long the longest notice is: results cannot be cut to fewer bytes. Names of tools count with 64 bytes, as long as
+    /// they may be.
+    pub fn longest_notice(&self, recall: &recall::Settings, language: Language) -> usize {
+        let how = recall.longest_words(language);
+        let filled = self.template(language).fill(|place| match place {
+            "tool_name" => LONGEST_NAME,
+            "left_out" | "bytes" => LONGEST_NUMBER,
+            "handle" => LONGEST_HANDLE,
+            _ => &how,
+        });
+        filled.len()
+    }
+}
+
 /// The edit.
 #[derive(Debug)]
 pub struct TruncateToolResults {
@@ -62,6 +88,7 @@ pub struct TruncateToolResults {
     exclude_tools: Vec<String>,
     tools: Tools,
     notice: Template,
+    own_texts: OwnTexts,
     language: Language,
     offers: Offers,
 }
@@ -75,17 +102,21 @@ struct Budget {
 }
 
 impl TruncateToolResults {
-    /// The edit with its settings, those of single tools, and which tools read back what was taken out.
-    pub fn new(settings: &Settings, tools: &Tools, recall: &recall::Settings, language: Language) -> Self {
-        let notice = settings.notice.as_deref().unwrap_or(match language {
-            Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
-            Language::Zh => "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
-        });
+    /// The edit with its settings, those of single tools, which tools read back what was taken out, and the texts that it
+    /// leaves alone.
+    pub fn new(
+        settings: &Settings,
+        tools: &Tools,
+        recall: &recall::Settings,
+        own_texts: &OwnTexts,
+        language: Language,
+    ) -> Self {
         Self {
             max_bytes: settings.max_bytes,
             exclude_tools: [settings.exclude_tools.as_slice(), &recall.reader_tools].concat(),
             tools: tools.clone(),
-            notice: Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"]),
+            notice: settings.template(language),
+            own_texts: own_texts.clone(),
             language,
             offers: Offers::default(),
         }
@@ -118,6 +149,9 @@ impl TruncateToolResults {
         if text.n_bytes <= budget.max_bytes || text.len <= share {
             return None;
         }
+        if self.own_texts.may_have(text.len, || text.text()) {
+            return None; // somebody quotes us, or has edited before us
+        }
         let (handle, how) = text.way_back();
         let bytes = text.len.to_string();
         let notice = |left_out: &str| {
@@ -131,11 +165,7 @@ impl TruncateToolResults {
             })
         };
         // No notice is longer than the one that says that all of it is left out.
-        let longest = notice(&bytes).len();
-        let left = share.saturating_sub(longest);
-        if left == 0 && text.len <= longest + 2 * MOST_DIGITS && self.notice.may_have_made(text.text()) {
-            return None; // somebody quotes us, or has edited before us
-        }
+        let left = share.saturating_sub(notice(&bytes).len());
         let (head, tail) = match (budget.head, budget.tail) {
             (None, None) => (left / 2, left - left / 2),
             (Some(head), None) => (head.min(left), left.saturating_sub(head)),
@@ -183,8 +213,10 @@ impl TruncateToolResults {
     }
 }
 
-/// The digits of the longest number in a notice; there are two.
-const MOST_DIGITS: usize = 20;
+/// Values of the most bytes: no body is longer than 2 GiB.
+const LONGEST_NAME: &str = "----------------------------------------------------------------";
+const LONGEST_NUMBER: &str = "2147483648";
+const LONGEST_HANDLE: &str = "00000000000000000000000000";
 
 /// The table in which a tool says what is left of its results.
 fn limits(tool: &tools::Tool) -> Option<tools::Limits> {

@@ -218,3 +218,13 @@ fn every_fixture_can_be_laid_side_by_side() {
     assert!(n_edited > 20, "{n_edited}");
     assert!([Same, Inserted, Moved, Cut, Cleared, Dropped, Filtered].iter().all(|state| states.contains(state)));
 }
+
+#[test]
+fn texts_in_parts_of_all_kinds_and_with_half_a_surrogate_pair_are_shown() {
+    let parts =
+        r#"{"role":"user","content":["a \ud83d",{"text":"b"},{"type":"input_text","text":"c"},{"type":"image_url"}]}"#;
+    let body = body(&[parts, &calls(&["a"])]);
+    let (after, report) = edited("", &body);
+    let messages = messages(chat(), &body, &after, &report.unwrap()).unwrap();
+    assert_eq!(brief(&messages[0]), (0, Some(0), State::Same, Some("a \u{FFFD}\nb\nc"), None));
+}

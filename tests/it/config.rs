@@ -315,3 +315,33 @@ fn what_cannot_be_had_exits_69_and_what_settings_name_in_vain_78() {
     let ran = Ran::of(Place::new().abridge(&["check-config"]).env("HTTPS_PROXY", "ftp://proxy"));
     assert_eq!(ran.code, 78, "{}", ran.err);
 }
+
+#[test]
+fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
+    let en = "\n[2147483648 of 2147483648 bytes left out here.]\n".len();
+    let zh = "\n[此处省略 2147483648 字节，共 2147483648 字节。]\n".len();
+    let way =
+        " Read it with GET http://127.0.0.1:8787/abridge/recall/ (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
+    let http = en + way.len() + 26;
+    let file = en + " Read it with read_file from /x/.txt.".len() + 26;
+    let key = "truncate_tool_results.max_bytes";
+    for (settings, key, least) in [
+        ("", "tools.bash.truncate.max_bytes", http),
+        ("recall.via = 'none'\n", key, en),
+        ("recall.via = 'none'\nlanguage = 'zh'\n", key, zh),
+        ("truncate_tool_results.notice = '{tool_name}'\n", key, 64),
+        ("server.listen = '127.0.0.1:0'\n", key, http + 1),
+        ("recall = { via = 'file', export_dir = '/x' }\n", key, file),
+    ] {
+        let with = |n: usize| Place::with("proxy.toml", format!("{settings}{key} = {n}"));
+        assert_eq!(with(least).run(&["check-config"]).code, 0, "{settings}");
+        let place = format!("proxy.toml:{}:{}: {key}", settings.lines().count() + 1, key.len() + 4);
+        let allowed =
+            format!("{} is out of range; allowed: {least} or more, the length of the longest notice", least - 1);
+        for command in ["check-config", "serve"] {
+            let ran = with(least - 1).run(&[command]);
+            assert_eq!(ran.code, 78, "{settings}");
+            assert!(ran.err.starts_with(&format!("{place}: {allowed}")), "{}", ran.err);
+        }
+    }
+}

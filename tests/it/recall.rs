@@ -68,6 +68,24 @@ async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
     assert_eq!(get(&mut scene.client, "/abridge/healthz").await.head.status(), 200);
 }
 
+/// JavaScript cuts strings inside of an emoji.
+#[tokio::test]
+async fn a_text_with_half_a_surrogate_pair_comes_back_as_it_was_sent() {
+    let mut scene = Scene::new().await;
+    let string = serde_json::to_string(&(long_text(1) + "half")).unwrap().replace("half\"", "\\ud83d\"");
+    let sent = with_results(&["text".to_owned()]).replace("\"text\"", &string);
+    let body = upstream_got(&mut scene, chat(sent)).await;
+    assert!(body.windows(7).any(|bytes| bytes == b"\\ud83d\"") && body.len() < 60_000, "cut, and its end is as it was");
+    let [target] = &recalls(&body)[..] else { panic!("one handle: {body:?}") };
+    let whole = get(&mut scene.client, target).await;
+    assert_eq!((whole.head.status(), text(&whole)), (200, &*string));
+    assert_eq!(whole.head.get("content-type"), Some("application/json"));
+    assert_eq!(whole.head.get("x-abridge-size"), Some(&*string.len().to_string()));
+    let line = get(&mut scene.client, &format!("{target}?lines=4712")).await;
+    assert_eq!(text(&line), long_text(1).split_inclusive('\n').nth(4711).unwrap());
+    assert_eq!(line.head.get("content-type"), Some("text/plain; charset=utf-8"));
+}
+
 #[tokio::test]
 async fn an_answer_says_how_many_tokens_there_were_and_are() {
     let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;

@@ -71,6 +71,27 @@ fn lines_are_counted_from_one() {
 }
 
 #[test]
+fn a_text_with_half_a_surrogate_pair_is_given_back_as_it_was_written_and_read_by_lines() {
+    let payload = r#""one \ud83d\ntwo é\n\"three\"""#;
+    check("", payload, payload);
+    check("offset=1&limit=10", payload, r"one \ud83d");
+    check("lines=1", payload, "one \u{FFFD}\n");
+    check("lines=2-", payload, "two é\n\"three\"");
+    check("grep=two", payload, "2:two é\n");
+    assert_eq!(found("lines=1", payload).lines, Some(3));
+    let kinds = |query, payload| (found(query, payload).is_json, found(query, payload).is_copy);
+    assert_eq!(
+        ["", "lines=1", "grep=two"].map(|query| kinds(query, payload)),
+        [(true, false), (false, true), (false, true)]
+    );
+    // What is a JSON string and a text as well is a text.
+    for text in [r#""one \ud83d\ude00""#, r#""\ud83d"#, r#""\ud83d" "#, r#"["\ud83d"]"#] {
+        check("lines=1", text, text);
+        assert_eq!(["", "lines=1"].map(|query| kinds(query, text)), [(false, false); 2]);
+    }
+}
+
+#[test]
 fn a_text_is_found_with_its_line() {
     let payload = "Error: a.b\nfine\r\nerror: a+b é\r\n";
     check("grep=rror", payload, "1:Error: a.b\n3:error: a+b é\n");

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::Input;
+use super::{Input, tokens::is_text_part};
 use crate::{
     dialect::json::{Cursor, Odd, decode, require},
     span::Span,
@@ -30,7 +30,7 @@ fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> Resu
     fields(&mut Cursor::starting(body, value.start), keys)
 }
 
-/// A string as the whole content, or the texts of the parts that are of type `text`.
+/// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
     let mut cursor = Cursor::starting(body, content.start);
     if cursor.peek() == Some(b'"') {
@@ -39,13 +39,16 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
     let mut texts = Vec::new();
     let mut more = cursor.first_element()?;
     while more {
-        if cursor.peek() == Some(b'{') {
+        let text = if cursor.peek() == Some(b'{') {
             let [kind, text] = fields(&mut cursor, [b"type", b"text"])?;
-            let is_text = kind.is_some_and(|kind| kind.of(body) == b"\"text\"");
-            texts.extend(text.filter(|text| is_text && text.of(body).starts_with(b"\"")));
+            let kind = kind.filter(|kind| kind.of(body) != b"null");
+            // A type that is no string is none that is known.
+            let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
+            text.filter(|_| is_text_part(kind.as_deref()))
         } else {
-            cursor.value()?;
-        }
+            Some(cursor.value()?)
+        };
+        texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
         more = cursor.next_element()?;
     }
     Ok(texts)
@@ -132,7 +135,14 @@ mod tests {
             r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#,
             &["\"a\"", "\"b\""],
         );
-        check_texts(r#"[{"type":"text","text":1},{"type":"text"},{"text":"a"},"b",7]"#, &[]);
+        check_texts(
+            r#"["a",{"text":"b"},{"type":"input_text","text":"c"},{"type":"output_text","text":"d","annotations":[]},{"text":"e","type":null},{"type":"te\u0078t","text":"f"}]"#,
+            &[r#""a""#, r#""b""#, r#""c""#, r#""d""#, r#""e""#, r#""f""#],
+        );
+        check_texts(
+            r#"[{"type":"text","text":1},{"type":"text"},{"text":null},{"type":"refusal","text":"a"},{"type":7,"text":"a"},{"type":"texts","text":"a"},7,["a"]]"#,
+            &[],
+        );
         check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
         check_texts("7", &[]);
     }

@@ -75,9 +75,10 @@ fn each(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
 /// One part of a content that is an array.
 fn part(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
-    let text = |key| fields.get(key).map(|text| any(gauge, text));
-    let counted = match fields.string("type").as_deref() {
-        Some("text" | "input_text" | "output_text") => text("text"),
+    let text = |key| fields.get(key).filter(|text| text.starts_with('"')).map(|text| any(gauge, text));
+    let kind = fields.get("type").filter(|kind| *kind != "null").map(|kind| string(kind).unwrap_or_default());
+    let counted = match kind.as_deref() {
+        kind if is_text_part(kind) => text("text"),
         Some("refusal") => text("refusal"),
         Some("image_url" | "image" | "input_image") => Some(image(&fields)),
         Some("input_audio" | "audio") => fields.object("input_audio").as_ref().and_then(sound),
@@ -85,6 +86,12 @@ fn part(gauge: &Gauge, json: &str) -> usize {
         _ => None,
     };
     counted.unwrap_or_else(|| any(gauge, json))
+}
+
+/// Whether a part of a content, of a type, is a text: to be counted as one here, and one to edits. A part without a type
+/// is, if it has a text.
+pub(super) fn is_text_part(kind: Option<&str>) -> bool {
+    matches!(kind, None | Some("text" | "input_text" | "output_text"))
 }
 
 fn image(part: &Fields<'_>) -> usize {

@@ -1,5 +1,6 @@
 //! When a pass is made, what it spares, and what it leaves.
 
+use bytes::Bytes;
 use serde_json::json;
 
 use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text, words};
@@ -398,4 +399,26 @@ fn our_own_words_are_not_cleared_again() {
         json!({"role": "assistant", "content": "hi"}),
     ]);
     assert!(plan(&body, &always("keep = { results = 0 }\ngrowth_guard = false")).0.is_empty());
+}
+
+#[test]
+fn texts_and_arguments_with_half_a_surrogate_pair_are_cleared_and_stored_as_they_are_written() {
+    let half = |of: &str| format!(r#""{} \ud83d""#, of.repeat(200));
+    let (arguments, content) = (half("path "), half("word "));
+    let body: Bytes = format!(
+        r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1","function":{{"name":"bash","arguments":{arguments}}}}}]}},
+            {{"role":"tool","tool_call_id":"1","content":{content}}},{{"role":"assistant","content":"hi"}}]}}"#
+    )
+    .into();
+    let (plan, output) = plan(&body, &always("keep = { results = 0 }\nclear_tool_inputs = true"));
+    assert_eq!(plan.report.counts(), [("clear", 2)]);
+    let stored: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
+    assert_eq!(stored, [arguments, content]);
+    let placeholder = messages(&output)[1]["content"].as_str().unwrap().to_owned();
+    // Each half counts as the three bytes of U+FFFD.
+    let expected = format!(
+        "[Cleared: 1004 bytes of output of bash. Read it with GET http://h/abridge/recall/{} ",
+        plan.offloads[1].key
+    );
+    assert!(placeholder.starts_with(&expected), "{placeholder}");
 }

@@ -68,7 +68,6 @@ impl<'a> Originals<'a> {
     fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
         let Source { dialect, body, conversation } = self.source;
         let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
-        let raw = dialect.input(body, block.span)?.span;
-        dialect.text(body, raw).or_else(|| str::from_utf8(raw.of(body)).ok().map(Cow::Borrowed))
+        dialect.says(body, dialect.input(body, block.span)?.span)
     }
 }

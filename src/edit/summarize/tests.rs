@@ -404,7 +404,7 @@ fn users_and_skills_are_kept_word_for_word() {
             json!({"role": "tool", "tool_call_id": id, "content": said}),
         ]
     };
-    let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "here"}]);
+    let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:"}}, {"type": "input_text", "text": "here"}, {"text": "and"}, "there"]);
     let mut conversation =
         vec![json!({"role": "user", "content": "\u{1}one\n"}), json!({"role": "user", "content": parts})];
     conversation.extend(skill("a", r#"{"skill":"swim"}"#));
@@ -416,10 +416,18 @@ fn users_and_skills_are_kept_word_for_word() {
     let plan = World::default().plan(&body_of(&conversation), &policy).0;
     let frame = &made(&plan).frame;
     let users = frame.user_messages.as_deref().unwrap();
-    for said in ["\u{1}one", "look\nhere", &text(30)] {
+    for said in ["\u{1}one", "look\nhere\nand\nthere", &text(30)] {
         assert!(users.contains(said.trim()), "{users}");
     }
     assert!(!users.contains("the newest"), "it is not summarised");
     assert!(frame.behind.contains("swim") && frame.behind.contains("do a\ntwice"), "{}", frame.behind);
     assert!(!frame.behind.contains("do b"), "bad arguments name no skill");
+}
+
+#[test]
+fn a_users_message_with_half_a_surrogate_pair_is_kept() {
+    let body = String::from_utf8(body("u a u a u a u").to_vec()).unwrap().replacen("\"hi\"", r#""see \ud83d this""#, 1);
+    let plan = World::default().plan(&body.into(), SIX).0;
+    let users = made(&plan).frame.user_messages.as_deref().unwrap();
+    assert!(users.contains("see \u{FFFD} this"), "{users}");
 }

@@ -310,3 +310,44 @@ fn a_way_is_told_to_those_who_can_go_it() {
     assert!(left(&offers("bash")).contains("GET http://h/abridge/recall/"));
     assert!(!left(&offers("search")).contains("http://h") && !left("").contains("http://h"));
 }
+
+// === half a surrogate pair ===
+
+/// A request with a result whose content is written like this.
+fn spelled(content: &str) -> Bytes {
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"bash","arguments":"{}"}}]}"#;
+    format!(r#"{{"messages":[{call},{{"role":"tool","tool_call_id":"1","content":{content}}}]}}"#).into()
+}
+
+#[test]
+fn a_text_with_half_a_surrogate_pair_is_cut_and_what_is_left_stays_as_it_is_written() {
+    let content = format!(r#""\ud83d\/ {} \u00e9\uDE00""#, "word ".repeat(400));
+    let scene = Scene::default();
+    let policy = own_policy(&policy("max_bytes = 1000")).unwrap();
+    let body = spelled(&content);
+    for _first_and_remembered in 0..2 {
+        let plan = policy.plan(dialect::for_path("/chat/completions").unwrap(), &body, &scene.situation()).unwrap();
+        let [offload] = plan.offloads.as_slice() else { panic!("{plan}") };
+        assert_eq!((offload.payload.bytes(), offload.payload.len()), (Bytes::from(content.clone()), content.len()));
+        let output = String::from_utf8(splice(&body, &plan.splices).concat()).unwrap();
+        let (head, rest) = output.split_once(r#""content":"\ud83d\/ word "#).unwrap().1.split_once(r"\n[").unwrap();
+        let (notice, tail) = rest.split_once(r"]\n").unwrap();
+        assert!(content.contains(head) && content.contains(tail.strip_suffix("}]}").unwrap()), "{output}");
+        assert!(tail.ends_with(r#" \u00e9\uDE00"}]}"#));
+        // Each half counts as the three bytes of U+FFFD.
+        assert!(notice.contains(" of 2011 bytes left out here."), "{notice}");
+        assert!(notice.contains(&format!("/abridge/recall/{}", offload.key)), "{notice}");
+    }
+}
+
+#[test]
+fn a_pair_is_never_cut_in_half() {
+    let content = format!(r#""x{}""#, r"\ud83d\ude00".repeat(600));
+    for max_bytes in 1000..1008 {
+        let (plan, output) = plan(&spelled(&content), &policy(&format!("max_bytes = {max_bytes}")));
+        assert_eq!(plan.report.counts(), [("truncate", 1)]);
+        // It is read as JSON, which a half would not be.
+        let left = last(&output);
+        assert!(left.starts_with("x😀") && left.ends_with('😀') && left.len() <= max_bytes, "{}", left.len());
+    }
+}

@@ -203,6 +203,11 @@ pub(crate) fn late_results() -> impl Strategy<Value = Late> {
 
 /// Whole steps with damage of all kinds done to them.
 pub(crate) fn damaged() -> impl Strategy<Value = Vec<Message>> {
+    damaged_of(steps(0..8).boxed())
+}
+
+/// The same of these steps.
+pub(crate) fn damaged_of(steps: BoxedStrategy<Vec<Message>>) -> impl Strategy<Value = Vec<Message>> {
     let index = any::<Index>;
     let damage = prop_oneof![
         3 => index().prop_map(Damage::Lose),
@@ -213,7 +218,7 @@ pub(crate) fn damaged() -> impl Strategy<Value = Vec<Message>> {
         1 => index().prop_map(Damage::Cut),
         1 => (index(), index()).prop_map(|(from, to)| Damage::Echo(from, to)),
     ];
-    (steps(0..8), prop::collection::vec(damage, 0..6)).prop_map(|(mut messages, damages)| {
+    (steps, prop::collection::vec(damage, 0..6)).prop_map(|(mut messages, damages)| {
         for damage in &damages {
             harm(&mut messages, damage);
         }

@@ -1,0 +1,76 @@
+//! The texts that edits write in place of results, recognised when they come back: an agent may keep what was sent, and one
+//! abridge may stand before another.
+
+use super::template::Template;
+
+/// The templates of those texts.
+#[derive(Clone, Debug)]
+pub struct OwnTexts {
+    /// Of a missing result.
+    pub(crate) missing: Template,
+    /// Of the middle of a truncated one.
+    pub(crate) truncated: Template,
+    /// Of a cleared one.
+    pub(crate) cleared: Template,
+}
+
+/// A longer text is none of them, whatever it looks like.
+const LONGEST: usize = 4096;
+
+impl OwnTexts {
+    /// Whether a text may be one of them and nothing else. It is read only if it is short enough.
+    pub(super) fn may_have<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
+        len < LONGEST && {
+            let text = text();
+            [&self.cleared, &self.truncated, &self.missing].iter().any(|template| template.may_have_made(text))
+        }
+    }
+
+    /// Whether a text may stand for a missing result.
+    pub(super) fn may_be_missing(&self, text: &str) -> bool {
+        text.len() < LONGEST && self.missing.may_have_made(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{HTTP, body, plan};
+
+    /// Texts of ours stay as they are when they come back.
+    fn check(words: &str, policy: &str, counts: &[(&str, usize)]) {
+        let policy = format!("{HTTP}{policy}");
+        let (first, once) = plan(&body(words), &policy);
+        assert_eq!(first.report.counts(), counts, "{policy}");
+        let (again, _) = plan(&once, &policy);
+        assert!(again.is_empty(), "{policy}\n{}\n{again}", String::from_utf8_lossy(&once));
+    }
+
+    const CLEAR: &str = "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }\n";
+
+    #[test]
+    fn what_stands_for_a_missing_result_is_neither_cleared_nor_truncated() {
+        let interrupted = "u c:1^100 u a u";
+        check(interrupted, &format!("{CLEAR}placeholder = '[cleared]'\nclear_tool_inputs = true"), &[("patch", 1)]);
+        check(interrupted, "[truncate_tool_results]\nmax_bytes = 20", &[("patch", 1)]);
+    }
+
+    #[test]
+    fn a_placeholder_is_not_truncated() {
+        let policy = format!("[truncate_tool_results]\nmax_bytes = 100\n{CLEAR}growth_guard = false");
+        check("u c:1 t:1*90 a u", &policy, &[("clear", 1)]);
+    }
+
+    #[test]
+    fn a_placeholder_that_is_a_handle_or_a_way_back_is_not_cleared_again() {
+        for placeholder in ["{handle}", "{how}", "{bytes}", "{bytes} {tool_name}", ""] {
+            let policy = format!("{CLEAR}growth_guard = false\nplaceholder = '{placeholder}'");
+            check("u c:1 t:1*2000 a u", &policy, &[("clear", 1)]);
+        }
+    }
+
+    #[test]
+    fn a_notice_with_nothing_around_it_is_not_cleared() {
+        let notice = "[truncate_tool_results]\nmax_bytes = 6\nnotice = '[{left_out}]'\n";
+        check("u c:1 t:1*5000 a u", &format!("{notice}{CLEAR}placeholder = '{{bytes}}b'"), &[("truncate", 1)]);
+    }
+}
