@@ -27,6 +27,7 @@ use crate::tasks::{Tasks, blocking};
 use crate::units::Period;
 
 pub mod by_hand;
+mod error;
 pub mod export;
 mod flight;
 mod patience;
@@ -34,9 +35,10 @@ mod rewritten;
 pub mod summaries;
 pub mod summarizer;
 
+use error::SummaryError;
 use patience::{Late, Patience};
 use summaries::Summaries;
-use summarizer::{Counted, Endpoints, Origin, Summarizer, Unmade};
+use summarizer::{Counted, Endpoints, Origin, Summarizer};
 
 /// Edits the bodies of all requests. One for the whole process.
 #[derive(Debug)]
@@ -110,7 +112,7 @@ pub struct Edited {
     /// What went wrong here, so that less was done than could be.
     pub trouble: Option<Trouble>,
     /// Why a summary was not made that the request has waited for.
-    pub unmade: Option<Unmade>,
+    pub unmade: Option<SummaryError>,
     /// How long the request has waited for a summary, if it has.
     pub summary_time: Option<Duration>,
     /// The length of what was taken out and is in the store.
@@ -257,7 +259,7 @@ impl Engine {
         rules: &Arc<Rules>,
         effect: SummaryEffect,
         origin: Origin,
-    ) -> Result<Option<Arc<Summary>>, Unmade> {
+    ) -> Result<Option<Arc<Summary>>, SummaryError> {
         let key = effect.key;
         self.summarizer.make(rules, effect, origin).await?;
         Ok(match self.summaries.recall(key) {
@@ -365,7 +367,7 @@ impl Engine {
                     let (began, within) = (Instant::now(), rules.summarize().timeout.0);
                     let deadline = *deadline.get_or_insert(began + within);
                     let making = self.summarizer.make(rules, *effect, origin());
-                    let made = timeout_at(deadline, making).await.unwrap_or(Err(Unmade::Slow(within)));
+                    let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::Slow(within)));
                     *waited.time.get_or_insert_default() += began.elapsed();
                     if let Err(error) = made {
                         waited.unmade = Some(error);
@@ -421,7 +423,7 @@ struct Request<'a> {
 #[derive(Default)]
 struct Waited {
     time: Option<Duration>,
-    unmade: Option<Unmade>,
+    unmade: Option<SummaryError>,
     /// Whether what the plan takes out is stored, if that was tried before a summary was asked for.
     fulfilled: Option<Result<(), Trouble>>,
 }

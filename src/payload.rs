@@ -180,7 +180,7 @@ impl Keys {
             return name.key;
         }
         let key = PayloadKey(self.hash(b"message", &caller.0, canonical()));
-        self.names.insert(remembered, Name { key, len: 0 });
+        self.names.insert(remembered, Name { key, len: 0, stored_len: 0 });
         key
     }
 

@@ -24,7 +24,6 @@ use crate::{payload::Fingerprint, units::ByteSize};
 
 pub use self::memo::Subject;
 
-
 mod estimate;
 mod memo;
 pub mod models;

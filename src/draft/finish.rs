@@ -41,7 +41,7 @@ impl Draft<'_> {
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
         };
         let window = self.window.get().copied().flatten();
-        let used = |applied: &Applied| Used { end: applied.messages.end, summary: Arc::clone(&applied.summary) };
+        let used = |applied: &Applied| Used { end: applied.fold.messages.end, summary: Arc::clone(&applied.summary) };
         let basis = Basis { window, summary: self.applied().map(used) };
         Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }

@@ -1,6 +1,6 @@
 //! What becomes of a summary that somebody asks for by hand.
 
-use super::summarizer::Unmade;
+use super::error::SummaryError;
 use super::{Edited, Trouble};
 use crate::dialect::ParseError;
 use crate::edit::summarize::Summarize;
@@ -33,7 +33,7 @@ pub enum NoSummary {
     NoStore,
     /// Nobody has made it.
     #[error("the summary was not made: {0}")]
-    Unmade(#[source] Unmade),
+    SummaryError(#[source] SummaryError),
     /// Something of ours went wrong.
     #[error("the summary was not made: {0}")]
     Trouble(#[source] Trouble),
@@ -60,7 +60,7 @@ impl Edited {
             return Err(NoSummary::Off);
         }
         if let Some(unmade) = &self.unmade {
-            return Err(NoSummary::Unmade(unmade.clone()));
+            return Err(NoSummary::SummaryError(unmade.clone()));
         }
         let report = self.report.as_ref();
         let (changes, left_out) = report.map(|report| (&*report.changes, &*report.left_out)).unwrap_or_default();

@@ -1,34 +1,23 @@
-//! A summary that is being made, for all who wait for it. It is made by a task of its own, so that whoever asked first may go.
+//! Single flight: one task makes a summary, and all requests that need it wait for that task. The request that came first may
+//! go away.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::summaries::Summaries;
-use super::summarizer::Unmade;
-use crate::payload::ChainKey;
+use super::error::SummaryError;
 
 /// A summary that is being made.
 #[derive(Debug)]
 pub(super) struct Flight {
     background: bool,
     waiting: watch::Sender<usize>,
-    ended: watch::Sender<Option<Result<(), Unmade>>>,
+    ended: watch::Sender<Option<Result<(), SummaryError>>>,
 }
 
-/// Somebody who waits for a flight, from now until this is dropped.
+/// A request that waits for a flight, from now until this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat(Arc<Flight>);
-
-/// The task that makes the summary. However it ends, those who wait hear of it.
-#[derive(Debug)]
-pub(super) struct Takeoff {
-    summaries: Arc<Summaries>,
-    beginning: ChainKey,
-    flight: Arc<Flight>,
-    landed: bool,
-}
+pub(super) struct Waiter(Arc<Flight>);
 
 // === impl Flight ===
 
@@ -44,79 +33,40 @@ impl Flight {
     }
 
     /// Returns when it is not wanted any more.
-    pub(super) async fn deserted(&self) {
+    pub(super) async fn abandoned(&self) {
         if self.background {
             return std::future::pending().await;
         }
         // The sender lives as long as this does.
         let mut waiting = self.waiting.subscribe();
-        let _deserted = waiting.wait_for(|waiting| *waiting == 0).await;
+        let _none_waits = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Takes a seat.
-    pub(super) fn board(self: Arc<Self>) -> Seat {
+    /// Waits from now on.
+    pub(super) fn join(self: Arc<Self>) -> Waiter {
         self.waiting.send_modify(|waiting| *waiting += 1);
-        Seat(self)
+        Waiter(self)
+    }
+
+    /// Tells all who wait how it ended.
+    pub(super) fn end(&self, result: Result<(), SummaryError>) {
+        self.ended.send_replace(Some(result));
     }
 }
 
-// === impl Seat ===
+// === impl Waiter ===
 
-impl Seat {
+impl Waiter {
     /// Waits for the end.
-    pub(super) async fn wait(self) -> Result<(), Unmade> {
+    pub(super) async fn wait(self) -> Result<(), SummaryError> {
         let mut ended = self.0.ended.subscribe();
         let ended = ended.wait_for(Option::is_some).await;
-        ended.ok().and_then(|ended| ended.clone()).unwrap_or(Err(Unmade::Ending))
+        ended.ok().and_then(|ended| ended.clone()).unwrap_or(Err(SummaryError::Ending))
     }
 }
 
-impl Drop for Seat {
+impl Drop for Waiter {
     fn drop(&mut self) {
         self.0.waiting.send_modify(|waiting| *waiting -= 1);
-    }
-}
-
-// === impl Takeoff ===
-
-impl Takeoff {
-    pub(super) fn new(summaries: Arc<Summaries>, beginning: ChainKey, flight: Arc<Flight>) -> Self {
-        Self { summaries, beginning, flight, landed: false }
-    }
-
-    /// What those wait for who come from now on.
-    pub(super) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
-    }
-
-    /// The summary is kept.
-    pub(super) fn made(self) {
-        self.land(Ok(()));
-    }
-
-    /// There is none, and there will be no other try for so long.
-    pub(super) fn failed(self, why: Unmade, cooldown: Duration) {
-        self.summaries.refuse(self.beginning, cooldown);
-        self.land(Err(why));
-    }
-
-    /// There is none because nobody wanted it any more, or because there was no room; the next who asks may have one.
-    pub(super) fn given_up(self, why: Unmade) {
-        self.summaries.abandon(self.beginning, &self.flight);
-        self.land(Err(why));
-    }
-
-    fn land(mut self, result: Result<(), Unmade>) {
-        self.landed = true;
-        self.flight.ended.send_replace(Some(result));
-    }
-}
-
-impl Drop for Takeoff {
-    fn drop(&mut self) {
-        if !self.landed {
-            self.summaries.abandon(self.beginning, &self.flight);
-            self.flight.ended.send_replace(Some(Err(Unmade::Ending)));
-        }
     }
 }

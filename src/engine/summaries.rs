@@ -14,12 +14,16 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use super::flight::{Flight, Takeoff};
+use super::flight::Flight;
 use super::patience::Patience;
 use super::rewritten::Rewritten;
 use crate::payload::ChainKey;
 use crate::store::{MOST_SUMMARIES, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
+
+mod leader;
+
+pub(super) use leader::Leader;
 
 /// What is remembered. One for the whole process.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ pub(super) enum Begin {
     /// Somebody makes it.
     Join(Arc<Flight>),
     /// Whoever has asked makes it.
-    Yours(Takeoff),
+    Yours(Leader),
 }
 
 /// A summary in memory.
@@ -161,7 +165,7 @@ impl Summaries {
             }
             begun
         });
-        begun.unwrap_or_else(|| Begin::Yours(Takeoff::new(Arc::clone(self), beginning, flight)))
+        begun.unwrap_or_else(|| Begin::Yours(Leader::new(Arc::clone(self), beginning, flight)))
     }
 
     /// Keeps a summary: durable in the store, if there is one, and then in memory.

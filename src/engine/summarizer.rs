@@ -13,19 +13,17 @@ use http::{HeaderMap, Uri};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::flight::Takeoff;
-use super::patience::Late;
-use super::summaries::{Begin, Summaries};
+use super::error::SummaryError;
+use super::summaries::{Begin, Leader, Summaries};
 use super::{Disks, Rules, export};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, Events, What};
 use crate::payload::Caller;
 use crate::plan::SummaryEffect;
-use crate::store::{Clock, Store, StoreError};
+use crate::store::{Clock, Store};
 use crate::summary::Summary;
 use crate::tasks::{Tasks, blocking};
-use crate::units::Period;
 use crate::upstream::Upstream;
 
 mod call;
@@ -73,38 +71,6 @@ struct Shared {
     plain: Mutex<HashSet<String>>,
     counts: Counts,
     jitter: RandomState,
-}
-
-/// Why there is no summary.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Unmade {
-    /// It could not be made a short time ago.
-    #[error("it could not be made a short time ago")]
-    NotNow,
-    /// It took too long.
-    #[error("it was not made within {} ms", .0.as_millis())]
-    Slow(Duration),
-    /// Nobody who was asked has made it.
-    #[error("{0}")]
-    Failed(Arc<str>),
-    /// It could not be kept.
-    #[error("it could not be stored")]
-    NotKept(#[source] StoreError),
-    /// The store, or the folder that transcripts are also written to, has not answered within this time.
-    #[error("it was not stored, since the disk has been silent for more than {} (store.timeout)", Period(*.0))]
-    Silent(Duration),
-    /// Its transcript could not be written to `recall.export_dir`.
-    #[error("its transcript could not be written to recall.export_dir")]
-    NotExported(#[source] Arc<std::io::Error>),
-    /// Too many are being made, or what they are made from takes too much memory.
-    #[error("too many summaries are being made")]
-    Busy,
-    /// Nobody waits for it any more.
-    #[error("nobody waits for it any more")]
-    Deserted,
-    /// The task that made it has ended.
-    #[error("abridge is ending, or has a bug")]
-    Ending,
 }
 
 #[derive(Debug, Default)]
@@ -168,17 +134,17 @@ impl Summarizer {
     }
 
     /// Makes a summary, or waits for the one that is being made. When this has returned well, [`Summaries`] has it.
-    pub async fn make(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin) -> Result<(), Unmade> {
+    pub async fn make(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin) -> Result<(), SummaryError> {
         match self.shared.summaries.begin(effect.key, false) {
             Begin::Kept => Ok(()),
-            Begin::NotNow => Err(Unmade::NotNow),
+            Begin::NotNow => Err(SummaryError::NotNow),
             Begin::Join(flight) => {
                 self.shared.counts.joined.fetch_add(1, Ordering::Relaxed);
-                flight.board().wait().await
+                flight.join().wait().await
             }
-            Begin::Yours(takeoff) => {
-                let seat = Arc::clone(takeoff.flight()).board();
-                self.spawn(rules, effect, origin, takeoff);
+            Begin::Yours(leader) => {
+                let seat = Arc::clone(leader.flight()).join();
+                self.spawn(rules, effect, origin, leader);
                 seat.wait().await
             }
         }
@@ -189,8 +155,8 @@ impl Summarizer {
         if self.shared.places.available_permits() == 0 {
             return;
         }
-        if let Begin::Yours(takeoff) = self.shared.summaries.begin(effect.key, true) {
-            self.spawn(rules, effect, origin, takeoff);
+        if let Begin::Yours(leader) = self.shared.summaries.begin(effect.key, true) {
+            self.spawn(rules, effect, origin, leader);
         }
     }
 
@@ -202,28 +168,21 @@ impl Summarizer {
         Counted { made, failed, joined, calls, usage: Usage { input, cached, output } }
     }
 
-    fn spawn(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin, takeoff: Takeoff) {
+    fn spawn(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin, leader: Leader) {
         let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
-        self.shared.tasks.spawn(async move { shared.fly(&rules, effect, &origin, takeoff).await });
+        self.shared.tasks.spawn(async move { shared.run(&rules, effect, &origin, leader).await });
     }
 }
 
-// === impl Unmade ===
-
-impl From<Late> for Unmade {
-    fn from(late: Late) -> Self {
-        let (Late::Now(most) | Late::Before(most)) = late;
-        Self::Silent(most)
-    }
-}
+// === impl SummaryError ===
 
 // === one summary ===
 
 impl Shared {
     /// From the wish for a summary to its end.
-    async fn fly(&self, rules: &Rules, effect: SummaryEffect, origin: &Origin, takeoff: Takeoff) {
+    async fn run(&self, rules: &Rules, effect: SummaryEffect, origin: &Origin, leader: Leader) {
         let began = Instant::now();
-        let flight = Arc::clone(takeoff.flight());
+        let flight = Arc::clone(leader.flight());
         self.publish(
             origin,
             What::SummaryBefore {
@@ -245,7 +204,7 @@ impl Shared {
             lease: None,
         };
         let within = rules.summarize().timeout.0;
-        let written = timeout(within, work.write(began + within)).await.unwrap_or(Err(Unmade::Slow(within)));
+        let written = timeout(within, work.write(began + within)).await.unwrap_or(Err(SummaryError::Slow(within)));
         let (usage, n_calls) = (work.usage, work.n_calls);
         let kept = match written {
             Ok(Written { summary, tokens }) => {
@@ -271,27 +230,33 @@ impl Shared {
         match kept {
             Ok(_) => {
                 self.summaries.rewritten.note(effect.outline);
-                takeoff.made();
+                leader.made();
             }
-            Err(unmade @ (Unmade::Deserted | Unmade::Busy)) if n_calls == 0 => takeoff.given_up(unmade),
-            Err(unmade) => takeoff.failed(unmade, rules.summarize().cooldown.0),
+            Err(unmade @ (SummaryError::Deserted | SummaryError::Busy)) if n_calls == 0 => leader.given_up(unmade),
+            Err(unmade) => leader.failed(unmade, rules.summarize().cooldown.0),
         }
     }
 
     /// Keeps a summary, and before it what it names.
-    async fn keep(&self, rules: &Rules, effect: &SummaryEffect, summary: Summary) -> Result<(), Unmade> {
+    async fn keep(&self, rules: &Rules, effect: &SummaryEffect, summary: Summary) -> Result<(), SummaryError> {
         if let (Some(transcript), Some(store)) = (&effect.transcript, self.store.clone()) {
             let payloads = vec![(transcript.key, transcript.payload.clone())];
             let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
-            self.disks.store.wait(async move { store.keep_all(payloads).await }).await?.map_err(Unmade::NotKept)?;
+            self.disks
+                .store
+                .wait(async move { store.keep_all(payloads).await })
+                .await?
+                .map_err(SummaryError::NotKept)?;
             if let Some((dir, payloads)) = exported {
                 let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
                 let written = self.disks.export.wait(exporting).await?;
-                written.map_err(|_| Unmade::Ending)?.map_err(|error| Unmade::NotExported(Arc::new(error)))?;
+                written
+                    .map_err(|_| SummaryError::Ending)?
+                    .map_err(|error| SummaryError::NotExported(Arc::new(error)))?;
             }
         }
         let (summaries, key) = (Arc::clone(&self.summaries), effect.key);
-        self.disks.store.wait(async move { summaries.keep(key, summary).await }).await?.map_err(Unmade::NotKept)
+        self.disks.store.wait(async move { summaries.keep(key, summary).await }).await?.map_err(SummaryError::NotKept)
     }
 
     fn publish(&self, origin: &Origin, what: What) {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Caller, Fingerprint, Keys, Said};
+use super::{Caller, Fingerprint, Keys};
 
 /// Names the beginnings of one conversation, message by message.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use super::headers;
 use crate::engine::Edited;
 use crate::recording::{Form, Inputs, Sent};
 use crate::tokens::Meter;
+use crate::tokens::models::Source;
 
 /// Of a request that is about to be sent in this form.
 pub(super) fn sent<'a>(
@@ -39,6 +40,6 @@ pub(super) fn sent<'a>(
 /// The model and its window, if the plan knew it and the upstream has named it.
 fn learned_window(edited: &Edited, meter: &Meter) -> Option<(String, usize)> {
     let model = edited.report.as_ref()?.model.as_deref()?;
-    let (window, source) = meter.window_of(model)?;
-    (source == "upstream" && edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
+    let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
+    (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
 }

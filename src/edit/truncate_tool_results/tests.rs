@@ -322,11 +322,10 @@ fn spelled(content: &str) -> Bytes {
 #[test]
 fn a_text_with_half_a_surrogate_pair_is_cut_and_what_is_left_stays_as_it_is_written() {
     let content = format!(r#""\ud83d\/ {} \u00e9\uDE00""#, "word ".repeat(400));
-    let scene = Scene::default();
-    let policy = own_policy(&policy("max_bytes = 1000")).unwrap();
+    let planner = own_planner(&policy("max_bytes = 1000")).unwrap();
     let body = spelled(&content);
     for _first_and_remembered in 0..2 {
-        let plan = policy.plan(dialect::for_path("/chat/completions").unwrap(), &body, &scene.situation()).unwrap();
+        let plan = planner.plan(dialect::default(), &body).unwrap();
         let [offload] = plan.offloads.as_slice() else { panic!("{plan}") };
         assert_eq!((offload.payload.bytes(), offload.payload.len()), (Bytes::from(content.clone()), content.len()));
         let output = String::from_utf8(splice(&body, &plan.splices).concat()).unwrap();

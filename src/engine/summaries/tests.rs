@@ -3,7 +3,7 @@
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::engine::summarizer::Unmade;
+use crate::engine::error::SummaryError;
 use crate::payload::PayloadKey;
 use crate::store::conformance::{Hands, PutAll, dense};
 use crate::store::{self, memory};
@@ -85,18 +85,18 @@ async fn a_store_that_cannot_be_read_is_asked_again_later() {
 #[tokio::test]
 async fn of_many_who_ask_one_makes_it_and_all_hear_of_it() {
     let (summaries, _, _) = with_store();
-    let Begin::Yours(takeoff) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
+    let Begin::Yours(leader) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
     assert!(matches!(summaries.recall(beginning(1)), Recollection::UnderWay));
-    assert!(!takeoff.flight().is_wanted());
+    assert!(!leader.flight().is_wanted());
     let mut seats = Vec::new();
     for _ in 0..8 {
         let Begin::Join(flight) = summaries.begin(beginning(1), false) else { panic!("somebody makes it") };
-        seats.push(flight.board());
+        seats.push(flight.join());
     }
-    assert!(takeoff.flight().is_wanted());
+    assert!(leader.flight().is_wanted());
     assert!(matches!(summaries.begin(beginning(2), true), Begin::Yours(_)));
     summaries.keep(beginning(1), summary("one")).await.unwrap();
-    takeoff.made();
+    leader.made();
     for seat in seats {
         seat.wait().await.unwrap();
     }
@@ -106,31 +106,31 @@ async fn of_many_who_ask_one_makes_it_and_all_hear_of_it() {
 #[tokio::test]
 async fn a_flight_without_passengers_is_deserted_unless_it_is_in_the_background() {
     let (summaries, _, _) = with_store();
-    let Begin::Yours(takeoff) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
-    let seat = Arc::clone(takeoff.flight()).board();
-    let flight = Arc::clone(takeoff.flight());
-    let mut deserted = Box::pin(flight.deserted());
+    let Begin::Yours(leader) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
+    let seat = Arc::clone(leader.flight()).join();
+    let flight = Arc::clone(leader.flight());
+    let mut deserted = Box::pin(flight.abandoned());
     let still = timeout(Duration::from_millis(1), &mut deserted).await;
     assert!(still.is_err());
     drop(seat);
     deserted.await;
-    takeoff.given_up(Unmade::Deserted);
+    leader.given_up(SummaryError::Deserted);
     assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
 
-    let Begin::Yours(takeoff) = summaries.begin(beginning(1), true) else { panic!("nobody makes it any more") };
-    assert!(takeoff.flight().is_wanted());
+    let Begin::Yours(leader) = summaries.begin(beginning(1), true) else { panic!("nobody makes it any more") };
+    assert!(leader.flight().is_wanted());
     // A task that ends by a panic leaves nobody waiting.
-    let seat = Arc::clone(takeoff.flight()).board();
-    drop(takeoff);
-    assert!(matches!(seat.wait().await, Err(Unmade::Ending)));
+    let seat = Arc::clone(leader.flight()).join();
+    drop(leader);
+    assert!(matches!(seat.wait().await, Err(SummaryError::Ending)));
     assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_made_is_not_tried_again_for_some_time() {
     let (summaries, _, _) = with_store();
-    let Begin::Yours(takeoff) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
-    takeoff.failed(Unmade::Busy, Duration::from_mins(1));
+    let Begin::Yours(leader) = summaries.begin(beginning(1), false) else { panic!("nobody makes it yet") };
+    leader.failed(SummaryError::Busy, Duration::from_mins(1));
     assert!(matches!(summaries.recall(beginning(1)), Recollection::NotNow));
     assert!(matches!(summaries.begin(beginning(1), false), Begin::NotNow));
     advance(Duration::from_mins(1)).await;

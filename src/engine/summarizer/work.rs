@@ -9,12 +9,13 @@ use tokio::time::{Instant, sleep};
 
 use super::call::{self, CallError, Remedy};
 use super::endpoints::Candidate;
-use super::{Origin, Shared, Unmade, millis};
+use super::{Origin, Shared, millis};
 use crate::body::Lease;
 use crate::dialect::{Dialect, Stop, Usage};
 use crate::edit::Language;
 use crate::edit::summarize::{Input, answer, fit, instruction};
 use crate::engine::Rules;
+use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::events::{Phase, What};
 use crate::plan::SummaryEffect;
@@ -85,16 +86,16 @@ const SLACK: usize = 64;
 
 impl Work<'_> {
     /// Asks one after the other, until somebody has written a summary.
-    pub(super) async fn write(&mut self, deadline: Instant) -> Result<Written, Unmade> {
+    pub(super) async fn write(&mut self, deadline: Instant) -> Result<Written, SummaryError> {
         let _place = tokio::select! {
-            place = self.shared.places.acquire() => place.map_err(|_| Unmade::Ending)?,
-            () = self.flight.deserted() => return Err(Unmade::Deserted),
+            place = self.shared.places.acquire() => place.map_err(|_| SummaryError::Ending)?,
+            () = self.flight.abandoned() => return Err(SummaryError::Deserted),
         };
         let SummaryEffect { source, transcript, .. } = self.effect;
         let messages: usize = source.messages.iter().map(|piece| piece.json.len()).sum();
         let transcript = transcript.as_ref().map_or(0, |transcript| transcript.payload.len());
         let bytes = source.body.len() + messages + transcript;
-        self.lease = Some(self.origin.budget.lease(bytes).ok_or(Unmade::Busy)?);
+        self.lease = Some(self.origin.budget.lease(bytes).ok_or(SummaryError::Busy)?);
         let candidates = self.rules.endpoints.candidates(self.origin);
         let mut last = CallError::NoRequest;
         for (n, one) in candidates.iter().enumerate() {
@@ -103,11 +104,11 @@ impl Work<'_> {
             let silence = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
             match self.ask(one, deadline, silence).await {
                 Ok(written) => return Ok(written),
-                Err(Stopped::Deserted) => return Err(Unmade::Deserted),
+                Err(Stopped::Deserted) => return Err(SummaryError::Deserted),
                 Err(Stopped::Failed(error)) => last = error,
             }
         }
-        Err(Unmade::Failed(last.to_string().into()))
+        Err(SummaryError::Failed(last.to_string().into()))
     }
 
     /// Asks one of them, as often as there is hope.
@@ -149,7 +150,7 @@ impl Work<'_> {
                     }
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = self.flight.deserted() => return Err(Stopped::Deserted),
+                        () = self.flight.abandoned() => return Err(Stopped::Deserted),
                     }
                 }
                 _ => return Err(error.into()),
