@@ -221,10 +221,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The name of what a value says, known by `print`; none if it does not say anything.
-    fn name<'t>(&self, value: Span, print: Fingerprint, read: impl FnOnce() -> Option<&'t str>) -> Option<Name>
-    where
-        'a: 't,
-    {
+    fn name<'t>(&self, value: Span, print: Fingerprint, read: impl FnOnce() -> Option<&'t str>) -> Option<Name> {
         let Source { dialect, body, .. } = self.source;
         let said = || read().map(|text| Said { text, stored: dialect.stored(body, value, text) });
         self.situation.keys.name(self.situation.caller, print, said)
