@@ -2,7 +2,7 @@
 //!
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 
-use std::iter;
+use std::{cell::OnceCell, iter};
 
 use super::{Applied, Draft, Placed, Row, Source, replace::Slot};
 use crate::{
@@ -102,25 +102,23 @@ impl Draft<'_> {
         if let Some(summary) = slots.next_if(|slot| slot.span == span) {
             return summary.print;
         }
-        let Source { dialect, body, .. } = self.source;
+        let Source { dialect, body, conversation } = self.source;
+        let Some(of) = conversation.messages.get(message) else { return Fingerprint::default() };
         let canonical = || dialect.canonical(span.of(body));
-        let read = self.situation.keys.message(self.situation.caller, self.prints(message).message, canonical);
+        let read = self.situation.keys.message(self.situation.caller, of.prints(body).message, canonical);
+        // Places are not the same in every spelling, but which text or which call it is.
+        let texts = OnceCell::new();
+        let nth =
+            |value: Span| match of.content.filter(|content| content.start <= value.start && value.end <= content.end) {
+                Some(content) => {
+                    texts.get_or_init(|| dialect.texts(body, content)).partition_point(|text| text.start < value.start)
+                }
+                None => conversation.blocks_of(of).partition_point(|block| block.span.end <= value.start),
+            };
         let known = slots.fold(Fingerprint::of(read.as_bytes()), |known, slot| {
-            known.then(Fingerprint::of_numbers(self.nth_value(message, slot.span), 0)).then(slot.print)
+            known.then(Fingerprint::of_numbers(nth(slot.span), 0)).then(slot.print)
         });
         self.without_calls(message, known)
-    }
-
-    /// Which of the texts of a message, or which of its calls, a value is or belongs to: in every spelling the same one.
-    fn nth_value(&self, message: usize, value: Span) -> usize {
-        let Source { dialect, body, conversation } = self.source;
-        let Some(message) = conversation.messages.get(message) else { return 0 };
-        let holds = |span: Span| span.start <= value.start && value.end <= span.end;
-        let nth = match message.content.filter(|content| holds(*content)) {
-            Some(content) => dialect.texts(body, content).into_iter().position(holds),
-            None => conversation.blocks_of(message).iter().position(|block| holds(block.span)),
-        };
-        nth.unwrap_or(usize::MAX)
     }
 
     /// What a message is known by.
