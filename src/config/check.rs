@@ -296,7 +296,7 @@ impl Settings<'_> {
         for (path, max_bytes) in all {
             if max_bytes < least {
                 let message = format!(
-                    "{max_bytes} is out of range; allowed: {least} or more, the length of the longest notice that stands for what is cut out"
+                    "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice that stands for what is cut out"
                 );
                 return Err(self.wrong_in(&[&path, &["truncate_tool_results", "notice"]], message));
             }

@@ -37,8 +37,9 @@ use crate::{
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The length in bytes that a longer result is cut to. The whole result goes to the store. Less than the length of the
-    /// longest notice (some 220 with the built-in texts) is refused, with the least value.
+    /// The length in bytes that a longer result is cut to. The whole result goes to the store. The least value is the
+    /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Allowed: 181 or
+    /// more.
     pub max_bytes: usize,
     /// Tools whose results stay whole, by name or pattern: `*` stands for any characters, `?` for one.
     pub exclude_tools: Vec<String>,

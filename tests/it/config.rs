@@ -337,7 +337,7 @@ fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
         assert_eq!(with(least).run(&["check-config"]).code, 0, "{settings}");
         let place = format!("proxy.toml:{}:{}: {key}", settings.lines().count() + 1, key.len() + 4);
         let allowed =
-            format!("{} is out of range; allowed: {least} or more, the length of the longest notice", least - 1);
+            format!("{} is out of range; allowed: {least} or more; the length of the longest notice", least - 1);
         for command in ["check-config", "serve"] {
             let ran = with(least - 1).run(&[command]);
             assert_eq!(ran.code, 78, "{settings}");
