@@ -119,9 +119,13 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The index of the last message of the model. What stands behind it has not been read by the model yet.
+    /// The index of the last message in which the model has answered. What stands behind it has not been read by the model
+    /// yet. Messages of role assistant without calls at the end of a request are a prefill, which the model is to continue,
+    /// and no answer.
     pub fn last_assistant(&self) -> Option<usize> {
-        self.messages.iter().rposition(|message| message.role == Role::Assistant)
+        let n_prefill = self.messages.iter().rev().take_while(|message| message.is_plain_answer()).count();
+        let (answered, _) = self.messages.split_at_checked(self.messages.len() - n_prefill)?;
+        answered.iter().rposition(|message| message.role == Role::Assistant)
     }
 
     /// The bytes from the first to the last of some messages.
@@ -176,6 +180,11 @@ impl<'a> Conversation<'a> {
 }
 
 impl Message {
+    /// Whether it is of the model and calls nothing. At the end of a request it is a prefill.
+    pub fn is_plain_answer(&self) -> bool {
+        self.role == Role::Assistant && self.blocks.is_empty()
+    }
+
     /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
     pub fn prints(&self, body: &[u8]) -> Prints {
         *self.known.get_or_init(|| {
@@ -189,13 +198,14 @@ impl Message {
 }
 
 /// Where that begins which the model has not read yet, with the round that it belongs to; the last message in any case.
-/// 0 if the model has not said anything.
-pub fn unread_from(roles: impl DoubleEndedIterator<Item = Role> + ExactSizeIterator) -> usize {
-    let n_roles = roles.len();
+/// 0 if the model has not said anything. A message is its role and whether it calls.
+pub fn unread_from(messages: impl DoubleEndedIterator<Item = (Role, bool)> + ExactSizeIterator) -> usize {
+    let n_messages = messages.len();
+    let answered = messages.enumerate().rev().skip_while(|(_, message)| *message == (Role::Assistant, false));
     let mut has_result = false;
-    for (n, role) in roles.enumerate().rev() {
+    for (n, (role, _)) in answered {
         match role {
-            Role::Assistant if has_result || n + 1 == n_roles => return n,
+            Role::Assistant if has_result || n + 1 == n_messages => return n,
             Role::Assistant => return n + 1,
             _ => has_result |= role == Role::Tool,
         }
@@ -255,27 +265,36 @@ mod tests {
 
     #[test]
     fn what_follows_the_last_round_is_unread_with_it() {
-        // Each `a` is a message of the model, with or without calls; `t` is a result.
+        // `c` is a message of the model with calls, `a` one without; `t` is a result.
         for (roles, from) in [
             ("", 0),
             ("uu", 0),
             ("utu", 0),
-            ("ua", 1),
+            ("uc", 1),
             ("uau", 2),
             ("uauu", 2),
-            ("uat", 1),
-            ("uattu", 1),
-            ("uaut", 1),
-            ("uata", 3),
-            ("uatau", 4),
-            ("uatat", 3),
-            ("suatuau", 6),
+            ("uct", 1),
+            ("ucttu", 1),
+            ("ucut", 1),
+            ("uctc", 3),
+            ("uctau", 4),
+            ("uctct", 3),
+            ("suctuau", 6),
+            // A prefill is no answer.
+            ("ua", 0),
+            ("uaa", 0),
+            ("ucta", 1),
+            ("uctaa", 1),
+            ("uctuau", 5),
+            ("uctaua", 4),
+            ("uca", 2),
         ] {
             let role = |c| match c {
-                's' => Role::System,
-                'u' => Role::User,
-                'a' => Role::Assistant,
-                _ => Role::Tool,
+                's' => (Role::System, false),
+                'u' => (Role::User, false),
+                'a' => (Role::Assistant, false),
+                'c' => (Role::Assistant, true),
+                _ => (Role::Tool, false),
             };
             let all: Vec<_> = roles.chars().map(role).collect();
             assert_eq!(unread_from(all.into_iter()), from, "{roles}");

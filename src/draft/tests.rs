@@ -246,9 +246,12 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     assert_eq!(plan.report.changes.len(), 2);
     // The arguments of a call are cleared once the model has gone on from it.
     let called = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"arguments":"{\"b\":1}"}}]}"#;
-    for (rest, cleared) in
-        [("", false), (r#",{"role":"tool","tool_call_id":"a"}"#, false), (r#",{"role":"assistant"}"#, true)]
-    {
+    for (rest, cleared) in [
+        ("", false),
+        (r#",{"role":"tool","tool_call_id":"a"}"#, false),
+        (r#",{"role":"assistant"}"#, false),
+        (r#",{"role":"assistant"},{"role":"user"}"#, true),
+    ] {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
             let offer = draft.offer_input(0, ANY).unwrap();
@@ -264,7 +267,7 @@ fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
     let reads = |before: usize, shortened: usize| {
         let text = r#"{"type":"text","text":"the same"}"#;
         let body = Bytes::from(format!(
-            r#"{{"messages":[{{"role":"user","content":"{}"}},{{"role":"tool","content":[{text},{text}]}},{{"role":"assistant"}}]}}"#,
+            r#"{{"messages":[{{"role":"user","content":"{}"}},{{"role":"tool","content":[{text},{text}]}},{{"role":"assistant"}},{{"role":"user"}}]}}"#,
             "x".repeat(before)
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
@@ -288,7 +291,7 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
         let before = r#"{"role":"assistant","tool_calls":[{"id":"z"}]},{"role":"tool","tool_call_id":"z"},"#;
         let caller = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
         let body = Bytes::from(format!(
-            r#"{{"messages":[{}{caller},{{"role":"tool","tool_call_id":"{answered}"}},{{"role":"assistant"}}]}}"#,
+            r#"{{"messages":[{}{caller},{{"role":"tool","tool_call_id":"{answered}"}},{{"role":"assistant"}},{{"role":"user"}}]}}"#,
             before.repeat(n_before)
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {

@@ -75,9 +75,15 @@ fn plan(policy: &str, body: &Bytes) -> (Plan, Bytes) {
     plan_with(policy, body, Offload::Possible)
 }
 
-/// The index of the last message of the model.
-fn last_assistant(messages: &[Message]) -> Option<usize> {
-    messages.iter().rposition(|message| message.json.contains(r#""role":"assistant""#))
+fn is_assistant(message: &Message) -> bool {
+    message.json.contains(r#""role":"assistant""#)
+}
+
+/// The index of the last answer of the model. What it has said without calls at the end is a prefill.
+fn last_answer(messages: &[Message]) -> Option<usize> {
+    let is_prefill = |message: &&Message| is_assistant(message) && !message.json.contains("tool_calls");
+    let n_prefill = messages.iter().rev().take_while(is_prefill).count();
+    messages[..messages.len() - n_prefill].iter().rposition(is_assistant)
 }
 
 /// The messages that are not what they were, or are not there any more.
@@ -154,7 +160,7 @@ proptest! {
         policy in any_policy(),
     ) {
         let (plan, _) = plan(policy, &body(&layout, &messages));
-        let last = last_assistant(&messages);
+        let last = last_answer(&messages);
         for change in plan.report.changes.iter().filter(|change| change.edit != "patch") {
             if let Action::Clear { message } | Action::Drop { message } = change.action {
                 prop_assert!(last.is_some_and(|last| message <= last), "{}", plan);
@@ -202,7 +208,7 @@ proptest! {
             "[filter_tool_calls]\nmax_tool_calls = {max}\nslack = {slack}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
         );
         let ends = (0..=messages.len())
-            .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)));
+            .filter(|&n| messages.get(n).is_none_or(is_assistant));
         let mut gone = BTreeSet::new();
         for end in ends {
             let (plan, _) = plan(&policy, &body(&layout, &messages[..end]));
@@ -224,7 +230,7 @@ proptest! {
         policy in prop::sample::select(&STICKY[..5]),
     ) {
         let ends: Vec<usize> = (0..=messages.len())
-            .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)))
+            .filter(|&n| messages.get(n).is_none_or(is_assistant))
             .collect();
         let mut cleared = BTreeSet::new();
         for end in ends {

@@ -41,7 +41,7 @@ fn text_stays_without_its_calls() {
 #[test]
 fn what_was_not_read_stays() {
     check_untouched("u c:1 t:1 u", &policy("max_tool_calls = 0"));
-    check("u c:1 t:1 u c:2 t:2 u a", &policy("max_tool_calls = 0"), "u u u a");
+    check("u c:1 t:1 u c:2 t:2 u a u", &policy("max_tool_calls = 0"), "u u u a u");
     check("u c:1 t:1 u c:2 t:2 u", &policy("max_tool_calls = 0"), "u u c:2 t:2 u");
     // It answers an old call, and has come late.
     let (_, output) = plan(&body("u c:1 u a t:1 u"), &policy("max_tool_calls = 0"));

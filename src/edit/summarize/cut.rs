@@ -45,7 +45,7 @@ impl<'c> Cuts<'c> {
             sizes: rows.iter().zip(tokens).map(size).collect(),
             allowed: allowed(draft, rows),
             first,
-            last: unread_from(rows.iter().map(|row| row.role)),
+            last: unread_from(rows.iter().map(|row| (row.role, draft.has_calls(row)))),
             summary: rows.iter().position(|row| row.message.is_some() && row.message == summary),
         };
         cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
