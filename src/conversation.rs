@@ -128,6 +128,19 @@ impl<'a> Conversation<'a> {
         answered.iter().rposition(|message| message.role == Role::Assistant)
     }
 
+    /// Where the model was called, each place as the index of the message behind it: before each of its answers, and at the
+    /// end. What follows a message of the model without calls was called for with that as a prefill, so that no call is
+    /// known of between the two.
+    pub fn model_calls(&self) -> Vec<usize> {
+        let places = (0..=self.messages.len()).filter(|&place| {
+            let before = place.checked_sub(1).and_then(|before| self.messages.get(before));
+            let behind = self.messages.get(place);
+            behind.is_none_or(|message| message.role == Role::Assistant)
+                && !before.is_some_and(Message::is_plain_answer)
+        });
+        places.collect()
+    }
+
     /// The bytes from the first to the last of some messages.
     pub fn span_of(&self, messages: Range<usize>) -> Span {
         match self.messages.get(messages) {
@@ -260,6 +273,33 @@ mod tests {
             let one = Span { start: before[start].start, end: before[end - 1].end };
             assert_eq!(spans(&folded.messages), [&before[..start], &[one], &before[end..]].concat());
             assert_eq!((folded.messages[start].role, folded.messages[start].blocks.len()), (Role::User, 0));
+        }
+    }
+
+    #[test]
+    fn models_are_called_before_each_answer_and_not_behind_a_prefill() {
+        // `c` is a message of the model with calls, `a` one without.
+        for (roles, calls) in [
+            ("", &[0][..]),
+            ("u", &[1]),
+            ("ucttu", &[1, 5]),
+            ("uc", &[1, 2]),
+            ("uau", &[1, 3]),
+            // The model goes on with what it has said, or with what is said to have been its words.
+            ("ua", &[1]),
+            ("uaa", &[1]),
+            ("uacta", &[1, 4]),
+            ("uaau", &[1, 4]),
+        ] {
+            let messages = roles.chars().map(|c| match c {
+                'u' => r#"{"role":"user"}"#,
+                'a' => r#"{"role":"assistant"}"#,
+                'c' => r#"{"role":"assistant","tool_calls":[{"id":"x"}]}"#,
+                _ => r#"{"role":"tool"}"#,
+            });
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.collect::<Vec<_>>().join(","));
+            let conversation = crate::dialect::for_path("/chat/completions").unwrap().parse(body.as_bytes()).unwrap();
+            assert_eq!(conversation.model_calls(), calls, "{roles}");
         }
     }
 

@@ -192,6 +192,11 @@ impl Gauge {
         })
     }
 
+    /// What one call, given as its raw JSON, adds to the tokens of its message.
+    pub fn call(&self, raw: &[u8]) -> usize {
+        message::call(self, &String::from_utf8_lossy(raw))
+    }
+
     /// The tokens of the raw JSON of a request's `tools`. Never more than it has bytes.
     pub fn tools(&self, raw: &[u8]) -> usize {
         self.remembered(Subject::Tools, Fingerprint::of(raw), || tools::count(self, raw).min(raw.len()))

@@ -94,7 +94,7 @@ fn file(json: &str) -> Option<usize> {
 }
 
 /// A call of a function or of a custom tool, also in the form that stands by itself as `function_call`.
-fn call(gauge: &Gauge, json: &str) -> usize {
+pub(super) fn call(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
     let called = fields.object("function").or_else(|| fields.object("custom")).unwrap_or(fields);
     if called.get("name").is_none() {

@@ -6,6 +6,8 @@ use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages,
 use super::*;
 use crate::draft::Offload;
 
+mod walk;
+
 /// The placeholder has some 50 tokens.
 fn policy(keys: &str) -> String {
     format!("{HTTP}[clear_tool_results]\n{keys}")
@@ -369,39 +371,6 @@ fn parts_that_are_no_text_stay() {
         content[2]["text"].as_str().unwrap().starts_with("[Cleared: 3000 bytes of output of a tool without a name.")
     );
     assert_eq!((plan.report.changes.len(), plan.offloads.len()), (1, 2));
-}
-
-#[test]
-fn sticky_clears_again_only_when_the_trigger_holds_again() {
-    // A round has some 550 tokens, and some 110 when its result is cleared.
-    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }";
-    let mut input = "u".to_owned();
-    let mut fronts = Vec::new();
-    for n in 1..=9 {
-        input = format!("{input} c:{n} t:{n}*2000");
-        let (plan, _) = plan(&body(&input), &policy(keys));
-        fronts.push(plan.report.changes.len());
-    }
-    assert_eq!(fronts, [0, 0, 0, 3, 3, 3, 6, 6, 8]);
-    let (sliding, _) = plan(&body(&input), &policy(&format!("{keys}\nfrontier = 'sliding'")));
-    assert_eq!(sliding.report.changes.len(), 8);
-}
-
-/// The exception of prefix stability: the replay sees the rounds that the filter has left, not those that were there.
-#[test]
-fn a_filter_may_bring_back_what_was_cleared() {
-    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }\n[filter_tool_calls]\nmax_tool_calls = 3";
-    let four = "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000";
-    check(four, &policy(keys), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000");
-    check(&format!("{four} a u"), &policy(keys), "u c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000 a u");
-}
-
-#[test]
-fn a_moved_result_is_cleared_where_it_stands() {
-    check("u c:1,2 t:1*2000 u t:2*2000 a u", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a u");
-    // The model has not read it, though it stands before a message of the model now.
-    let (plan, _) = plan(&body("u c:1 u a t:1*2000"), &always("keep = { results = 0 }"));
-    assert_eq!(plan.report.counts(), [("patch", 1)]);
 }
 
 #[test]
