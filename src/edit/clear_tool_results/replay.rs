@@ -40,6 +40,8 @@ pub(super) struct Replay<'r, 'd> {
     /// How many tokens that would free.
     ready_frees: usize,
     cleared: Vec<(usize, Clearing)>,
+    /// How many messages had come when something was cleared last.
+    n_came_then: usize,
     too_little: bool,
 }
 
@@ -87,6 +89,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
+            n_came_then: 0,
             too_little: false,
         }
     }
@@ -156,7 +159,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Here a model was called.
     fn model_call(&mut self) {
         self.too_little = false;
-        if !self.limits.hold(self.tally.tokens(), self.tally.n_messages()) {
+        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
+        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new) {
             return;
         }
         for at in 0..self.queues.len() {
@@ -172,6 +176,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.too_little = !self.ready.is_empty();
             return;
         }
+        self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             self.tally.shrink(number, clearing.freed);

@@ -19,6 +19,20 @@ fn sticky_clears_again_only_when_the_trigger_holds_again() {
     assert_eq!(sliding.report.changes.len(), 8);
 }
 
+/// Clearing makes messages no fewer, so a trigger that asks for these alone would hold for ever.
+#[test]
+fn a_trigger_of_messages_alone_holds_again_when_as_many_have_come() {
+    let clears = |n_rounds: usize, trigger: &str| {
+        let rounds: Vec<_> = (1..=n_rounds).map(|n| format!("c:{n} t:{n}*2000")).collect();
+        let keys = format!("trigger = {trigger}\nkeep = {{ results = 1 }}");
+        plan(&body(&format!("u {}", rounds.join(" "))), &policy(&keys)).0.report.changes.len()
+    };
+    let fronts = |trigger: &str| (1..=13).map(|n| clears(n, trigger)).collect::<Vec<_>>();
+    assert_eq!(fronts("{ messages = 8 }"), [0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7, 11, 11]);
+    // With tokens beside them, these say when it holds again.
+    assert_eq!(fronts("{ messages = 8, tokens = 1800 }"), [0, 0, 0, 3, 3, 3, 6, 6, 8, 8, 10, 10, 12]);
+}
+
 #[test]
 fn what_was_cleared_stays_cleared_when_a_filter_leaves_more_out() {
     let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }\n[filter_tool_calls]\nmax_tool_calls = 3";
