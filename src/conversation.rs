@@ -121,9 +121,26 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The index of the last message of the model. What stands behind it has not been read by the model yet.
+    /// The index of the last message in which the model has answered. What stands behind it has not been read by the model
+    /// yet. Messages of role assistant without calls at the end of a request are a prefill, which the model is to continue,
+    /// and no answer.
     pub fn last_assistant(&self) -> Option<usize> {
-        self.messages.iter().rposition(|message| message.role == Role::Assistant)
+        let n_prefill = self.messages.iter().rev().take_while(|message| message.is_plain_answer()).count();
+        let (answered, _) = self.messages.split_at_checked(self.messages.len() - n_prefill)?;
+        answered.iter().rposition(|message| message.role == Role::Assistant)
+    }
+
+    /// Where the model was called, each place as the index of the message behind it: before each of its answers, and at the
+    /// end. What follows a message of the model without calls was called for with that as a prefill, so that no call is
+    /// known of between the two.
+    pub fn model_calls(&self) -> Vec<usize> {
+        let places = (0..=self.messages.len()).filter(|&place| {
+            let before = place.checked_sub(1).and_then(|before| self.messages.get(before));
+            let behind = self.messages.get(place);
+            behind.is_none_or(|message| message.role == Role::Assistant)
+                && !before.is_some_and(Message::is_plain_answer)
+        });
+        places.collect()
     }
 
     /// The bytes from the first to the last of some messages.
@@ -142,6 +159,11 @@ impl<'a> Conversation<'a> {
 }
 
 impl Message {
+    /// Whether it is of the model and calls nothing. At the end of a request it is a prefill.
+    pub fn is_plain_answer(&self) -> bool {
+        self.role == Role::Assistant && self.blocks.is_empty()
+    }
+
     /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
     pub fn prints(&self, body: &[u8]) -> Prints {
         *self.known.get_or_init(|| {
@@ -155,13 +177,14 @@ impl Message {
 }
 
 /// Where that begins which the model has not read yet, with the round that it belongs to; the last message in any case.
-/// 0 if the model has not said anything.
-pub fn unread_from(roles: impl DoubleEndedIterator<Item = Role> + ExactSizeIterator) -> usize {
-    let n_roles = roles.len();
+/// 0 if the model has not said anything. A message is its role and whether it calls.
+pub fn unread_from(messages: impl DoubleEndedIterator<Item = (Role, bool)> + ExactSizeIterator) -> usize {
+    let n_messages = messages.len();
+    let answered = messages.enumerate().rev().skip_while(|(_, message)| *message == (Role::Assistant, false));
     let mut has_result = false;
-    for (n, role) in roles.enumerate().rev() {
+    for (n, (role, _)) in answered {
         match role {
-            Role::Assistant if has_result || n + 1 == n_roles => return n,
+            Role::Assistant if has_result || n + 1 == n_messages => return n,
             Role::Assistant => return n + 1,
             _ => has_result |= role == Role::Tool,
         }
@@ -229,28 +252,64 @@ mod tests {
     }
 
     #[test]
+    fn models_are_called_before_each_answer_and_not_behind_a_prefill() {
+        // `c` is a message of the model with calls, `a` one without.
+        for (roles, calls) in [
+            ("", &[0][..]),
+            ("u", &[1]),
+            ("ucttu", &[1, 5]),
+            ("uc", &[1, 2]),
+            ("uau", &[1, 3]),
+            // The model goes on with what it has said, or with what is said to have been its words.
+            ("ua", &[1]),
+            ("uaa", &[1]),
+            ("uacta", &[1, 4]),
+            ("uaau", &[1, 4]),
+        ] {
+            let messages = roles.chars().map(|c| match c {
+                'u' => r#"{"role":"user"}"#,
+                'a' => r#"{"role":"assistant"}"#,
+                'c' => r#"{"role":"assistant","tool_calls":[{"id":"x"}]}"#,
+                _ => r#"{"role":"tool"}"#,
+            });
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.collect::<Vec<_>>().join(","));
+            let conversation = crate::dialect::for_path("/chat/completions").unwrap().parse(body.as_bytes()).unwrap();
+            assert_eq!(conversation.model_calls(), calls, "{roles}");
+        }
+    }
+
+    #[test]
     fn what_follows_the_last_round_is_unread_with_it() {
-        // Each `a` is a message of the model, with or without calls; `t` is a result.
+        // `c` is a message of the model with calls, `a` one without; `t` is a result.
         for (roles, from) in [
             ("", 0),
             ("uu", 0),
             ("utu", 0),
-            ("ua", 1),
+            ("uc", 1),
             ("uau", 2),
             ("uauu", 2),
-            ("uat", 1),
-            ("uattu", 1),
-            ("uaut", 1),
-            ("uata", 3),
-            ("uatau", 4),
-            ("uatat", 3),
-            ("suatuau", 6),
+            ("uct", 1),
+            ("ucttu", 1),
+            ("ucut", 1),
+            ("uctc", 3),
+            ("uctau", 4),
+            ("uctct", 3),
+            ("suctuau", 6),
+            // A prefill is no answer.
+            ("ua", 0),
+            ("uaa", 0),
+            ("ucta", 1),
+            ("uctaa", 1),
+            ("uctuau", 5),
+            ("uctaua", 4),
+            ("uca", 2),
         ] {
             let role = |c| match c {
-                's' => Role::System,
-                'u' => Role::User,
-                'a' => Role::Assistant,
-                _ => Role::Tool,
+                's' => (Role::System, false),
+                'u' => (Role::User, false),
+                'a' => (Role::Assistant, false),
+                'c' => (Role::Assistant, true),
+                _ => (Role::Tool, false),
             };
             let all: Vec<_> = roles.chars().map(role).collect();
             assert_eq!(unread_from(all.into_iter()), from, "{roles}");

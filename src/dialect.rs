@@ -99,7 +99,10 @@ pub trait Dialect: Debug + Send + Sync {
     /// [`element_tokens`](trait.Dialect.html#method.element_tokens).
     fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
 
-    /// The same for the tools of a request.
+    /// What one call adds to the tokens of the element that it is in. Not remembered, not bounded.
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The same as [`Dialect::count_element`] for the tools of a request.
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
 
     /// The same for the format that a request asks the answer to have.

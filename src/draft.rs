@@ -40,11 +40,16 @@ mod folded;
 mod measure;
 mod remember;
 mod replace;
+mod round_trip;
 mod seams;
+mod tally;
+mod timeline;
 
 pub use beginnings::{Applied, Beginnings};
 pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
+pub use tally::Tally;
+pub use timeline::Event;
 
 /// What an edit may know beside the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +118,11 @@ pub struct Draft<'a> {
     /// The calls that leave their message, by their blocks.
     dropped_calls: BTreeSet<usize>,
     /// For messages that a call has left: how many calls are left, and the key that holds them.
-    batches: BTreeMap<usize, Batch>,
+    batches: BTreeMap<usize, round_trip::Batch>,
+    /// What has left with its call, by the model call that it was not there for any more.
+    departed: BTreeMap<usize, Vec<Row>>,
+    /// The results that no request has had, as they answer no call.
+    orphans: BTreeSet<usize>,
     /// The values that are replaced, by where they begin.
     slots: BTreeMap<usize, replace::Slot>,
     /// What was decided; none where a later decision has made it moot.
@@ -122,6 +131,8 @@ pub struct Draft<'a> {
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
+    /// The bytes of what was there in earlier requests and is not now.
+    n_bytes_gone: usize,
     /// What is needed for a better plan.
     need: Option<Need>,
 
@@ -154,19 +165,10 @@ struct Added {
 
 #[derive(Debug)]
 enum Placed {
-    /// A message that stood elsewhere.
-    Moved(usize),
+    /// A message that stood elsewhere, and what stands for it where it has not come yet.
+    Moved { message: usize, until_then: Bytes },
     /// A message that was not there, which answers the call of a block.
     New { call: usize, bytes: Bytes },
-}
-
-/// A message that a call has left.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    /// How many of its calls have not left.
-    n_left: usize,
-    /// What is cut out if none is left.
-    key: Span,
 }
 
 /// One message, as the edits so far have left the array.
@@ -203,11 +205,14 @@ impl<'a> Draft<'a> {
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            orphans: BTreeSet::new(),
             slots: BTreeMap::new(),
             changes: Vec::new(),
             left_out: Vec::new(),
             unknown_window: false,
             n_bytes: source.body.len(),
+            n_bytes_gone: 0,
             need: None,
             whole: conversation,
             hidden: Vec::new(),
@@ -251,7 +256,7 @@ impl<'a> Draft<'a> {
             while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
-                    Placed::Moved(message) => rows.push(Row { added: Some(n), ..sent(message, Role::Tool) }),
+                    Placed::Moved { message, .. } => rows.push(Row { added: Some(n), ..sent(message, Role::Tool) }),
                     Placed::New { call, .. } => {
                         rows.push(Row { role: Role::Tool, message: None, call: Some(call), added: Some(n) });
                     }
@@ -274,13 +279,6 @@ impl<'a> Draft<'a> {
         self.batches.get(&message).map_or(n_calls, |batch| batch.n_left) > 0
     }
 
-    /// Behind which message of the model a result has come: behind every one with a smaller index. One that an edit has
-    /// put in has come with its call.
-    pub fn stands_at(&self, row: &Row) -> usize {
-        let caller = row.call.and_then(|call| self.source.conversation.blocks.get(call)).map(|block| block.message);
-        row.message.or(caller).unwrap_or(usize::MAX)
-    }
-
     /// How many messages have been put somewhere.
     pub fn n_added(&self) -> usize {
         self.added.len()
@@ -301,84 +299,37 @@ impl<'a> Draft<'a> {
         }
         self.unwrite(message);
         self.record_drop(edit, message);
+        self.orphans.insert(message);
         true
     }
 
-    /// Moves a result behind the place of another message, and behind what has been put there before. False if the
-    /// message is not to be touched.
-    pub fn move_result(&mut self, edit: &'static str, message: usize, behind: usize) -> bool {
+    /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
+    /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
+    pub fn move_result(&mut self, edit: &'static str, message: usize, behind: usize, placeholder: &str) -> bool {
         if behind >= self.in_place.len() || !self.take(message) {
             return false;
         }
         let n_bytes = self.span(message).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let change = self.record(self.about_result(edit, Action::Move { message, behind }, message, sizes));
-        self.added.push(Added { behind, what: Placed::Moved(message), change, gone: false });
+        let until_then = self.rendered(self.pairing().answered_block(message), placeholder).unwrap_or_default();
+        self.n_bytes_gone += until_then.len() + 1;
+        self.added.push(Added { behind, what: Placed::Moved { message, until_then }, change, gone: false });
         self.moved.insert(message);
         true
     }
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
-    /// behind what has been put there before. False if the block is no call.
+    /// behind what has been put there before. False if the block is no call, or has left.
     pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
-        let block = self.source.conversation.blocks.get(call).map(|block| &block.kind);
-        let Some(BlockKind::ToolCall { id, .. }) = block else { return false };
-        if behind >= self.in_place.len() {
+        if behind >= self.in_place.len() || self.dropped_calls.contains(&call) {
             return false;
         }
-        let bytes = self.source.dialect.render_tool_result(self.source.body, id, text);
+        let Some(bytes) = self.rendered(Some(call), text) else { return false };
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
         let change = self.record(self.about_call(edit, Action::Insert { behind }, call, sizes));
         self.added.push(Added { behind, what: Placed::New { call, bytes }, change, gone: false });
-        true
-    }
-
-    /// Leaves a result out together with the call that it answers, and with the message that called, if nothing is left
-    /// of that. False if one of them is not to be touched, or has not been read.
-    pub fn drop_round_trip(&mut self, edit: &'static str, row: &Row) -> bool {
-        let Some(call) = row.call else {
-            let may_go = |message: &usize| !self.is_unread(*message) && !self.is_written_on(*message);
-            let Some(message) = row.message.filter(may_go) else { return false };
-            return row.added.is_none() && self.drop_result(edit, message);
-        };
-        let Some(batch) = self.batch_of(call) else { return false };
-        let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
-        if self.last_assistant == Some(caller)
-            || row.message.is_some_and(|message| self.is_unread(message) || self.is_written_on(message))
-        {
-            return false;
-        }
-        let gone = match row.added.and_then(|n| self.added.get_mut(n)) {
-            Some(added) => !std::mem::replace(&mut added.gone, true),
-            None => row.message.is_some_and(|message| self.take(message)),
-        };
-        if !gone {
-            return false;
-        }
-        let n_left = batch.n_left - 1;
-        self.tokens_now.borrow_mut().remove(&caller);
-        self.batches.insert(caller, Batch { n_left, ..batch });
-        self.dropped_calls.insert(call);
-        let span = self.source.conversation.blocks.get(call).map_or(Span::default(), |block| block.span);
-        let sizes = Sizes { before: span.len(), after: 0 };
-        self.record(self.about_call(edit, Action::DropCall { message: caller }, call, sizes));
-        self.n_bytes = self.n_bytes.saturating_sub(span.len());
-        // That it was moved or put in is moot now.
-        let moot = row.added.and_then(|n| self.added.get(n)).map(|added| added.change);
-        if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
-            *change = None;
-        }
-        match row.message {
-            Some(message) => {
-                self.moved.remove(&message);
-                self.record_drop(edit, message);
-            }
-            None => self.n_bytes = self.n_bytes.saturating_sub(self.added_len(row)),
-        }
-        if n_left == 0 && !self.says_something(caller) && self.take(caller) {
-            self.record_drop(edit, caller);
-        }
         true
     }
 
@@ -421,33 +372,11 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What is left of the message that a call stands in; none if the call cannot be taken out of it.
-    fn batch_of(&self, call: usize) -> Option<Batch> {
-        let caller = self.source.conversation.blocks.get(call)?.message;
-        if self.dropped_calls.contains(&call) || !*self.in_place.get(caller)? {
-            return None;
-        }
-        if let Some(batch) = self.batches.get(&caller) {
-            return Some(*batch);
-        }
-        if self.is_written_on(caller) {
-            return None;
-        }
-        let message = self.source.conversation.messages.get(caller)?;
-        let key = self.source.dialect.calls_key(self.source.body, message.span)?;
-        Some(Batch { n_left: message.blocks.len(), key })
-    }
-
-    /// Whether a message has content that is not empty.
-    fn says_something(&self, message: usize) -> bool {
-        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
-        content.is_some_and(|content| !matches!(content.of(self.source.body), b"\"\"" | b"[]"))
-    }
-
-    fn added_len(&self, row: &Row) -> usize {
-        match row.added.and_then(|n| self.added.get(n)).map(|added| &added.what) {
-            Some(Placed::New { bytes, .. }) => bytes.len(),
-            _ => 0,
+    /// A result that says `text` in answer to the call that is block `call`; none if the block is no call.
+    fn rendered(&self, call: Option<usize>, text: &str) -> Option<Bytes> {
+        match &self.source.conversation.blocks.get(call?)?.kind {
+            BlockKind::ToolCall { id, .. } => Some(self.source.dialect.render_tool_result(self.source.body, id, text)),
+            BlockKind::ToolResult { .. } => None,
         }
     }
 

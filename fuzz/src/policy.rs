@@ -16,8 +16,7 @@ pub struct Chosen {
     pub patches: bool,
     /// Whether nothing is replaced by what is not smaller.
     pub guards_growth: bool,
-    /// Whether what was done once is done again when the conversation has grown. A filter beside a clear does not do that,
-    /// and neither do edits in another order.
+    /// Whether what was done once is done again when the conversation has grown. Edits in another order do not do that.
     pub is_sticky: bool,
 }
 
@@ -87,8 +86,6 @@ pub fn chosen(choices: [u8; N_CHOICES]) -> Chosen {
         parts: toml::from_str(&text).expect("settings that can be read"),
         patches: has("patch_tool_calls") && !keeps_orphans,
         guards_growth: !no_guard,
-        is_sticky: !sliding
-            && edits[0] == "patch_tool_calls"
-            && !(has("filter_tool_calls") && has("clear_tool_results")),
+        is_sticky: !sliding && edits[0] == "patch_tool_calls",
     }
 }

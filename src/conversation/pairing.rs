@@ -72,6 +72,12 @@ impl Pairing {
         self.calls.get(self.result(message)?.answers?).map(|call| call.block)
     }
 
+    /// Whether a result answers the call that is this block.
+    pub fn is_answered(&self, block: usize) -> bool {
+        let at = self.calls.binary_search_by_key(&block, |call| call.block);
+        at.is_ok_and(|at| self.calls.get(at).is_some_and(|call| call.answered))
+    }
+
     /// The last message of the run behind the batch that `call` is in.
     pub fn run_end(&self, call: usize) -> Option<usize> {
         self.run_end_of(self.calls.get(call)?)

@@ -81,7 +81,7 @@ impl Beginnings {
         if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
             return;
         }
-        let most = unread_from(conversation.messages.iter().map(|message| message.role));
+        let most = unread_from(conversation.messages.iter().map(|message| (message.role, !message.blocks.is_empty())));
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
             if !matches!(known, Recollection::Summary(_) | Recollection::Stored) {

@@ -11,7 +11,7 @@ use super::{Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
     payload::{Name, Payload},
     plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
-    span::{Span, Splice, splice},
+    span::{Span, Splice, joined, splice},
     summary::Used,
 };
 
@@ -62,16 +62,16 @@ impl Draft<'_> {
     /// A message as the edits have left it; none if no value and no call in it is another one now.
     pub(super) fn rewritten(&self, message: usize) -> Option<Bytes> {
         let splices = self.splices_in(message, &[]);
-        (!splices.is_empty()).then(|| self.spliced(message, &splices))
+        (!splices.is_empty()).then(|| self.spliced(self.span(message), &splices))
     }
 
     /// A message with more values replaced than are yet.
     pub(super) fn written_with(&self, message: usize, slots: &[Slot]) -> Bytes {
-        self.spliced(message, &self.splices_in(message, slots))
+        self.spliced(self.span(message), &self.splices_in(message, slots))
     }
 
-    fn spliced(&self, message: usize, splices: &[Splice]) -> Bytes {
-        let span = self.span(message);
+    /// A part of the body with some of it replaced.
+    pub(super) fn spliced(&self, span: Span, splices: &[Splice]) -> Bytes {
         let at_zero = |at: usize| at.saturating_sub(span.start);
         let splices: Vec<_> = splices
             .iter()
@@ -80,7 +80,7 @@ impl Draft<'_> {
                 with: with.clone(),
             })
             .collect();
-        splice(&self.source.body.slice(span.start..span.end), &splices).concat().into()
+        joined(splice(&self.source.body.slice(span.start..span.end), &splices))
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
@@ -89,10 +89,7 @@ impl Draft<'_> {
         let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
         let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
         let slots = more.iter().chain(decided);
-        let mut splices: Vec<_> = slots
-            .map(|slot| Splice { span: slot.span, with: slot.with.clone() })
-            .chain(self.calls_out(message))
-            .collect();
+        let mut splices: Vec<_> = slots.map(Slot::splice).chain(self.calls_out(message)).collect();
         splices.sort_by_key(|splice| splice.span.start);
         splices
     }
@@ -119,7 +116,7 @@ impl Draft<'_> {
             .map(|added| {
                 let bytes = match &added.what {
                     Placed::New { bytes, .. } => bytes.clone(),
-                    Placed::Moved(message) => self.rewritten(*message).unwrap_or_else(|| {
+                    Placed::Moved { message, .. } => self.rewritten(*message).unwrap_or_else(|| {
                         let span = self.span(*message);
                         self.source.body.slice(span.start..span.end)
                     }),

@@ -74,7 +74,7 @@ impl<'a> Draft<'a> {
 
     /// A message as the edits so far have left it.
     pub fn json(&self, row: &Row) -> Bytes {
-        match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
+        match (row.message, self.put_in(row)) {
             (Some(message), _) => self.rewritten(message).unwrap_or_else(|| {
                 let Span { start, end } = self.span(message);
                 self.source.body.slice(start..end)

@@ -38,6 +38,11 @@ impl Draft<'_> {
         *self.window.get_or_init(|| self.gauge().window())
     }
 
+    /// No fewer bytes than any request of this conversation has had, as the edits so far have left them.
+    pub fn n_bytes_at_most(&self) -> usize {
+        self.n_bytes + self.n_bytes_gone
+    }
+
     /// Notes that a part of the model's window was asked for, and that the window is not known.
     pub fn miss_window(&mut self) {
         self.unknown_window = true;
@@ -50,11 +55,34 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it.
     pub fn tokens_of(&self, row: &Row) -> usize {
-        match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
+        match (row.message, self.put_in(row)) {
             (Some(message), _) => self.message_tokens(message),
-            (None, Some(Placed::New { bytes, .. })) => self.source.dialect.element_tokens(self.gauge(), bytes),
-            (None, _) => 0,
+            (None, Some(Placed::New { bytes, .. } | Placed::Moved { until_then: bytes, .. })) => {
+                self.source.dialect.element_tokens(self.gauge(), bytes)
+            }
+            (None, None) => 0,
         }
+    }
+
+    /// The same of a message when all of its calls were there.
+    pub(super) fn tokens_with_all_calls(&self, row: &Row) -> usize {
+        match row.message {
+            Some(message) if self.batches.contains_key(&message) => {
+                self.counts().messages.get(message).copied().unwrap_or_default()
+            }
+            _ => self.tokens_of(row),
+        }
+    }
+
+    /// What the call that is a block adds to the tokens of its message, with some of its values replaced.
+    pub(super) fn call_tokens(&self, call: usize, with: &[Slot]) -> usize {
+        let Some(span) = self.source.conversation.blocks.get(call).map(|block| block.span) else { return 0 };
+        let splices: Vec<_> = with.iter().map(Slot::splice).collect();
+        self.source.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
+    }
+
+    pub(super) fn put_in(&self, row: &Row) -> Option<&Placed> {
+        row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
@@ -88,7 +116,7 @@ impl Draft<'_> {
     }
 
     fn print_of(&self, row: &Row) -> Fingerprint {
-        match (row.message, row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)) {
+        match (row.message, self.put_in(row)) {
             (Some(message), _) => self.read_print(message),
             (None, Some(Placed::New { bytes, .. })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),

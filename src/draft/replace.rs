@@ -13,7 +13,7 @@ use crate::{
     payload::{Fingerprint, Name, Said},
     plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
-    span::Span,
+    span::{Span, Splice},
 };
 
 /// A value that is replaced.
@@ -122,6 +122,10 @@ impl Slot {
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
         Self { span, print: Fingerprint::of(&with), with, stored: None, change }
+    }
+
+    pub(super) fn splice(&self) -> Splice {
+        Splice { span: self.span, with: self.with.clone() }
     }
 
     /// What the value says that stands there now, if that is a string.
@@ -292,8 +296,14 @@ impl<'a> Draft<'a> {
 
     /// How many tokens fewer the message has if the offer is made.
     pub fn gain(&self, offer: &Offer) -> usize {
-        let Offer { message, slots, .. } = offer;
-        self.message_tokens(*message).saturating_sub(self.tokens_with(*message, slots))
+        let Offer { message, call, slots, .. } = offer;
+        match *call {
+            // Of a message with many calls, the one is counted that is another then.
+            Some(call) if self.pairing().result(*message).is_none() => {
+                self.call_tokens(call, &[]).saturating_sub(self.call_tokens(call, slots))
+            }
+            _ => self.message_tokens(*message).saturating_sub(self.tokens_with(*message, slots)),
+        }
     }
 
     /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
@@ -305,7 +315,13 @@ impl<'a> Draft<'a> {
             Some(Role::Assistant) => self.last_assistant == Some(message),
             _ => self.is_unread(message),
         };
-        if message < self.n_leading || !self.stands(message) || (unread && !reads) {
+        if message < self.n_leading || (unread && !reads) {
+            return false;
+        }
+        if !self.stands(message) {
+            if reads {
+                self.write_on_what_left(message, slots);
+            }
             return false;
         }
         if call.is_some_and(|call| self.dropped_calls.contains(&call)) {
@@ -333,6 +349,16 @@ impl<'a> Draft<'a> {
             }
         }
         true
+    }
+
+    /// Notes what a message was before it left, which is as large as it counts in the timeline; nothing of it is sent or
+    /// stored.
+    fn write_on_what_left(&mut self, message: usize, slots: Vec<Slot>) {
+        let can_store = self.situation.offload == Offload::Possible;
+        for slot in slots.into_iter().filter(|slot| can_store || slot.stored.is_none()) {
+            self.slots.insert(slot.span.start, Slot { stored: None, change: usize::MAX, ..slot });
+        }
+        self.tokens_now.borrow_mut().remove(&message);
     }
 
     /// Forgets a change, if nothing of it is left.

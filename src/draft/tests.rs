@@ -47,7 +47,7 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
         .iter()
         .map(|&ask| match ask {
             Ask::Drop(message) => draft.drop_result("e", message),
-            Ask::Move(message, behind) => draft.move_result("e", message, behind),
+            Ask::Move(message, behind) => draft.move_result("e", message, behind, "-"),
             Ask::Insert(behind) => draft.insert_result("e", 0, behind, "new"),
         })
         .collect()
@@ -162,9 +162,8 @@ fn a_result_that_was_put_in_leaves_with_its_call() {
         let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
         assert_eq!(places(draft), [&standing[..], &[(None, Some(0))], &behind].concat());
         let row = draft.rows()[3];
-        assert_eq!(draft.stands_at(&row), 1);
-        assert!(draft.drop_round_trip("e", &row));
-        assert!(!draft.drop_round_trip("e", &row));
+        assert!(draft.drop_round_trip("e", &row, 4));
+        assert!(!draft.drop_round_trip("e", &row, 4));
         assert_eq!(places(draft), [&standing[..], &behind].concat());
         assert!(draft.has_calls(&draft.rows()[1]));
         draft.n_bytes()
@@ -178,8 +177,7 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
         let [result, orphan] = [2, 3].map(|n| draft.rows()[n]);
-        assert_eq!((draft.stands_at(&result), draft.stands_at(&orphan)), (2, 3));
-        assert!(draft.drop_round_trip("e", &result) && draft.drop_round_trip("e", &orphan));
+        assert!(draft.drop_round_trip("e", &result, 4) && draft.drop_round_trip("e", &orphan, 4));
         draft.n_bytes()
     });
     check_bytes(&body, n_bytes, &plan);
@@ -188,14 +186,14 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let row = draft.rows()[2];
         assert!(draft.drop_result("e", 1));
-        assert!(!draft.drop_round_trip("e", &row));
+        assert!(!draft.drop_round_trip("e", &row, 4));
     });
     assert_eq!(plan.report.messages_after, 5);
     // Nor one that answers no call and stands elsewhere now.
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.move_result("e", 3, 1));
+        assert!(draft.move_result("e", 3, 1, "-"));
         let moved = *draft.rows().iter().find(|row| row.message == Some(3)).unwrap();
-        assert!(!draft.drop_round_trip("e", &moved));
+        assert!(!draft.drop_round_trip("e", &moved, 4));
     });
     assert_eq!(plan.report.messages_after, 6);
 }
@@ -208,7 +206,7 @@ fn what_has_not_been_read_stays() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let rows = draft.rows();
         assert_eq!([2, 3, 5].map(|message| draft.is_unread(message)), [false, false, true]);
-        assert!(!draft.drop_round_trip("e", &rows[5]));
+        assert!(!draft.drop_round_trip("e", &rows[5], 4));
     });
     assert!(plan.is_empty());
     // A call of the last message of the model has not been answered until the model has read that.
@@ -217,7 +215,7 @@ fn what_has_not_been_read_stays() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         assert!(draft.insert_result("e", 0, 2, "put in"));
         let rows = draft.rows();
-        assert!((2..5).all(|n| !draft.drop_round_trip("e", &rows[n])));
+        assert!((2..5).all(|n| !draft.drop_round_trip("e", &rows[n], 4)));
     });
     assert_eq!(plan.report.changes.len(), 1);
 }
@@ -246,9 +244,12 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     assert_eq!(plan.report.changes.len(), 2);
     // The arguments of a call are cleared once the model has gone on from it.
     let called = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"arguments":"{\"b\":1}"}}]}"#;
-    for (rest, cleared) in
-        [("", false), (r#",{"role":"tool","tool_call_id":"a"}"#, false), (r#",{"role":"assistant"}"#, true)]
-    {
+    for (rest, cleared) in [
+        ("", false),
+        (r#",{"role":"tool","tool_call_id":"a"}"#, false),
+        (r#",{"role":"assistant"}"#, false),
+        (r#",{"role":"assistant"},{"role":"user"}"#, true),
+    ] {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
             let offer = draft.offer_input(0, ANY).unwrap();
@@ -264,7 +265,7 @@ fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
     let reads = |before: usize, shortened: usize| {
         let text = r#"{"type":"text","text":"the same"}"#;
         let body = Bytes::from(format!(
-            r#"{{"messages":[{{"role":"user","content":"{}"}},{{"role":"tool","content":[{text},{text}]}},{{"role":"assistant"}}]}}"#,
+            r#"{{"messages":[{{"role":"user","content":"{}"}},{{"role":"tool","content":[{text},{text}]}},{{"role":"assistant"}},{{"role":"user"}}]}}"#,
             "x".repeat(before)
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
@@ -288,12 +289,12 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
         let before = r#"{"role":"assistant","tool_calls":[{"id":"z"}]},{"role":"tool","tool_call_id":"z"},"#;
         let caller = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
         let body = Bytes::from(format!(
-            r#"{{"messages":[{}{caller},{{"role":"tool","tool_call_id":"{answered}"}},{{"role":"assistant"}}]}}"#,
+            r#"{{"messages":[{}{caller},{{"role":"tool","tool_call_id":"{answered}"}},{{"role":"assistant"}},{{"role":"user"}}]}}"#,
             before.repeat(n_before)
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
             let row = draft.rows()[2 * n_before + 1];
-            assert!(draft.drop_round_trip("e", &row));
+            assert!(draft.drop_round_trip("e", &row, 4));
             draft.base_tokens();
         });
         plan.reads[1 + 2 * n_before].print

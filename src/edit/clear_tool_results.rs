@@ -10,7 +10,12 @@
 //! # When it acts
 //! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
 //! where a model was called, what this edit did then is done again. So what was cleared once stays cleared, and all else
-//! stays as it was sent, until the trigger holds again. With `"sliding"` one pass is made at the end, each time anew.
+//! stays as it was sent, until the trigger holds again. Messages are no fewer when results are cleared, so a condition
+//! that asks for these alone holds again when as many have come since. With `"sliding"` one pass is made at the end, each
+//! time anew.
+//!
+//! What is newest is so by when it came. A result that comes late stands with its old call, and is the newest all the
+//! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
 //!
 //! # What the model sees
 //! Which tool it was, how many bytes it said, and how to read them again. The words depend on the text, the settings and
@@ -53,7 +58,8 @@ mod replay;
 pub struct Settings {
     /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
     /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
-    /// window; does not hold where that is not known).
+    /// window; does not hold where that is not known). Clearing makes messages no fewer, so a condition of `messages` alone
+    /// holds again when as many have come since the last pass.
     pub trigger: Trigger,
     /// What a pass spares, counted from the newest result backwards: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
@@ -256,20 +262,19 @@ impl Edit for ClearToolResults {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
-        if draft.n_bytes() < self.least_bytes() {
+        // What the trigger held for once stays cleared, also where less is sent now.
+        let n_bytes = draft.n_bytes_at_most();
+        if n_bytes < self.least_bytes() {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        if !limits.may_hold(draft.n_bytes(), draft.conversation().messages.len() + draft.n_added()) {
+        if !limits.may_hold(n_bytes, draft.conversation().messages.len() + draft.n_added()) {
             return;
         }
         let keep = self.settings.keep.resolved(draft);
-        let rows = draft.rows();
-        let (cleared, too_little) = Replay::new(self, draft, &rows, &limits, keep).run();
-        for (n, clearing) in cleared {
-            if let Some(message) = rows.get(n).and_then(|row| row.message) {
-                self.clear(draft, message, clearing);
-            }
+        let (cleared, too_little) = Replay::new(self, draft, &limits, keep).run();
+        for (message, clearing) in cleared {
+            self.clear(draft, message, clearing);
         }
         if too_little {
             draft.leave_out(self.label(), None, Why::TooLittle);

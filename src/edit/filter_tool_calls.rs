@@ -16,7 +16,9 @@
 //! User and system messages, messages of the model without calls, and results that the model has not read yet.
 //!
 //! Which results leave is found by replay: the conversation is walked from its beginning, and at each place where a model
-//! was called, what this edit did then is done again. So what has left stays away.
+//! was called, what this edit did then is done again. So what has left stays away. What is newest is so by when it came. A
+//! call without a result counts as if it had one, and leaves as others do; if its result comes after that, the call comes
+//! back with it.
 
 use std::collections::VecDeque;
 
@@ -25,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::Edit;
 use crate::{
     conversation::Role,
-    draft::{Draft, Row},
+    draft::{Draft, Event, Row},
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -69,44 +71,90 @@ impl Edit for FilterToolCalls {
         if draft.conversation().blocks.len() <= max {
             return;
         }
-        let rows = draft.rows();
-        for n in self.oldest(draft, &rows, max) {
-            if let Some(row) = rows.get(n) {
-                draft.drop_round_trip(self.label(), row);
-            }
+        let mut replay = Replay { max, most: max.saturating_add(self.settings.slack), ..Replay::default() };
+        draft.timeline().into_iter().for_each(|event| replay.follow(event));
+        for Leaving { row, since } in replay.leaving {
+            draft.drop_round_trip(self.label(), &row, since);
         }
     }
 }
 
-impl FilterToolCalls {
-    /// The rows of the results that leave, found by replay.
-    fn oldest(&self, draft: &Draft<'_>, rows: &[Row], max: usize) -> Vec<usize> {
-        let most = max.saturating_add(self.settings.slack);
-        let mut leaving = Vec::new();
-        // Results that are there: before the last user message, and behind it.
-        let (mut history, mut current) = (VecDeque::new(), Vec::new());
-        let mut read = None;
-        let mut model_call = |history: &mut VecDeque<(usize, usize)>, read: Option<usize>| {
-            if history.len() > most {
-                let has_been_read = |&(_, stands): &(usize, usize)| read.is_some_and(|read| stands < read);
-                while history.len() > max && history.front().is_some_and(has_been_read) {
-                    leaving.extend(history.pop_front().map(|(row, _)| row));
-                }
+/// The walk over the conversation as it grew. Messages have the numbers that they have in the timeline.
+#[derive(Debug, Default)]
+struct Replay {
+    /// How many results are kept when some leave.
+    max: usize,
+    /// How many there may be before any leave.
+    most: usize,
+    /// What has come, and whether it is still there.
+    rows: Vec<(Row, bool)>,
+    /// The results among it, in the order in which they leave.
+    results: VecDeque<usize>,
+    n_results: usize,
+    /// Those that came before this one are before the last message of the user.
+    history_ends: usize,
+    n_history: usize,
+    /// The last message of the model.
+    read: Option<usize>,
+    leaving: Vec<Leaving>,
+}
+
+/// A result that leaves with its call.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    row: Row,
+    /// The model call that it is not there for any more.
+    since: usize,
+}
+
+impl Replay {
+    fn follow(&mut self, event: Event) {
+        match event {
+            Event::Came(row) => self.came(row),
+            Event::Superseded(number) => drop(self.goes(number)),
+            Event::Called(place) => self.model_call(place),
+            Event::Left(_) => {}
+        }
+    }
+
+    fn came(&mut self, row: Row) {
+        let number = self.rows.len();
+        self.rows.push((row, true));
+        match row.role {
+            Role::Tool => {
+                self.results.push_back(number);
+                self.n_results += 1;
             }
-        };
-        for (n, row) in rows.iter().enumerate() {
-            match row.role {
-                Role::Tool => current.push((n, draft.stands_at(row))),
-                Role::User => history.extend(current.drain(..)),
-                Role::Assistant => {
-                    model_call(&mut history, read);
-                    read = row.message;
-                }
-                _ => {}
+            Role::User => (self.history_ends, self.n_history) = (number, self.n_results),
+            Role::Assistant => self.read = Some(number),
+            _ => {}
+        }
+    }
+
+    /// Here a model was called.
+    fn model_call(&mut self, since: usize) {
+        if self.n_history <= self.most {
+            return;
+        }
+        let goes_before = self.read.unwrap_or_default().min(self.history_ends);
+        while self.n_history > self.max
+            && let Some(number) = self.results.pop_front_if(|number| *number < goes_before)
+        {
+            if let Some(row) = self.goes(number) {
+                self.leaving.push(Leaving { row, since });
             }
         }
-        model_call(&mut history, read);
-        leaving
+    }
+
+    /// A result is not there any more; none if it has not been before.
+    fn goes(&mut self, number: usize) -> Option<Row> {
+        let (row, is_here) = self.rows.get_mut(number)?;
+        if !std::mem::take(is_here) {
+            return None;
+        }
+        self.n_results -= 1;
+        self.n_history -= usize::from(number < self.history_ends);
+        Some(*row)
     }
 }
 

@@ -22,6 +22,7 @@
 //!
 //! The texts depend on the call alone, so a conversation that grows by whole steps keeps the bytes of its beginning.
 //! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
+//! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,9 +103,10 @@ impl Edit for PatchToolCalls {
         let conversation = draft.conversation();
         let pairing = draft.pairing();
         for result in &pairing.results {
-            match result.answers.and_then(|call| pairing.run_end(call)) {
-                Some(behind) if result.message > behind => {
-                    draft.move_result(self.label(), result.message, behind);
+            match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.calls.get(call)?.block))) {
+                Some((behind, call)) if result.message > behind => {
+                    let until_then = self.text(conversation, call).unwrap_or_default();
+                    draft.move_result(self.label(), result.message, behind, &until_then);
                 }
                 None if self.orphans == Orphans::Drop => {
                     draft.drop_result(self.label(), result.message);

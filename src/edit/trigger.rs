@@ -85,6 +85,15 @@ impl Limits {
         self.0.iter().any(|limit| limit.tokens.is_none_or(|least| n_tokens >= least) && n_messages >= limit.messages)
     }
 
+    /// The same where something was done before that makes tokens fewer and leaves messages as many as they are:
+    /// conditions that ask for messages alone ask for so many that have come since then, too.
+    pub(super) fn hold_anew(&self, n_tokens: usize, n_messages: usize, n_since: usize) -> bool {
+        self.0.iter().any(|limit| {
+            let enough = limit.tokens.map_or(n_since >= limit.messages, |least| n_tokens >= least);
+            enough && n_messages >= limit.messages
+        })
+    }
+
     /// The same at four fifths of them.
     pub(super) fn nearly(&self) -> Self {
         let part = |n: usize| n - n / 5;

@@ -451,6 +451,10 @@ impl Dialect for Panicking {
         0
     }
 
+    fn count_call(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
     fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
         0
     }

@@ -109,19 +109,19 @@ summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
 
 #[test]
 fn what_is_cleared_moves_the_frontier() {
-    // 107 + 1122 + (2137 - 999) + (2144 - 999 - 999). The result that was not read yet stays in the third request. The
-    // fourth shares 104 + 11 + 5 + 11 with it, and 45 of the 51 bytes of the second result, which is 5 tokens now.
+    // 107 + 1122 + (2137 - 999) + (2144 - 999). The result that was not read yet stays in the third request, and in the
+    // fourth, which adds an answer alone, as if that were a prefill.
     let expected = Figures {
         requests: 4,
-        tokens_sent: 2513,
-        largest_request: 1138,
+        tokens_sent: 3512,
+        largest_request: 1145,
         window_unknown: 4,
-        tokens_cached: 128,
+        tokens_cached: 1024,
         tokens_written: 1024 + 1024,
-        cost: 2398, // 12.8 + 2048 + 337
-        frontier_moves: 2,
-        results_cleared: 2,
-        bytes_offloaded: 8000,
+        cost: 2590, // 102.4 + 2048 + 440
+        frontier_moves: 1,
+        results_cleared: 1,
+        bytes_offloaded: 4000,
         ..Figures::default()
     };
     assert_eq!(figures(STICKY, None, Prices::default()), expected);
@@ -234,5 +234,5 @@ fn the_table_fits_a_terminal() {
         row.split_whitespace().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(row("a policy"), "4 5,510 2,144 ? 55.7 % 2,745 0 0 0 0 0");
-    assert_eq!(row("é"), "4 2,513 1,138 2 5.0 % 2,398 2 2 0 8,000 0");
+    assert_eq!(row("é"), "4 3,512 1,145 3 29.1 % 2,590 1 1 0 4,000 0");
 }

@@ -26,6 +26,7 @@ mod header_settings; // settings that become a header are one line
 mod hostile; // bodies that nobody should send
 mod injection; // texts that imitate ours
 mod inspect; // what a person looks at, and what is kept for that
+mod late_results; // results that come when the model has gone on without them
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // summaries that somebody asks for

@@ -22,8 +22,8 @@ use crate::support::{
     validator,
 };
 
-/// Policies that leave nothing out, so that what is cleared stays cleared when the conversation grows.
-const STICKY: [&str; 8] = [
+/// Policies under which what was cleared or left out once is so in all later requests.
+pub(crate) const STICKY: [&str; 12] = [
     "[clear_tool_results]\ntrigger = { tokens = 600 }",
     "[clear_tool_results]\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
     "[clear_tool_results]\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
@@ -32,13 +32,19 @@ const STICKY: [&str; 8] = [
     "[truncate_tool_results]\nmax_bytes = 300\n[tools.'re*']\ntruncate = { head = 50 }\nclear = false",
     "[filter_tool_calls]\nmax_tool_calls = 2\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
     "[filter_tool_calls]\nmax_tool_calls = 1\nslack = 3\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
+    "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
+    "[filter_tool_calls]\nmax_tool_calls = 3\nslack = 1\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = true\n[tools.bash]\nkeep_last = 1",
+    "[clear_tool_results]\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
+    "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
 ];
 
+/// Where [`STICKY`] has a policy with a filter and a clear.
+const BOTH: usize = 8;
+
 /// The others.
-const OTHER: [&str; 4] = [
+const OTHER: [&str; 3] = [
     "[clear_tool_results]\ntrigger = { tokens = 600 }\nfrontier = \"sliding\"\nkeep = { results = 0 }",
     "[clear_tool_results]\ntrigger = { messages = 1 }\nfrontier = \"sliding\"\ngrowth_guard = false\noffload = false",
-    "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
     "[policy]\nedits = [\"clear_tool_results\", \"truncate_tool_results\", \"filter_tool_calls\", \"patch_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 0\n[clear_tool_results]\ntrigger = { messages = 1 }",
 ];
 
@@ -50,7 +56,11 @@ fn dialect() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
 
-/// Plans with a quarter of the bytes for tokens.
+/// Takes a quarter of the bytes for tokens.
+pub(crate) fn meter() -> Meter {
+    Meter::new(&tokens::Settings { counter: Counter::Estimate, ..tokens::Settings::default() }, &[])
+}
+
 fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
     let mut parts: Parts = toml::from_str(policy).unwrap();
     parts.tokens.counter = Counter::Estimate;
@@ -60,22 +70,28 @@ fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
     (plan, output)
 }
 
-fn plan(policy: &str, body: &Bytes) -> (Plan, Bytes) {
+pub(crate) fn plan(policy: &str, body: &Bytes) -> (Plan, Bytes) {
     plan_with(policy, body, Offload::Possible)
 }
 
-/// The index of the last message of the model.
-fn last_assistant(messages: &[Message]) -> Option<usize> {
-    messages.iter().rposition(|message| message.json.contains(r#""role":"assistant""#))
+fn is_assistant(message: &Message) -> bool {
+    message.json.contains(r#""role":"assistant""#)
+}
+
+/// The index of the last answer of the model. What it has said without calls at the end is a prefill.
+fn last_answer(messages: &[Message]) -> Option<usize> {
+    let is_prefill = |message: &&Message| is_assistant(message) && !message.json.contains("tool_calls");
+    let n_prefill = messages.iter().rev().take_while(is_prefill).count();
+    messages[..messages.len() - n_prefill].iter().rposition(is_assistant)
 }
 
 /// The messages that are not what they were, or are not there any more.
-fn touched(plan: &Plan) -> BTreeSet<usize> {
+pub(crate) fn touched(plan: &Plan) -> BTreeSet<usize> {
     plan.report.changes.iter().filter_map(|change| message_of(change.action)).collect()
 }
 
 /// The message that does not stay what it was.
-fn message_of(action: Action) -> Option<usize> {
+pub(crate) fn message_of(action: Action) -> Option<usize> {
     match action {
         Action::Drop { message }
         | Action::DropCall { message }
@@ -108,6 +124,11 @@ fn texts(message: &str) -> Vec<String> {
         Ok(Content::Parts(parts)) => parts.into_iter().filter_map(|part| part.text).collect(),
         Ok(Content::Other(_)) | Err(_) => Vec::new(),
     }
+}
+
+/// Where the requests end that these messages were made of: before each answer, and at the end.
+pub(crate) fn requests(messages: &[Message]) -> impl Iterator<Item = usize> {
+    (0..=messages.len()).filter(|&n| messages.get(n).is_none_or(is_assistant))
 }
 
 proptest! {
@@ -143,7 +164,7 @@ proptest! {
         policy in any_policy(),
     ) {
         let (plan, _) = plan(policy, &body(&layout, &messages));
-        let last = last_assistant(&messages);
+        let last = last_answer(&messages);
         for change in plan.report.changes.iter().filter(|change| change.edit != "patch") {
             if let Action::Clear { message } | Action::Drop { message } = change.action {
                 prop_assert!(last.is_some_and(|last| message <= last), "{}", plan);
@@ -175,9 +196,8 @@ proptest! {
         }
     }
 
-    /// What was cleared may come back; `a_filter_may_bring_back_what_was_cleared` is such a case.
     #[test]
-    fn what_a_filter_left_out_stays_away_beside_a_clear(
+    fn a_filter_beside_a_clear_brings_nothing_back(
         layout in layout(),
         messages in long_steps(1..14),
         max in 0..4_usize,
@@ -190,19 +210,12 @@ proptest! {
         let policy = format!(
             "[filter_tool_calls]\nmax_tool_calls = {max}\nslack = {slack}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
         );
-        let ends = (0..=messages.len())
-            .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)));
-        let mut gone = BTreeSet::new();
-        for end in ends {
+        let mut before = BTreeSet::new();
+        for end in requests(&messages) {
             let (plan, _) = plan(&policy, &body(&layout, &messages[..end]));
-            let mut now = BTreeSet::new();
-            for change in plan.report.changes.iter().filter(|change| change.edit == "filter") {
-                if let Action::Drop { message } = change.action {
-                    now.insert(message);
-                }
-            }
-            prop_assert!(gone.is_subset(&now), "{}\n{:?} {}", policy, gone, plan);
-            gone = now;
+            let now = touched(&plan);
+            prop_assert!(before.is_subset(&now), "{}\n{:?} {}", policy, before, plan);
+            before = now;
         }
     }
 
@@ -210,13 +223,10 @@ proptest! {
     fn what_a_request_clears_all_later_ones_clear(
         layout in layout(),
         messages in long_steps(1..14),
-        policy in prop::sample::select(&STICKY[..5]),
+        policy in prop::sample::select(&STICKY[..]),
     ) {
-        let ends: Vec<usize> = (0..=messages.len())
-            .filter(|&n| messages.get(n).is_none_or(|message| message.json.contains(r#""role":"assistant""#)))
-            .collect();
         let mut cleared = BTreeSet::new();
-        for end in ends {
+        for end in requests(&messages) {
             let (plan, _) = plan(policy, &body(&layout, &messages[..end]));
             let now = touched(&plan);
             prop_assert!(cleared.is_subset(&now), "{:?} {}", cleared, plan);
@@ -417,7 +427,7 @@ fn planning(policy: &str, body: &Bytes) -> Duration {
 fn hostile_sizes_take_linear_time() {
     for (what, n, shape) in HOSTILE {
         let (few, many) = (Bytes::from(shape(n)), Bytes::from(shape(n * MORE)));
-        for policy in [STICKY[1], OTHER[2]] {
+        for policy in [STICKY[1], STICKY[BOTH]] {
             let (_, output) = plan(policy, &few);
             assert_eq!(validator::check(&output), Ok(()), "{what}");
             let short = (0..2).map(|_| planning(policy, &few)).min().unwrap();

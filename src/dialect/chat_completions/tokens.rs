@@ -56,8 +56,8 @@ fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
     match key {
         "tool_call_id" | "id" | "cache_control" => 0,
         "content" | "images" => each(gauge, value, part),
-        "tool_calls" => each(gauge, value, call),
-        "function_call" => call(gauge, value),
+        "tool_calls" => each(gauge, value, count_call),
+        "function_call" => count_call(gauge, value),
         "name" => match any(gauge, value) {
             0 => 0,
             n => n + 1,
@@ -112,7 +112,7 @@ fn file(json: &str) -> Option<usize> {
 }
 
 /// A call of a function or of a custom tool, also in the form that stands by itself as `function_call`.
-fn call(gauge: &Gauge, json: &str) -> usize {
+pub(super) fn count_call(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
     let called = fields.object("function").or_else(|| fields.object("custom")).unwrap_or(fields);
     if called.get("name").is_none() {

@@ -16,7 +16,9 @@ fn with_words(text: &str, Cut { from, to, words }: &Cut) -> String {
 /// What comes of replacing a part of a text by something smaller, and how many bytes were tokenised for that.
 fn offered(text: &str, cut: &Cut) -> (Result<String, Refused>, u64) {
     let text = serde_json::to_string(text).unwrap();
-    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
+    ));
     let write = |draft: &mut Draft<'_>| {
         let offer = draft.offer_result(0, Wants { stored: false, smaller: true }, |_| Some(cut.clone()));
         let with = offer.map(|offer| serde_json::from_slice(&offer.slots[0].with).unwrap());
@@ -39,7 +41,9 @@ fn of_a_long_text_little_is_tokenised() {
 #[test]
 fn of_what_was_truncated_little_is_tokenised_to_clear_it() {
     let text = serde_json::to_string(&lines(100_000)).unwrap();
-    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
+    ));
     let wants = Wants { stored: true, smaller: true };
     let (n_tokenised, plan) = draft(&body, Offload::Possible, |draft| {
         let middle = Cut { from: 1000, to: 50_000, words: "word ".repeat(100) };
@@ -70,7 +74,9 @@ fn what_has_more_tokens_is_not_smaller_however_few_bytes_it_has() {
 fn what_was_truncated_is_cut_anew_out_of_what_came() {
     let text = lines(3000);
     let json = serde_json::to_string(&text).unwrap();
-    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{json}}},{{"role":"assistant"}}]}}"#));
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"tool","content":{json}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
+    ));
     let (_, plan) = draft(&body, Offload::Possible, |draft| {
         for (from, to) in [(1000, 2000), (500, 2500)] {
             let cut = |_: &Text<'_>| Some(Cut { from, to, words: "-".to_owned() });
@@ -89,7 +95,9 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
 #[test]
 fn an_offer_is_asked_for_once_until_somebody_has_written_there() {
     let text = serde_json::to_string(&lines(3000)).unwrap();
-    let body = Bytes::from(format!(r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}}]}}"#));
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
+    ));
     let (asked, _) = draft(&body, Offload::Possible, |draft| {
         let (offers, n_asked) = (Offers::default(), std::cell::Cell::new(0));
         let offer = |draft: &Draft<'_>| {

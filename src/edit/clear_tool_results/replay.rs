@@ -2,199 +2,257 @@
 //!
 //! Sums run along, and each result is looked at once when it comes and once when it goes, however many passes there are:
 //! what has come to be old enough is weighed when a pass comes to it, and then waits, if it has to, with its weight known.
+//!
+//! Results count in the order in which they came. So those that the model has not read are always the last ones, also
+//! where one of them answers an old call.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    iter,
+};
 
 use super::{ClearToolResults, Clearing, Frontier};
 use crate::{
     conversation::Role,
-    draft::{Draft, Row},
+    draft::{Draft, Event, Row, Tally},
     edit::{keep::Keep, trigger::Limits},
 };
 
-/// The walk.
+/// The walk. Messages have the numbers that they have in the timeline.
 #[derive(Debug)]
 pub(super) struct Replay<'r, 'd> {
     edit: &'r ClearToolResults,
     draft: &'r Draft<'d>,
-    rows: &'r [Row],
     limits: &'r Limits,
     /// How many tokens a pass must free.
     at_least: usize,
     /// Whether tokens are counted.
     count: bool,
-    /// The tokens before the present place, as the passes so far have left them.
-    size: usize,
+    /// The size at the present place, as the passes so far have left it.
+    tally: Tally<'r, 'd>,
     /// The last message of the model before the present place.
     read: Option<usize>,
-    newest: Newest,
     /// Results that may be cleared one day: those that `keep` spares for a time, and those of each table that has a
     /// `keep_last`.
     queues: Vec<Queue>,
     /// What may be cleared now and was not, because it frees too little.
-    ready: Vec<(usize, Clearing)>,
+    ready: BTreeMap<usize, Clearing>,
     /// How many tokens that would free.
     ready_frees: usize,
     cleared: Vec<(usize, Clearing)>,
+    /// How many messages had come when something was cleared last.
+    n_came_then: usize,
     too_little: bool,
 }
 
 /// Results in the order in which they are cleared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     /// The table of the tool that these results are of; none for all others.
     table: Option<usize>,
-    keep_last: usize,
-    /// The rows of those that have not been cleared, each with how many results of the queue came before it.
-    waiting: VecDeque<(usize, usize)>,
-    n_results: usize,
+    newest: Newest,
+    /// Those that have not been cleared.
+    waiting: VecDeque<usize>,
 }
 
-/// What `keep` spares at the present place.
+/// What is spared at the present place: by `keep`, of all results; by a `keep_last`, of those of its table.
 #[derive(Debug)]
 struct Newest {
     keep: Keep,
-    /// The rows that count: results, or messages with calls.
-    rows: VecDeque<(usize, usize)>,
+    /// What counts: results, or messages with calls.
+    counted: VecDeque<Counted>,
+    n_here: usize,
     /// Their tokens, if those count.
     tokens: usize,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    number: usize,
+    tokens: usize,
+    is_here: bool,
+}
+
 impl<'r, 'd> Replay<'r, 'd> {
-    pub(super) fn new(
-        edit: &'r ClearToolResults,
-        draft: &'r Draft<'d>,
-        rows: &'r [Row],
-        limits: &'r Limits,
-        keep: Keep,
-    ) -> Self {
+    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, limits: &'r Limits, keep: Keep) -> Self {
         let at_least = edit.clear_at_least(limits);
         let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || at_least > 0;
         Self {
             edit,
             draft,
-            rows,
             limits,
             at_least,
             count,
-            size: if count { draft.base_tokens() } else { 0 },
+            tally: Tally::new(draft, count),
             read: None,
-            newest: Newest { keep, rows: VecDeque::new(), tokens: 0 },
-            queues: vec![Queue::default()],
-            ready: Vec::new(),
+            queues: vec![Queue::new(None, keep)],
+            ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
+            n_came_then: 0,
             too_little: false,
         }
     }
 
-    /// The rows that are cleared, and whether the last pass was not made because it would have freed too little.
+    /// The messages that are cleared, and whether the last pass was not made because it would have freed too little.
     pub(super) fn run(mut self) -> (Vec<(usize, Clearing)>, bool) {
-        let sticky = self.edit.settings.frontier == Frontier::Sticky;
-        for (n, row) in self.rows.iter().enumerate() {
-            if row.role == Role::Assistant {
-                if sticky {
-                    self.model_call(n);
+        let timeline = self.draft.timeline();
+        let first_call = match self.edit.settings.frontier {
+            Frontier::Sticky => 0,
+            Frontier::Sliding => timeline.iter().rposition(|event| matches!(event, Event::Called(_))).unwrap_or(0),
+        };
+        let mut n_rows = 0;
+        for (n, event) in timeline.into_iter().enumerate() {
+            self.tally.follow(event);
+            match event {
+                Event::Came(row) => {
+                    self.came(n_rows, &row);
+                    n_rows += 1;
                 }
-                self.read = row.message;
-            }
-            let tokens = if self.count { self.draft.tokens_of(row) } else { 0 };
-            self.size += tokens;
-            self.newest.comes(n, row, tokens, self.draft);
-            if row.role == Role::Tool {
-                self.result_comes(n, row);
+                Event::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
+                Event::Left(number) => {
+                    let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
+                    self.ready_frees -= freed;
+                }
+                Event::Called(_) if n >= first_call => self.model_call(),
+                Event::Called(_) => {}
             }
         }
-        self.model_call(self.rows.len());
-        (self.cleared, self.too_little)
+        let Self { tally, cleared, too_little, .. } = self;
+        let message = |number| tally.row(number).filter(|_| tally.is_here(number))?.message;
+        (cleared.into_iter().filter_map(|(number, clearing)| Some((message(number)?, clearing))).collect(), too_little)
+    }
+
+    fn came(&mut self, number: usize, row: &Row) {
+        if row.role == Role::Assistant {
+            self.read = Some(number);
+        }
+        let counted = Counted { number, tokens: self.tally.tokens_of(number), is_here: true };
+        if let Some(all) = self.queues.first_mut().filter(|all| all.newest.counts(row, self.draft)) {
+            all.newest.came(counted);
+        }
+        if row.role == Role::Tool && row.is_there() {
+            self.result_came(row, counted);
+        }
     }
 
     /// A result takes its place in its queue, if it may ever be cleared.
-    fn result_comes(&mut self, n: usize, row: &Row) {
+    fn result_came(&mut self, row: &Row, counted: Counted) {
         let tool = row.call.map_or("", |call| self.draft.conversation().tool_name(call));
         let own = self.edit.tools.find(tool, |settings| settings.keep_last);
         let table = own.map(|(table, _)| table);
         let known = self.queues.iter().position(|queue| queue.table == table);
         let at = known.unwrap_or_else(|| {
             let keep_last = own.map_or(0, |(_, keep_last)| keep_last);
-            self.queues.push(Queue { table, keep_last, ..Queue::default() });
+            self.queues.push(Queue::new(table, Keep::Results(keep_last)));
             self.queues.len() - 1
         });
         let Some(queue) = self.queues.get_mut(at) else { return };
-        if row.message.is_some() && self.edit.clears(tool) {
-            queue.waiting.push_back((n, queue.n_results));
+        if table.is_some() {
+            queue.newest.came(counted);
         }
-        queue.n_results += 1;
+        if row.message.is_some() && self.edit.clears(tool) {
+            queue.waiting.push_back(counted.number);
+        }
     }
 
-    /// Here a model was called, with the first `n` rows.
-    fn model_call(&mut self, n: usize) {
+    /// Here a model was called.
+    fn model_call(&mut self) {
         self.too_little = false;
-        if !self.limits.hold(self.size, n) {
+        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
+        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new) {
             return;
         }
-        let spared_from = self.newest.from();
         for at in 0..self.queues.len() {
-            while let Some(row) = self.next_old_enough(at, spared_from) {
-                let clearing = self.rows.get(row).and_then(|row| self.edit.clearing(self.draft, row, self.count));
-                if let Some(clearing) = clearing {
+            while let Some(number) = self.next_old_enough(at) {
+                let row = self.tally.row(number);
+                if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
                     self.ready_frees += clearing.freed;
-                    self.ready.push((row, clearing));
+                    self.ready.insert(number, clearing);
                 }
             }
         }
-        if self.ready_frees >= self.at_least {
-            self.size = self.size.saturating_sub(std::mem::take(&mut self.ready_frees));
-            self.cleared.append(&mut self.ready);
-        } else {
+        if self.ready_frees < self.at_least || self.ready.is_empty() {
             self.too_little = !self.ready.is_empty();
+            return;
+        }
+        self.n_came_then = self.tally.n_came();
+        self.ready_frees = 0;
+        for (number, clearing) in std::mem::take(&mut self.ready) {
+            self.tally.shrink(number, clearing.freed);
+            self.cleared.push((number, clearing));
         }
     }
 
-    /// Takes the next row out of a queue that has been read and that nothing spares.
-    fn next_old_enough(&mut self, at: usize, spared_from: usize) -> Option<usize> {
-        let read = self.read?;
-        let rows = self.rows;
+    /// Takes the next result out of a queue that has been read and that nothing spares.
+    fn next_old_enough(&mut self, at: usize) -> Option<usize> {
+        let (read, tally) = (self.read?, &self.tally);
         let queue = self.queues.get_mut(at)?;
-        let &(row, n_before) = queue.waiting.front()?;
-        let spared = match queue.table {
-            Some(_) => n_before + queue.keep_last >= queue.n_results,
-            None => row >= spared_from,
-        };
-        let has_been_read = rows.get(row).and_then(|row| row.message).is_some_and(|message| message < read);
-        if spared || !has_been_read {
-            return None;
-        }
-        queue.waiting.pop_front();
-        Some(row)
+        let spared_from = queue.newest.from();
+        let may_go = |number: &mut usize| *number < read && *number < spared_from;
+        iter::from_fn(|| queue.waiting.pop_front_if(may_go)).find(|number| tally.is_here(*number))
+    }
+}
+
+impl Queue {
+    fn new(table: Option<usize>, keep: Keep) -> Self {
+        let newest = Newest { keep, counted: VecDeque::new(), n_here: 0, tokens: 0 };
+        Self { table, newest, waiting: VecDeque::new() }
     }
 }
 
 impl Newest {
-    /// A row comes.
-    fn comes(&mut self, n: usize, row: &Row, tokens: usize, draft: &Draft<'_>) {
-        let most = match self.keep {
-            Keep::Rounds(most) => {
-                if row.role != Role::Assistant || !draft.has_calls(row) {
-                    return;
-                }
-                most
-            }
-            _ if row.role != Role::Tool => return,
-            Keep::Results(most) => most,
-            Keep::Tokens(_) | Keep::Fraction(_) => usize::MAX,
-        };
-        self.rows.push_back((n, tokens));
-        self.tokens += tokens;
-        let most_tokens = if let Keep::Tokens(most) = self.keep { most } else { usize::MAX };
-        while self.rows.len() > most || self.tokens > most_tokens {
-            let Some((_, tokens)) = self.rows.pop_front() else { return };
-            self.tokens -= tokens;
+    /// Whether a message counts.
+    fn counts(&self, row: &Row, draft: &Draft<'_>) -> bool {
+        let message = row.message.and_then(|message| draft.conversation().messages.get(message));
+        match self.keep {
+            Keep::Rounds(_) => row.role == Role::Assistant && message.is_some_and(|message| !message.blocks.is_empty()),
+            _ => row.role == Role::Tool && row.is_there(),
         }
     }
 
-    /// The first row that is spared.
+    /// A message that counts came.
+    fn came(&mut self, counted: Counted) {
+        self.counted.push_back(counted);
+        self.n_here += 1;
+        self.tokens += counted.tokens;
+        self.shorten();
+    }
+
+    /// A message is not there any more, and another counts instead.
+    fn goes(&mut self, number: usize) {
+        let at = self.counted.binary_search_by_key(&number, |counted| counted.number);
+        if let Some(counted) = at.ok().and_then(|at| self.counted.get_mut(at))
+            && std::mem::take(&mut counted.is_here)
+        {
+            self.n_here -= 1;
+            self.tokens -= counted.tokens;
+            self.shorten();
+        }
+    }
+
+    /// Takes out what is too old, and what is not there any more before the first that is.
+    fn shorten(&mut self) {
+        let (most, most_tokens) = match self.keep {
+            Keep::Results(most) | Keep::Rounds(most) => (most, usize::MAX),
+            Keep::Tokens(most) => (usize::MAX, most),
+            Keep::Fraction(_) => (usize::MAX, usize::MAX), // resolved before
+        };
+        while let Some(oldest) = self.counted.front().copied() {
+            let is_spared = self.n_here <= most && self.tokens <= most_tokens;
+            if oldest.is_here && is_spared {
+                return;
+            }
+            self.counted.pop_front();
+            if oldest.is_here {
+                self.n_here -= 1;
+                self.tokens -= oldest.tokens;
+            }
+        }
+    }
+
+    /// The first that is spared.
     fn from(&self) -> usize {
-        self.rows.front().map_or(usize::MAX, |(row, _)| *row)
+        self.counted.front().map_or(usize::MAX, |counted| counted.number)
     }
 }

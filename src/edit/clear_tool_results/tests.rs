@@ -7,6 +7,8 @@ use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages,
 use super::*;
 use crate::draft::Offload;
 
+mod walk;
+
 /// The placeholder has some 50 tokens.
 fn policy(keys: &str) -> String {
     format!("{HTTP}[clear_tool_results]\n{keys}")
@@ -180,7 +182,7 @@ fn nothing_is_counted_below_the_trigger() {
 fn keeps() {
     let cleared = |keep: &str| {
         plan(
-            &body("u c:1,2 t:1*1000 t:2*2000 c:3 t:3*2000 a c:4 t:4*4000 c:5 t:5*2000 a"),
+            &body("u c:1,2 t:1*1000 t:2*2000 c:3 t:3*2000 a c:4 t:4*4000 c:5 t:5*2000 a u"),
             &always(&format!("keep = {keep}")),
         )
         .0
@@ -206,29 +208,43 @@ fn keeps() {
 fn what_was_not_read_is_never_cleared() {
     check(FIVE, &always("keep = { results = 0 }"), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4! c:5 t:5*2000");
     check("u c:1,2 t:1*2000 t:2*2000 u", &always("keep = { results = 0 }"), "u c:1,2 t:1*2000 t:2*2000 u");
-    check("u c:1,2 t:1*2000 t:2*2000 u a", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a");
+    check("u c:1,2 t:1*2000 t:2*2000 u a u", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a u");
+}
+
+#[test]
+fn what_only_a_prefill_stands_behind_is_not_cleared() {
+    let sticky = always("keep = { results = 0 }");
+    for policy in [&sticky, &format!("{sticky}\nfrontier = 'sliding'")] {
+        check("u c:1 t:1*2000 c:2,3 t:2*2000 t:3*2000 a", policy, "u c:1 t:1! c:2,3 t:2*2000 t:3*2000 a");
+        check_untouched("u c:1,2 t:1*2000 t:2*2000 a a", policy);
+        // One with calls is an answer, though nobody has carried them out.
+        check("u c:1 t:1*2000 c:2", policy, "u c:1 t:1! c:2 t:2*72");
+        // In a later request it is an answer as all others, and so is what the model has said behind it.
+        check("u c:1 t:1*2000 a u", policy, "u c:1 t:1! a u");
+        check("u c:1 t:1*2000 a a u", policy, "u c:1 t:1! a a u");
+    }
 }
 
 #[test]
 fn a_pass_that_frees_too_little_is_not_made() {
     let untouched =
-        check_untouched("u c:1 t:1*2000 c:2 t:2*2000 a", &always("keep = { results = 1 }\nclear_at_least = 900"));
+        check_untouched("u c:1 t:1*2000 c:2 t:2*2000 a u", &always("keep = { results = 1 }\nclear_at_least = 900"));
     assert_eq!(untouched.report.left_out[0].why, Why::TooLittle);
     check(
-        "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 a",
+        "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 a u",
         &always("keep = { results = 1 }\nclear_at_least = 800"),
-        "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a",
+        "u c:1 t:1! c:2 t:2! c:3 t:3*2000 a u",
     );
 }
 
 #[test]
 fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
     // A result has 500 tokens, of which a pass frees some 430; 857 are a seventh of the trigger.
-    let input = "u c:1^24000 t:1*2000 c:2 t:2*2000 a";
+    let input = "u c:1^24000 t:1*2000 c:2 t:2*2000 a u";
     let keys = "trigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
     let waits = check_untouched(input, &policy(keys));
     assert_eq!(waits.report.left_out[0].why, Why::TooLittle);
-    let cleared = "u c:1^24000 t:1! c:2 t:2*2000 a";
+    let cleared = "u c:1^24000 t:1! c:2 t:2*2000 a u";
     for more in ["clear_at_least = 0", "clear_at_least = 400", "frontier = 'sliding'"] {
         check(input, &policy(&format!("{keys}{more}")), cleared);
     }
@@ -240,21 +256,24 @@ fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
 
 #[test]
 fn arguments_are_cleared_with_their_results() {
-    let input = "u C:1^400,read_file/2^400 t:1*2000 t:read_file/2*2000 c:3 t:3 a";
+    let input = "u C:1^400,read_file/2^400 t:1*2000 t:read_file/2*2000 c:3 t:3 a u";
     let keep = "keep = { results = 1 }\n";
     check(
         input,
         &always(&format!("{keep}clear_tool_inputs = true")),
-        "u C:1-,read_file/2- t:1! t:read_file/2! c:3 t:3 a",
+        "u C:1-,read_file/2- t:1! t:read_file/2! c:3 t:3 a u",
     );
     check(
         input,
         &always(&format!("{keep}clear_tool_inputs = ['read_*']")),
-        "u C:1^400,read_file/2- t:1! t:read_file/2! c:3 t:3 a",
+        "u C:1^400,read_file/2- t:1! t:read_file/2! c:3 t:3 a u",
     );
     // Of a call whose result is too short to be cleared, too: it is just as old.
-    let plan =
-        check("u c:1^400 t:1 c:2 t:2 a", &always(&format!("{keep}clear_tool_inputs = true")), "u c:1- t:1 c:2 t:2 a");
+    let plan = check(
+        "u c:1^400 t:1 c:2 t:2 a u",
+        &always(&format!("{keep}clear_tool_inputs = true")),
+        "u c:1- t:1 c:2 t:2 a u",
+    );
     let (change, stored) = (&plan.report.changes[0], &plan.offloads[0]);
     assert_eq!((change.action, &change.handles), (Action::ClearInput { message: 1 }, &vec![stored.key]));
     assert_eq!(stored.payload.bytes(), json!({"a": text(400)}).to_string());
@@ -263,40 +282,40 @@ fn arguments_are_cleared_with_their_results() {
 #[test]
 fn excluded_tools_use_up_places() {
     check(
-        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a",
+        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a u",
         &always("exclude_tools = ['read_file']\nkeep = { results = 1 }"),
-        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a",
+        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 c:3 t:3*2000 a u",
     );
     check(
-        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 a",
+        "u c:1 t:1*2000 c:read_file/2 t:read_file/2*2000 a u",
         &always("exclude_tools = ['*_file']\nkeep = { results = 1 }"),
-        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 a",
+        "u c:1 t:1! c:read_file/2 t:read_file/2*2000 a u",
     );
 }
 
 #[test]
 fn settings_of_a_tool_win() {
     let with = |keys: &str, tools: &str| format!("{}\n[tools]\n{tools}", always(keys));
-    let input = "u c:1^400 t:1*2000 c:x/2 t:x/2*2000 c:3^400 t:3*2000 c:x/4 t:x/4*2000 a";
+    let input = "u c:1^400 t:1*2000 c:x/2 t:x/2*2000 c:3^400 t:3*2000 c:x/4 t:x/4*2000 a u";
     check(
         input,
         &with("keep = { results = 0 }", "bash = { clear = false }"),
-        "u c:1^400 t:1*2000 c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a",
+        "u c:1^400 t:1*2000 c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a u",
     );
     check(
         input,
         &with("keep = { results = 0 }\nexclude_tools = ['*']", "bash = { clear = true }"),
-        "u c:1^400 t:1! c:x/2 t:x/2*2000 c:3^400 t:3! c:x/4 t:x/4*2000 a",
+        "u c:1^400 t:1! c:x/2 t:x/2*2000 c:3^400 t:3! c:x/4 t:x/4*2000 a u",
     );
     check(
         input,
         &with("keep = { results = 0 }", "bash = { keep_last = 1 }"),
-        "u c:1^400 t:1! c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a",
+        "u c:1^400 t:1! c:x/2 t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4! a u",
     );
     check(
         input,
         &with("keep = { results = 3 }", "bash = { keep_last = 0, clear_inputs = true }"),
-        "u c:1- t:1! c:x/2 t:x/2*2000 c:3- t:3! c:x/4 t:x/4*2000 a",
+        "u c:1- t:1! c:x/2 t:x/2*2000 c:3- t:3! c:x/4 t:x/4*2000 a u",
     );
     check(
         input,
@@ -304,15 +323,15 @@ fn settings_of_a_tool_win() {
             "keep = { results = 0 }\nclear_tool_inputs = true",
             "'*' = { keep_last = 2 }\nbash = { clear_inputs = false }",
         ),
-        "u c:1^400 t:1! c:x/2- t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4*2000 a",
+        "u c:1^400 t:1! c:x/2- t:x/2! c:3^400 t:3*2000 c:x/4 t:x/4*2000 a u",
     );
 }
 
 #[test]
 fn what_is_not_longer_than_its_placeholder_stays() {
-    let input = "u c:1 t:1*120 c:2 t:2*2000 a";
-    check(input, &always("keep = { results = 0 }"), "u c:1 t:1*120 c:2 t:2! a");
-    check(input, &always("keep = { results = 0 }\ngrowth_guard = false"), "u c:1 t:1! c:2 t:2! a");
+    let input = "u c:1 t:1*120 c:2 t:2*2000 a u";
+    check(input, &always("keep = { results = 0 }"), "u c:1 t:1*120 c:2 t:2! a u");
+    check(input, &always("keep = { results = 0 }\ngrowth_guard = false"), "u c:1 t:1! c:2 t:2! a u");
 }
 
 #[test]
@@ -327,8 +346,8 @@ fn without_a_store_results_stay_unless_none_is_wanted() {
 
 #[test]
 fn a_truncated_result_is_stored_as_it_came() {
-    let input = "u c:1 t:1*60000 c:2 t:2*70000 a";
-    let plan = check(input, &always("keep = { results = 1 }"), "u c:1 t:1! c:2 t:2~ a");
+    let input = "u c:1 t:1*60000 c:2 t:2*70000 a u";
+    let plan = check(input, &always("keep = { results = 1 }"), "u c:1 t:1! c:2 t:2~ a u");
     assert_eq!(plan.report.counts(), [("truncate", 1), ("clear", 1)]);
     let mut lengths: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.len()).collect();
     lengths.sort_unstable();
@@ -343,6 +362,7 @@ fn parts_that_are_no_text_stay() {
         json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
         json!({"role": "tool", "tool_call_id": "1", "content": parts}),
         json!({"role": "assistant", "content": "hi"}),
+        json!({"role": "user", "content": "hi"}),
     ]);
     let (plan, output) = plan(&body, &always("keep = { results = 0 }"));
     let content = messages(&output)[1]["content"].clone();
@@ -355,39 +375,6 @@ fn parts_that_are_no_text_stay() {
 }
 
 #[test]
-fn sticky_clears_again_only_when_the_trigger_holds_again() {
-    // A round has some 550 tokens, and some 110 when its result is cleared.
-    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }";
-    let mut input = "u".to_owned();
-    let mut fronts = Vec::new();
-    for n in 1..=9 {
-        input = format!("{input} c:{n} t:{n}*2000");
-        let (plan, _) = plan(&body(&input), &policy(keys));
-        fronts.push(plan.report.changes.len());
-    }
-    assert_eq!(fronts, [0, 0, 0, 3, 3, 3, 6, 6, 8]);
-    let (sliding, _) = plan(&body(&input), &policy(&format!("{keys}\nfrontier = 'sliding'")));
-    assert_eq!(sliding.report.changes.len(), 8);
-}
-
-/// The exception of prefix stability: the replay sees the rounds that the filter has left, not those that were there.
-#[test]
-fn a_filter_may_bring_back_what_was_cleared() {
-    let keys = "trigger = { tokens = 1800 }\nkeep = { results = 1 }\n[filter_tool_calls]\nmax_tool_calls = 3";
-    let four = "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000";
-    check(four, &policy(keys), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000");
-    check(&format!("{four} a u"), &policy(keys), "u c:2 t:2*2000 c:3 t:3*2000 c:4 t:4*2000 a u");
-}
-
-#[test]
-fn a_moved_result_is_cleared_where_it_stands() {
-    check("u c:1,2 t:1*2000 u t:2*2000 a", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a");
-    // The model has not read it, though it stands before a message of the model now.
-    let (plan, _) = plan(&body("u c:1 u a t:1*2000"), &always("keep = { results = 0 }"));
-    assert_eq!(plan.report.counts(), [("patch", 1)]);
-}
-
-#[test]
 fn our_own_words_are_not_cleared_again() {
     let quoted = format!(
         "[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{} (?lines=1-200).]",
@@ -397,6 +384,7 @@ fn our_own_words_are_not_cleared_again() {
         json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),
         json!({"role": "tool", "tool_call_id": "1", "content": quoted}),
         json!({"role": "assistant", "content": "hi"}),
+        json!({"role": "user", "content": "hi"}),
     ]);
     assert!(plan(&body, &always("keep = { results = 0 }\ngrowth_guard = false")).0.is_empty());
 }

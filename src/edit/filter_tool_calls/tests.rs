@@ -1,6 +1,6 @@
 //! Which calls leave, and what stays of the messages that made them.
 
-use super::super::tests::{body, check, check_untouched, plan, words};
+use super::super::tests::{body, check, check_late, check_untouched, plan, words};
 
 fn policy(keys: &str) -> String {
     format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]")
@@ -41,11 +41,45 @@ fn text_stays_without_its_calls() {
 #[test]
 fn what_was_not_read_stays() {
     check_untouched("u c:1 t:1 u", &policy("max_tool_calls = 0"));
-    check("u c:1 t:1 u c:2 t:2 u a", &policy("max_tool_calls = 0"), "u u u a");
+    check("u c:1 t:1 u c:2 t:2 u a u", &policy("max_tool_calls = 0"), "u u u a u");
     check("u c:1 t:1 u c:2 t:2 u", &policy("max_tool_calls = 0"), "u u c:2 t:2 u");
     // It answers an old call, and has come late.
     let (_, output) = plan(&body("u c:1 u a t:1 u"), &policy("max_tool_calls = 0"));
     assert_eq!(words(&output), "u c:1 t:1 u a u");
+}
+
+#[test]
+fn a_late_result_brings_nothing_back_but_its_call() {
+    let rounds = |from: usize| (from..=6).map(|n| format!("c:{n} t:{n}")).collect::<Vec<_>>().join(" ");
+    let before = format!("u c:b {} a u", rounds(1));
+    check_late(&before, &policy("max_tool_calls = 3"), &format!("u {} a u", rounds(4)));
+    let late = format!("{before} t:b*900");
+    check_late(&late, &policy("max_tool_calls = 3"), &format!("u c:b t:b*900 {} a u", rounds(4)));
+    // It is the newest when it has been read.
+    let read = format!("{late} a u");
+    check_late(&read, &policy("max_tool_calls = 3"), &format!("u c:b t:b*900 {} a u a u", rounds(5)));
+    check_late(&format!("{read} c:7 t:7 a u"), &policy("max_tool_calls = 1"), "u a u a u c:7 t:7 a u");
+    // Of a batch, the call comes back whose result has come, and no other.
+    let batch = late.replacen("c:b", "c:b,d,e t:d", 1);
+    check_late(&batch, &policy("max_tool_calls = 3"), &format!("u c:b t:b*900 {} a u", rounds(4)));
+    check_late(&format!("{batch} t:e a u"), &policy("max_tool_calls = 3"), "u c:b,e t:b*900 t:e c:6 t:6 a u a u");
+}
+
+#[test]
+fn a_call_without_a_result_leaves_as_others_do_where_none_is_put_in() {
+    let alone = |keys: &str| format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"filter_tool_calls\"]");
+    check("u c:1 c:2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
+    check("u c:1,2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
+    check("u C:1,2 t:2 a u c:3 a", &alone("max_tool_calls = 0"), "u a a u c:3 a");
+    // What answers it, displaced or late, leaves with it.
+    check("u c:1 u t:1 c:2 t:2 a u", &alone("max_tool_calls = 1"), "u u c:2 t:2 a u");
+    let late = "u c:1 u c:2 t:2 a u t:1";
+    check_late(late, &alone("max_tool_calls = 0"), "u c:1 u a u t:1");
+    check_late(&format!("{late} a u"), &alone("max_tool_calls = 0"), "u u a u a u");
+    // It needs no result put in then.
+    let before_patch =
+        "[filter_tool_calls]\nmax_tool_calls = 1\n[policy]\nedits = [\"filter_tool_calls\", \"patch_tool_calls\"]";
+    check("u c:1 c:2 t:2 c:3 t:3 a u", before_patch, "u c:3 t:3 a u");
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl<'c> Cuts<'c> {
                 .iter()
                 .rposition(|row| row.message.is_some_and(|message| draft.is_folded(message)))
                 .map_or(first, |last| last + 1),
-            last: unread_from(rows.iter().map(|row| row.role)),
+            last: unread_from(rows.iter().map(|row| (row.role, draft.has_calls(row)))),
             summary: rows.iter().position(|row| row.message.is_some() && row.message == summary),
         };
         cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();

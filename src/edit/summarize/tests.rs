@@ -118,7 +118,8 @@ fn the_cut_keeps_what_the_settings_say_and_what_was_not_read() {
         ("s u c:1 t:1*4000 c:2 t:2*400 c:3 t:3*400 c:4 t:4*400", "{ tokens = 150 }", 1..6),
         ("s u c:1 t:1*4000 c:2 t:2*400 c:3 t:3*400 c:4 t:4*400", "{ tokens = 300 }", 1..4),
         // The last message stays, whatever it is.
-        ("s u c:1 t:1 c:2 t:2 a", "{ rounds = 0 }", 1..6),
+        // A prefill stays, and with it what nobody has read.
+        ("s u c:1 t:1 c:2 t:2 a", "{ rounds = 0 }", 1..4),
         ("s u c:1 t:1 u a c:2", "{ rounds = 0 }", 1..4),
         ("u c:1 t:1*900 c:2 t:2 u u s", "{ rounds = 0 }", 0..3),
         // Nobody has answered yet.
@@ -252,13 +253,14 @@ fn another_history_or_end_has_no_use_for_it() {
     ] {
         assert!(!used(other), "{other}");
     }
-    // A call without a result was summarised, and in this history it has one: its round is reopened.
-    let (plan, _) = plan_in(&memory, "s u c:9 t:9 c:1 u a", &policy);
-    assert_eq!(made(&plan).covers, 1..5);
+    // A call without a result was summarised, and in this history it has one.
+    let (plan, _) = plan_in(&memory, "s u c:9 t:9 c:1 u a u", &policy);
+    assert_eq!(made(&plan).covers, 1..6);
     memory.make(made(&plan), "Well.");
-    assert!(used("s u c:9 t:9 c:1 u a"));
-    assert_eq!(words(&plan_in(&memory, "s u c:9 t:9 c:1 t:1 u a", &policy).1), "s u c:1 t:1 u a");
-    assert_eq!(words(&plan_in(&memory, "s u c:9 t:9 c:1 u t:1 a u", &policy).1), "s u c:1 t:1 u a u");
+    assert!(used("s u c:9 t:9 c:1 u a u"));
+    assert!(plan_in(&memory, "s u c:9 t:9 c:1 t:1 u a u", &policy).0.is_empty());
+    // One that comes late reopens its round.
+    assert_eq!(words(&plan_in(&memory, "s u c:9 t:9 c:1 u t:1 a u", &policy).1), "s u c:1 t:1 a u");
 }
 
 #[test]

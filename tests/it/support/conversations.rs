@@ -201,6 +201,44 @@ pub(crate) fn late_results() -> impl Strategy<Value = Late> {
     })
 }
 
+/// What the ids of calls begin with whose results may come late. Their messages have it, too, and no other has.
+pub(crate) const LATE: &str = "late_";
+
+/// Whole steps with long results, and rounds among them of which some results come some steps later, or never.
+pub(crate) fn late_steps(n: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Message>> {
+    let content = (prop::sample::select(&["word ", "line\n", "é😀"][..]), 40..600_usize);
+    let call = (prop::option::weighted(0.7, 1..6_usize), content);
+    let step = prop_oneof![
+        3 => long_steps(1..2).prop_map(|messages| (messages, Vec::new())),
+        1 => (message("assistant"), prop::collection::vec(call, 1..4)).prop_map(|(said, calls)| (vec![said], calls)),
+    ];
+    prop::collection::vec(step, n).prop_map(|steps| {
+        let (mut all, mut late) = (Vec::new(), Vec::new());
+        for (n, (mut messages, calls)) in steps.into_iter().enumerate() {
+            all.extend(late.extract_if(.., |(due, _)| *due == n).map(|(_, result)| result));
+            let mut entries = Vec::new();
+            let mut results = Vec::new();
+            for (delay, (piece, times)) in calls {
+                let id = format!("\"{LATE}{n}_{}\"", entries.len());
+                entries.push(format!(
+                    r#"{{"id":{id},"type":"function","function":{{"name":"bash","arguments":"{{\"a\": 1}}"}}}}"#
+                ));
+                let result = result(&id, &serde_json::to_string(&piece.repeat(times)).unwrap(), "");
+                match delay {
+                    Some(delay) => late.push((n + delay, result)),
+                    None => results.push(result),
+                }
+            }
+            if let Some(said) = messages.last_mut().filter(|_| !entries.is_empty()) {
+                let calls = format!(r#","tool_calls":[{}],"x":"{LATE}"}}"#, entries.join(","));
+                said.json.replace_range(said.json.len() - 1.., &calls);
+            }
+            all.extend(messages.into_iter().chain(results));
+        }
+        all
+    })
+}
+
 /// Whole steps with damage of all kinds done to them.
 pub(crate) fn damaged() -> impl Strategy<Value = Vec<Message>> {
     damaged_of(steps(0..8).boxed())

@@ -1,0 +1,131 @@
+//! The conversation as it grew, for edits that do again what they did in its earlier requests.
+//!
+//! Rows are what is there now. That is not what was there then: a result that came late stands behind its call now, where
+//! another stood until it came, and what an edit has left out was there before. Here each message comes when it came.
+
+use std::collections::HashMap;
+
+use super::{Draft, Placed, Row};
+use crate::conversation::{Pairing, Role};
+
+/// One thing that happened. Messages have numbers in the order in which they came, from 0 on.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
+    /// results that were there; where no edit had put anything there, a row that [is not there](Row::is_there).
+    Came(Row),
+    /// The next message is the result that the one of this number stood for.
+    Superseded(usize),
+    /// The result of this number was left out with its call, whatever stood for it.
+    Left(usize),
+    /// The model was called with what was there; the place of [`Conversation::model_calls`].
+    ///
+    /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
+    Called(usize),
+}
+
+impl Row {
+    /// Whether it is a message, and not just a call that has no result.
+    pub fn is_there(&self) -> bool {
+        self.message.is_some() || self.added.is_some()
+    }
+}
+
+impl Draft<'_> {
+    /// What happened, in order, as the edits so far would have left it at each model call.
+    pub fn timeline(&self) -> Vec<Event> {
+        let (conversation, pairing) = (self.source.conversation, self.pairing());
+        let calls = conversation.model_calls();
+        let added = self.added_at();
+        let mut missing = missing(self, &pairing, &calls, &added).into_iter().peekable();
+        let mut calls = calls.into_iter().peekable();
+        let mut timeline = Timeline::default();
+        for (index, message) in conversation.messages.iter().enumerate() {
+            while let Some(call) = calls.next_if(|call| *call == index) {
+                timeline.called(call, self);
+            }
+            if !self.orphans.contains(&index) {
+                let call = if message.role == Role::Tool { pairing.answered_block(index) } else { None };
+                let added = added.get(&Stood::Message(index)).copied();
+                timeline.came(Row { role: message.role, message: Some(index), call, added });
+            }
+            while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
+                timeline.came(row);
+            }
+        }
+        calls.for_each(|call| timeline.called(call, self));
+        timeline.events
+    }
+
+    /// Where among what was added messages and results for calls are.
+    fn added_at(&self) -> HashMap<Stood, usize> {
+        let stood = self.added.iter().enumerate().map(|(n, added)| match added.what {
+            Placed::Moved { message, .. } => (Stood::Message(message), n),
+            Placed::New { call, .. } => (Stood::ForResultOf(call), n),
+        });
+        stood.collect()
+    }
+}
+
+/// What stands for the results that were missing when the model was called, and the messages that it came behind.
+fn missing(
+    draft: &Draft<'_>,
+    pairing: &Pairing,
+    model_calls: &[usize],
+    added: &HashMap<Stood, usize>,
+) -> Vec<(usize, Row)> {
+    let mut answered_by = vec![None; pairing.calls.len()];
+    for result in &pairing.results {
+        if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call)) {
+            *answered = Some(result.message);
+        }
+    }
+    let missing = pairing.calls.iter().zip(answered_by).filter_map(|(call, result)| {
+        let caller = draft.conversation().blocks.get(call.block)?.message;
+        let next = *model_calls.get(model_calls.partition_point(|place| *place <= caller))?;
+        if result.is_some_and(|result| result < next) {
+            return None;
+        }
+        let stood = result.map_or(Stood::ForResultOf(call.block), Stood::Message);
+        let row = Row { role: Role::Tool, message: None, call: Some(call.block), added: added.get(&stood).copied() };
+        Some((pairing.run_end_of(call)?, row))
+    });
+    missing.collect()
+}
+
+/// What a row is known by.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Stood {
+    Message(usize),
+    /// What stands for the result of the call that is this block.
+    ForResultOf(usize),
+}
+
+impl Stood {
+    fn of(row: &Row) -> Self {
+        row.message.map_or(Self::ForResultOf(row.call.unwrap_or(usize::MAX)), Self::Message)
+    }
+}
+
+#[derive(Default)]
+struct Timeline {
+    events: Vec<Event>,
+    numbers: HashMap<Stood, usize>,
+}
+
+impl Timeline {
+    fn came(&mut self, row: Row) {
+        let stood_for_it = row.message.and(row.call).map(Stood::ForResultOf);
+        if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
+            self.events.push(Event::Superseded(*number));
+        }
+        self.numbers.insert(Stood::of(&row), self.numbers.len());
+        self.events.push(Event::Came(row));
+    }
+
+    fn called(&mut self, call: usize, draft: &Draft<'_>) {
+        let left = draft.departed.get(&call).into_iter().flatten();
+        self.events.extend(left.filter_map(|row| self.numbers.get(&Stood::of(row)).copied()).map(Event::Left));
+        self.events.push(Event::Called(call));
+    }
+}
