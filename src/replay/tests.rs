@@ -121,7 +121,7 @@ fn prints_a_table_and_json() {
 // === what a recording knows ===
 
 /// A request whose one result is longer than `POLICY` allows.
-const LONG: &str = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"XX"},{"role":"assistant","content":"done"}]}"#;
+const LONG: &str = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"XX"},{"role":"assistant","content":"done"},{"role":"user","content":"go on"}]}"#;
 const POLICY: &str = "truncate_tool_results.max_bytes = 100\nrecall.via = \"http\"\ntokens.counter = \"estimate\"";
 
 /// The body that is sent under these settings and with this knowledge.

@@ -9,7 +9,7 @@ use abridge_proxy::{
     planner::{Offload, Parts, Planner},
     replay::own_planner,
     span::splice,
-    tokens::Counter,
+    tokens::{self, Counter, Meter},
 };
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -395,7 +395,8 @@ fn texts_and_arguments_with_half_a_surrogate_pair_are_cleared_and_stored_as_they
     let (arguments, content) = (half("path "), half("word "));
     let body: Bytes = format!(
         r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"1","function":{{"name":"bash","arguments":{arguments}}}}}]}},
-            {{"role":"tool","tool_call_id":"1","content":{content}}},{{"role":"assistant","content":"hi"}}]}}"#
+            {{"role":"tool","tool_call_id":"1","content":{content}}},{{"role":"assistant","content":"hi"}},
+            {{"role":"user","content":"hi"}}]}}"#
     )
     .into();
     let (plan, output) = plan(&body, &always("keep = { results = 0 }\nclear_tool_inputs = true"));
