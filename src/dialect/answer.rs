@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Answer {
     /// The text of the first choice, gathered only where it is wanted: see [`Answer::with_text`].
     pub text: Option<String>,
-    /// Whether the model calls a tool.
+    /// Whether the model calls a tool. Read only where the text is.
     pub calls_tool: bool,
     /// Why the model stopped, in the words of the dialect. Later reports replace earlier ones.
     pub stop_reason: Option<String>,

@@ -58,10 +58,10 @@ mod replay;
 pub struct Settings {
     /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
     /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
-    /// window; does not hold where that is not known). Clearing makes messages no fewer, so a condition of `messages` alone
+    /// window; does not hold where that is not known). Clearing removes no messages, so a condition with `messages` alone
     /// holds again when as many have come since the last pass.
     pub trigger: Trigger,
-    /// What a pass spares, counted from the newest result backwards: exactly one of `results`, `rounds`, `tokens`,
+    /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
     pub keep: Keep,
     /// The fewest tokens that a pass must free; a pass that would free fewer is not made.

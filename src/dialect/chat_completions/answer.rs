@@ -21,9 +21,9 @@ struct Choice<'a> {
     #[serde(borrow)]
     index: Option<&'a RawValue>,
     #[serde(borrow)]
-    delta: Option<Said<'a>>,
+    delta: Option<&'a RawValue>,
     #[serde(borrow)]
-    message: Option<Said<'a>>,
+    message: Option<&'a RawValue>,
     finish_reason: Option<String>,
 }
 
@@ -89,7 +89,15 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> 
         answer.stop_reason = Some(reason);
     }
     let first = choices.into_iter().find(|choice| choice.index.is_none_or(|index| index.get() == "0"));
-    let Some(said) = first.and_then(|choice| choice.delta.or(choice.message)) else { return Ok(()) };
+    match first.and_then(|choice| choice.delta.or(choice.message)) {
+        Some(said) if answer.text.is_some() => read_said(said, answer),
+        _ => Ok(()),
+    }
+}
+
+/// Adds what the model says in a chunk: text and calls.
+fn read_said(json: &RawValue, answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    let said: Said<'_> = serde_json::from_str(json.get()).map_err(|_| NotAnAnswer)?;
     answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
     if let (Some(text), Some(content)) = (&mut answer.text, said.content) {
         text.push_str(&text_of(content).ok_or(NotAnAnswer)?);
@@ -164,7 +172,7 @@ mod tests {
     #[test]
     fn text_that_nobody_wants_is_not_read() {
         let mut answer = Answer::default();
-        read(br#"{"choices":[{"delta":{"content":7},"finish_reason":"stop"}]}"#, &mut answer).unwrap();
+        read(br#"{"choices":[{"delta":7,"finish_reason":"stop"}]}"#, &mut answer).unwrap();
         assert_eq!(answer, Answer { stop_reason: Some("stop".to_owned()), ..Answer::default() });
     }
 
