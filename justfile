@@ -55,7 +55,7 @@ fuzz target minutes:
 bench:
     cargo bench --bench core
 
-# Measure the whole proxy beside nginx; BENCHMARKS.md says how to read it
+# Measure the whole proxy beside nginx; docs/benchmarking.md says how to read it
 bench-load *args:
     cargo bench --bench load -- {{ args }}
 

@@ -1,7 +1,7 @@
 //! What abridge adds to a request, measured beside nginx and beside no proxy at all, in one run.
 //!
 //! Every target is measured in turn, a few requests at a time, round after round, so that whatever else the machine
-//! does falls on all of them alike; every answer is checked while it is timed. BENCHMARKS.md says how to read the
+//! does falls on all of them alike; every answer is checked while it is timed. docs/benchmarking.md says how to read the
 //! tables that this prints.
 //!
 //! `cargo bench --bench load -- --help` lists the options; `--once` goes through everything one time, to see that it
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
 
+use load::conversation::sample;
+use load::recorded::Session;
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
@@ -32,6 +34,7 @@ mod load {
     pub(crate) mod machine;
     pub(crate) mod peers;
     pub(crate) mod rate;
+    pub(crate) mod recorded;
     pub(crate) mod report;
     pub(crate) mod soak;
     pub(crate) mod stats;
@@ -58,7 +61,7 @@ struct Options {
     #[arg(long, default_value_t = 2000)]
     streams: usize,
     /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "reduce", "rate", "events", "streams"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "recorded", "reduce", "rate", "events", "streams"])]
     parts: Vec<Part>,
     /// Whom to measure; a direct connection always is
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
@@ -87,6 +90,8 @@ struct Options {
 enum Part {
     /// Time of one request after the other, by body size
     Latency,
+    /// The same with texts of a session: that of `ABRIDGE_CORPUS` with the most escapes, or a generated one
+    Recorded,
     /// The same where results are truncated and cleared
     Reduce,
     /// Requests a second over 32 connections
@@ -145,13 +150,22 @@ fn main() -> Result<()> {
     if wanted(Part::Latency) {
         for size in latency::SIZES {
             note(&format!("latency, {} bytes", size.bytes));
-            results.latency.push(latency::measure(&bench, size, &bench.routes)?);
+            results.latency.push(latency::measure(&bench, size, &bench.routes, sample)?);
+        }
+    }
+    if wanted(Part::Recorded) {
+        let session = Session::load()?;
+        results.texts = Some(session.texts()?);
+        for size in latency::RECORDED {
+            note(&format!("texts of a session, {} bytes", size.bytes));
+            let sample = |bytes, calls| session.sample(bytes, calls);
+            results.recorded.push(latency::measure(&bench, size, &bench.routes, sample)?);
         }
     }
     if wanted(Part::Reduce) {
         for size in latency::REDUCED {
             note(&format!("results truncated and cleared, {} bytes", size.bytes));
-            results.reduced.push(latency::measure(&bench, size, &latency::REDUCING)?);
+            results.reduced.push(latency::measure(&bench, size, &latency::REDUCING, sample)?);
         }
         note("small requests beside large new ones");
         results.beside = beside::measure(&bench)?;

@@ -23,6 +23,7 @@ pub mod diff;
 pub mod doctor;
 mod escape;
 pub mod health;
+pub mod models;
 pub mod replay;
 pub mod rewrite;
 pub mod show;
@@ -69,6 +70,9 @@ pub enum Command {
     /// Look at all that abridge depends on, and say what to do about each fault: exit code 0 if there is none, else 1.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(doctor::Args),
+    /// Print what is known of models, their context windows and encodings, and from where.
+    #[command(after_help = MODELS_EXAMPLES)]
+    Models(models::Args),
     /// Ask a running proxy whether it is alive: exit code 0 if so, else 1.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Args),
@@ -180,6 +184,15 @@ for its models once, with no key but that of upstream.api_key_env; into a store 
 Examples:
   abridge doctor
   abridge doctor --upstream http://127.0.0.1:8000/v1 --json";
+
+const MODELS_EXAMPLES: &str = "\
+Of what is said of a model, [[models]] of the settings wins over the upstream's list of models, and that over what is built
+in. The upstream is asked once, with no key but that of upstream.api_key_env; a running proxy asks with its clients' keys.
+
+Examples:
+  abridge models
+  abridge models gpt-5.5
+  abridge models --upstream http://127.0.0.1:8000/v1 --json";
 
 const HEALTH_EXAMPLES: &str = "\
 Without --url, the first address of server.listen is asked, so give the same --config, --listen and variables as the

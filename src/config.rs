@@ -47,51 +47,66 @@ pub struct NoStorePath;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The defaults on which all else is laid.
+    /// The set of defaults that all other settings are laid on.
     pub preset: Preset,
     /// The language of the texts that abridge writes into a conversation.
     pub language: Language,
-    /// Whether every request is forwarded as it came, and only reported on.
+    /// Forwards every request as it came, and only reports what would be edited.
     pub dry_run: bool,
-    /// Whether the responses to edited requests carry `x-abridge-…` headers.
+    /// Adds `x-abridge-…` header fields to the answers to edited requests. `x-abridge-error` on an error of abridge's
+    /// own is always there.
     pub report_headers: bool,
-    /// Log lines.
+    /// Log lines, on standard error.
     pub log: telemetry::Settings,
-    /// The listening side.
+    /// The addresses for clients, and the limits of what clients may use. Changes need a restart.
     pub server: server::Settings,
-    /// What operators see, and how they are known.
+    /// Who may see what abridge tells about itself below `/abridge/`.
     pub admin: server::admin::Settings,
-    /// TLS on the listener, if it speaks it.
+    /// TLS on the listener. Both files are needed; without this table the listener speaks plain HTTP. A reload reads
+    /// the files again.
     pub tls: Option<tls::Settings>,
-    /// Where requests go.
+    /// The server that requests are forwarded to.
     pub upstream: upstream::Settings,
-    /// Where is kept what is taken out.
+    /// The file that keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
     pub policy: planner::Settings,
-    /// How what was taken out is got back.
+    /// How the model reads what was taken out of a conversation.
     pub recall: recall::Settings,
-    /// The edit that gives every tool call its result.
+    /// The edit that gives every tool call exactly one result.
     pub patch_tool_calls: patch_tool_calls::Settings,
-    /// The edit that leaves out the oldest calls.
+    /// The edit that leaves out the oldest tool calls and their results.
     pub filter_tool_calls: filter_tool_calls::Settings,
-    /// The edit that cuts long results.
+    /// The edit that cuts the middle out of long results.
     pub truncate_tool_results: truncate_tool_results::Settings,
-    /// The edit that clears old results.
+    /// The edit that replaces old results with placeholders when the conversation is large.
     pub clear_tool_results: clear_tool_results::Settings,
-    /// The edit that puts a summary in place of old messages.
+    /// The edit that replaces old messages with a summary when the conversation is larger still. A summary is made by a
+    /// call to a model, by default the model and the upstream of the request, with the client's key. Leave
+    /// `"summarize"` out of `policy.edits` to have no such calls.
     pub summarize: summarize::Settings,
-    /// Settings of single tools, by name or pattern.
+    /// Settings of single tools, by name or pattern (`*` stands for any characters, `?` for one). They win over the
+    /// settings of the edits. A table sets only the keys that it names; for each key, the most specific table that
+    /// names it counts: the name itself, then longer patterns before shorter ones, and of two equally long ones the
+    /// first in alphabetical order.
+    ///
+    /// Example: `"read_*" = { truncate = false, keep_last = 5 }`
+    ///
+    /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
+    /// false }`
     pub tools: tools::Settings,
-    /// What is told of requests and summaries, and to whom.
+    /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
-    /// Whether messages of edited requests are kept, to be looked at.
+    /// What is kept of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
+    /// of changes are shown with and without it.
     pub inspect: inspect::Settings,
-    /// The second try of requests that the upstream refuses.
+    /// A second try of a request that the upstream refuses, before the client sees anything. There is never a third.
     pub rescue: rescue::Settings,
-    /// How tokens are counted.
+    /// How tokens are counted, and where the context windows of models come from.
     pub tokens: tokens::Settings,
-    /// What models take, and how they split text, where it is not known otherwise.
+    /// Facts about models that abridge does not know: one table for each model or pattern. The tables are tried from
+    /// the first to the last; then the upstream's list of models, then the built-in table. `abridge models` prints all
+    /// of it.
     pub models: Vec<models::Settings>,
 }
 

@@ -2,7 +2,7 @@
 //! the messages say unless `events.content` asks for that.
 //!
 //! Each listener has a queue of its own, so a slow one delays nobody, and what it loses is its own oldest. What an event looks
-//! like is in the README; [`What`] has its fields.
+//! like is in docs/headers-and-events.md; [`What`] has its fields.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -28,17 +28,23 @@ pub use target::{WebhookUrl, WebhookUrlError};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether events tell what summaries say.
+    /// Includes the texts of summaries in events. Nothing else of what messages say is ever in an event.
     pub content: bool,
-    /// How many may listen at a time to `GET /abridge/events`; more get 503.
+    /// How many clients may listen to `GET /abridge/events` at a time; further ones get 503 with `retry-after`. 0
+    /// closes the path. Allowed: 0 to 10000.
     pub listeners: usize,
-    /// How many events may wait for each listener, and for the webhook; then the oldest is lost.
+    /// How many events may wait for each listener, and for the webhook. When the queue is full, the oldest event is
+    /// lost, and the listener is told how many were. Allowed: 1 to 65536.
     pub queue: usize,
-    /// How long a stream of events may be still; then a comment line shows that it lives.
+    /// How long a stream of events may be silent; then a comment line is sent. Allowed: 1ms to 365d.
     pub heartbeat: Period,
-    /// Where every event is posted.
+    /// Where every event, of all callers, is posted as JSON.
+    ///
+    /// Not set: nothing is posted.
+    ///
+    /// Example: `"https://hooks.example/abridge"`
     pub webhook: Option<WebhookUrl>,
-    /// How long the webhook may take to answer.
+    /// How long the webhook may take to answer. Allowed: 1ms to 365d.
     pub webhook_timeout: Period,
 }
 

@@ -20,7 +20,8 @@ pub use changes::{Changed, Changes, LeftOut, short};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Of how many edited requests the messages are kept, to be looked at later. 0: of none.
+    /// Of how many edited requests, the newest ones, the messages are kept in the store, as they came and as they went
+    /// on. This is content; 0 keeps none, and removes what was kept before. Allowed: 0 to 10000.
     pub keep: usize,
 }
 

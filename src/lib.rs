@@ -1,6 +1,6 @@
 //! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte alone.
 //!
-//! `ARCHITECTURE.md` has the modules in reading order and tells which may know which. One request is told in [`proxy`].
+//! `ARCHITECTURE.md` tells which modules may know which, and why. One request is told in [`proxy`].
 
 pub mod admin;
 pub mod app;

@@ -53,7 +53,7 @@ pub struct Parts {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The edits that run, in this order. One that is not listed is off.
+    /// The edits that run, in this order, each at most once. An edit that is not listed is off.
     pub edits: Vec<EditName>,
 }
 
@@ -61,15 +61,15 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EditName {
-    /// See [`crate::edit::patch_tool_calls`].
+    /// Gives every tool call exactly one result.
     PatchToolCalls,
-    /// See [`crate::edit::filter_tool_calls`].
+    /// Leaves out the oldest tool calls and their results; off until `max_tool_calls` is set.
     FilterToolCalls,
-    /// See [`crate::edit::truncate_tool_results`].
+    /// Cuts the middle out of long results.
     TruncateToolResults,
-    /// See [`crate::edit::clear_tool_results`].
+    /// Replaces old results with placeholders.
     ClearToolResults,
-    /// See [`crate::edit::summarize`].
+    /// Replaces old messages with a summary.
     Summarize,
 }
 

@@ -11,19 +11,30 @@ use crate::{language::Language, payload::PayloadKey};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The way that notices name.
+    /// The way to read a text back that notices name.
     pub via: Via,
-    /// Where the agent's tools reach abridge: scheme, host and port. Default: the first TCP address of `server.listen`.
+    /// Where the agent's tools reach abridge: scheme, host and port.
+    ///
+    /// Not set: the first TCP address of `server.listen`.
+    ///
+    /// Example: `"http://127.0.0.1:8787"`
     pub public_url: Option<String>,
-    /// The folder that payloads are also written to as files, as the agent's tools name it.
+    /// The folder for exported files, as the agent's tools name it. Its files are swept by `store.keep_for` and
+    /// `store.max_bytes`; nothing else in the folder is touched.
+    ///
+    /// Not set: nothing is exported.
+    ///
+    /// Example: `"/var/lib/abridge/export"`
     pub export_dir: Option<String>,
-    /// The tool that a notice says to read an exported file with.
+    /// The tool that notices say to read an exported file with.
     pub reader_tool: String,
-    /// The tools whose results are never truncated: what they read is asked for.
+    /// Tools whose results are never truncated, by name or pattern, because what they read was asked for. Nor are the
+    /// results of calls whose arguments name a handle, as a URL or an exported file.
     pub reader_tools: Vec<String>,
-    /// The tools that can make an HTTP request, for `via = "auto"`; letter case does not matter.
+    /// Tools that can make an HTTP request, for `via = "auto"`. Letter case does not matter.
     pub shell_tools: Vec<String>,
-    /// Whether HTTP gives a payload only to who shows the credential of its conversation, and to operators.
+    /// Requires for a recall over HTTP the credential that the conversation was sent with, or the operators' token.
+    /// Without a credential the answer is 401; with another caller's it is 404, as for a handle that never existed.
     pub require_auth: bool,
 }
 
@@ -31,14 +42,15 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
-    /// As the tools that a request offers allow: a file, HTTP, or not at all.
+    /// A file if `export_dir` is set and the request offers `reader_tool`; else HTTP if `public_url` is known and the
+    /// request offers one of `shell_tools`; else none.
     #[default]
     Auto,
-    /// With `GET` from abridge.
+    /// A URL of abridge, read with `GET`.
     Http,
-    /// From an exported file.
+    /// A path below `export_dir`.
     File,
-    /// Not at all: notices promise nothing.
+    /// No way: notices do not say how to read the text.
     None,
 }
 

@@ -33,23 +33,27 @@ use tls::Acceptor;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where to listen: `host:port` or `unix:/path`, one or a list.
+    /// The addresses that clients connect to. Port 0 lets the system choose a free port.
     pub listen: Addresses,
-    /// Threads that serve requests. One is quickest for a sidecar; more serve many busy clients.
+    /// Threads that serve requests. One is fastest for a sidecar; more serve many busy clients. Allowed: 1 to 1024.
     pub workers: usize,
-    /// Connections open at a time; more wait in the kernel's queue.
+    /// Connections that are open at a time. Further connections wait in the kernel's queue. Allowed: 1 to 10000000.
     pub max_connections: usize,
-    /// Requests in flight at a time, answers that are still streaming among them; more get 503 with `retry-after`.
+    /// Requests in flight at a time, including answers that still stream and recalls. Further requests get 503 with
+    /// `retry-after`. Allowed: 1 to 10000000.
     pub max_in_flight: usize,
-    /// The longest request body that is read to be edited; a longer one gets 413.
+    /// The longest request body that is read to be edited; a longer one gets 413. A compressed body is measured both as
+    /// it came and decoded. At most `max_buffered`. Allowed: 1B to 2GiB.
     pub max_body: ByteSize,
-    /// The bytes of all request bodies held in memory at a time; a request over it gets 503 with `retry-after`.
+    /// The bytes of all request bodies and recalled texts in memory at a time; a request over it gets 503 with
+    /// `retry-after`. Allowed: at most 1024GiB.
     pub max_buffered: ByteSize,
-    /// How long a client may take to send its request head.
+    /// How long a client may take to send the head of a request. Allowed: 1ms to 365d.
     pub header_timeout: Period,
-    /// How long a client may pause while it sends a body that is to be edited.
+    /// How long a client may pause in a body that is read to be edited; then the request gets 408. Allowed: 1ms to
+    /// 365d.
     pub body_timeout: Period,
-    /// How long running answers may go on after a stop signal.
+    /// How long running answers may continue after a stop signal. Allowed: 0ms to 365d.
     pub grace: Period,
 }
 

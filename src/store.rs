@@ -32,18 +32,25 @@ pub use redb::{OpenError, Redb};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether there is a store. Without one, no edit is made that would need it.
+    /// Keeps what edits take out of conversations. With `false`, no edit takes out a text that must be recallable.
     pub enabled: bool,
-    /// The file. The default is `abridge/store.redb` in the user's folder for state.
+    /// The file. One process uses it at a time.
+    ///
+    /// Not set: `abridge/store.redb` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
+    ///
+    /// Example: `"/var/lib/abridge/store.redb"`
     pub path: Option<PathBuf>,
-    /// How long a payload is kept after it was last used.
+    /// How long a text is kept after it was last used, by a request or by a recall. Allowed: 1m to 365d.
     pub keep_for: Period,
-    /// How many bytes all that is kept may take in the file: payloads, summaries, and what is kept of requests. Of each, what
-    /// was unused for longest goes first.
+    /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
+    /// of `[inspect]` (at most an eighth). What was unused for longest is removed first; what was used in the last
+    /// minute is spared. Allowed: 1MiB to 1048576GiB.
     pub max_bytes: ByteSize,
-    /// How much of the file is held in memory.
+    /// How much of the file is held in memory. Allowed: 1MiB to 1048576GiB.
     pub cache: ByteSize,
-    /// How long a request waits for the disk, before it goes on without the edits that need the store.
+    /// The longest that a request waits for the disk. Then the request goes on without the edits that need the store,
+    /// and a recall gets 503. Other requests do not wait until the disk has done what that request waited for. Allowed:
+    /// 1ms to 365d.
     pub timeout: Period,
 }
 

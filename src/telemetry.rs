@@ -17,9 +17,9 @@ use tracing_subscriber::{Registry, reload};
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The form of a line.
+    /// The form of a log line. A change needs a restart.
     pub format: Format,
-    /// The least level that is logged.
+    /// The least severe level that is logged.
     pub level: Level,
 }
 
@@ -27,10 +27,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// One readable line an event.
+    /// One readable line for each event.
     #[default]
     Text,
-    /// One JSON object an event.
+    /// One JSON object on one line for each event; the sentence is in `message`.
     Json,
 }
 
@@ -38,16 +38,16 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Only what broke.
+    /// Failures.
     Error,
-    /// What broke or was left undone.
+    /// Also what was left undone.
     Warn,
-    /// Also one line an edited request.
+    /// Also one line for each edited request.
     #[default]
     Info,
     /// Also one line for every other request.
     Debug,
-    /// All that abridge itself has to say.
+    /// Everything that abridge itself logs.
     Trace,
 }
 

@@ -46,13 +46,14 @@ const LEAST_REMEMBERED: usize = 64;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How texts are counted.
+    /// How tokens are counted.
     pub counter: Counter,
-    /// Whether the vocabulary is built at start, and not when the first text is counted.
+    /// Builds the vocabulary at start (0.2 s, 47 MB), and not when the first conversation is long enough to be counted.
     pub preload: bool,
-    /// How much memory remembered counts may take.
+    /// The memory for counts that are remembered, so that only the new end of a known conversation is counted.
     pub memo: ByteSize,
-    /// Whether the upstream is asked once how much its models take, when one comes by that is not known.
+    /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
+    /// model is not known. After a failure it is asked again, after a minute to an hour.
     pub ask_upstream: bool,
 }
 
@@ -69,7 +70,7 @@ pub enum Counter {
     /// With the encoding of the model.
     #[default]
     Exact,
-    /// As a quarter of the bytes.
+    /// A quarter of the bytes; needs no vocabulary.
     Estimate,
 }
 
@@ -129,8 +130,9 @@ impl Meter {
 
     /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
-        let model = self.shared.models.find(model.unwrap_or_default());
-        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding, window: model.window }
+        let model = self.model(model.unwrap_or_default());
+        let window = model.window.map(|window| window.value);
+        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, window }
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -138,9 +140,14 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
-    /// How many tokens a model takes, and who says so.
-    pub fn window_of(&self, model: &str) -> Option<(usize, &'static str)> {
-        self.shared.models.window(model)
+    /// What is known of a model, and who says so.
+    pub fn model(&self, name: &str) -> models::Model {
+        self.shared.models.find(name)
+    }
+
+    /// All that is known of models, the first that fits one first.
+    pub fn models(&self) -> Vec<models::Entry> {
+        self.shared.models.entries()
     }
 
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.

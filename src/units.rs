@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number of bytes, written `"64MiB"`, `"512 KiB"` or `"100B"`. Decimal units (`kB`, `MB`, `GB`) count in thousands.
+/// A number of bytes: a whole number and one of the units `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, such as
+/// `"64MiB"`. `kB`, `MB` and `GB` are powers of 1000.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ByteSize(pub u64);
 
-/// A length of time, written `"250ms"`, `"30s"`, `"5m"`, `"2h"` or `"7d"`.
+/// A length of time: a whole number and one of the units `ms`, `s`, `m`, `h`, `d`, such as `"250ms"` or `"7d"`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Period(pub Duration);
 
-/// A part of something, written `0.5`: more than 0, and at most 1.
+/// A number such as `0.5`: more than 0, and at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Fraction(f64);

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -34,36 +34,50 @@ use target::{BaseUrl, NoPath};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where requests go, path and all: `https://api.openai.com/v1`.
+    /// Where requests go. A client's path is joined to it.
     pub url: BaseUrl,
-    /// The version of HTTP that is spoken to it.
+    /// The version of HTTP that is spoken to the upstream.
     pub http: HttpVersion,
-    /// How long a connection may take, TLS included.
+    /// How long opening a connection may take, TLS included. Allowed: 1ms to 365d.
     pub connect_timeout: Period,
-    /// How long the upstream may take to send its response head, from the last part of the request on. Answers that are not streamed come only when they are finished.
+    /// How long the head of the answer may take, from the end of the request on. An answer that is not streamed must be
+    /// finished by then, because its head comes last. Allowed: 1ms to 365d.
     pub first_byte_timeout: Period,
-    /// How long the upstream may pause in the middle of a body.
+    /// How long the upstream may pause in the middle of an answer. Allowed: 1ms to 365d.
     pub idle_timeout: Period,
-    /// How long an unused connection is kept for the next request.
+    /// How long an unused connection is kept for the next request. Allowed: 0ms to 365d.
     pub pool_idle_timeout: Period,
-    /// A PEM file with roots to trust besides the system's.
+    /// PEM file with roots to trust besides the system's.
+    ///
+    /// Not set: the system's roots, or Mozilla's where there are none.
+    ///
+    /// Example: `"ca.pem"`
     pub ca_file: Option<PathBuf>,
-    /// The environment variable that holds the key to send as `authorization: Bearer …`, in place of the client's.
+    /// The name of the environment variable with the key to send as `authorization: Bearer …` in place of what the
+    /// client sends.
+    ///
+    /// Not set: the client's own key is passed on.
+    ///
+    /// Example: `"OPENAI_API_KEY"`
     pub api_key_env: Option<String>,
-    /// Whether the upstream is asked at start if it is there.
+    /// Asks the upstream at start, once and beside the requests, for its models, and logs whether it is reachable. The
+    /// question has `headers` and the key of `api_key_env` if they are set, and never a client's key.
     pub probe: bool,
-    /// Headers that are set on every request, in place of the client's of that name.
+    /// Header fields that are set on every request, in place of the client's fields of those names, such as a gateway's
+    /// key. Fields that belong to the connection or the body, such as `host` and `content-length`, are refused.
+    ///
+    /// Example: `x-gateway-key = "KEY"`
     pub headers: BTreeMap<HeaderName, HeaderValue>,
 }
 
 /// The version of HTTP that is spoken to the upstream.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum HttpVersion {
-    /// HTTP/1.1: uploads are two to three times faster than over HTTP/2.
+    /// HTTP/1.1, which uploads two to three times faster than HTTP/2.
     #[default]
     #[serde(rename = "1.1")]
     Http11,
-    /// HTTP/2, over TLS by ALPN, in the clear by prior knowledge.
+    /// HTTP/2: over TLS by ALPN, in the clear by prior knowledge.
     #[serde(rename = "2")]
     Http2,
 }
@@ -242,6 +256,10 @@ impl Upstream {
         }
         let may_switch = headers.contains_key(UPGRADE);
         if self.http == HttpVersion::Http11 {
+            // RFC 9110, section 10.1.4: it belongs to this connection, and says so. HTTP/2 has `te` alone.
+            if headers.contains_key(TE) {
+                headers.append(CONNECTION, http::HeaderValue::from_static("te"));
+            }
             framing::announce(&mut request);
         }
         let progress = Progress::begin();

@@ -2,7 +2,7 @@
 //! that stays, inputs that are made of these.
 //!
 //! `fuzz/corpus/TARGET/` is what libFuzzer found to lead to different places, `fuzz/regressions/TARGET/` what it found to be
-//! wrong; CONTRIBUTING.md says how it is run.
+//! wrong; docs/testing.md says how it is run.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::expect_used,
@@ -45,10 +45,10 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.chain([all]).collect()).exit_code()
 }
 
-/// What cargo-fuzz builds is what the tests run, and each has its row in CONTRIBUTING.md.
+/// What cargo-fuzz builds is what the tests run, and each has its row in docs/testing.md.
 fn every_target_is_built_run_and_told_of() -> Result<(), Failed> {
     let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
-    let (manifest, told) = (read("fuzz/Cargo.toml")?, read("CONTRIBUTING.md")?);
+    let (manifest, told) = (read("fuzz/Cargo.toml")?, read("docs/testing.md")?);
     let built: Vec<_> = manifest.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next()).collect();
     let run: Vec<_> = TARGETS.iter().map(|(name, _)| *name).collect();
     if built != run {
@@ -59,7 +59,7 @@ fn every_target_is_built_run_and_told_of() -> Result<(), Failed> {
             return Err(format!("fuzz/fuzz_targets/{name}.rs runs something else").into());
         }
         if !told.contains(&format!("\n| `{name}` |")) {
-            return Err(format!("CONTRIBUTING.md has no row for {name}").into());
+            return Err(format!("docs/testing.md has no row for {name}").into());
         }
     }
     Ok(())

@@ -1,13 +1,17 @@
-//! The rules of the house that no compiler knows: floors, sizes, and documents that stay true.
+//! Rules that no compiler checks: floors, sizes, and documents that agree with the code.
 //!
 //! Every failure names its file and says what to do. `ARCHITECTURE.md` has the reasons.
-#![expect(clippy::expect_used, reason = "a panic is a test's answer")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a panic is a test's answer")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/documents.rs"]
+mod documents;
+#[path = "tidy/settings.rs"]
+mod settings;
 #[path = "tidy/supply.rs"]
 mod supply;
 
@@ -56,10 +60,6 @@ const MAX_LINES: usize = 500;
 /// The sections that the documentation of an edit has.
 const EDIT_SECTIONS: [&str; 4] =
     ["# What it does", "# When it acts", "# What the model sees", "# What it never touches"];
-
-/// The documents that speak of the project to people.
-const DOCUMENTS: [&str; 6] =
-    ["README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"];
 
 /// The most recipes that a person can be asked to know.
 const MAX_RECIPES: usize = 20;
@@ -210,9 +210,9 @@ fn no_test_is_switched_off() {
 }
 
 #[test]
-fn every_edit_has_docs_a_fixture_a_registry_line_and_a_readme_row() {
+fn every_edit_has_docs_a_fixture_a_registry_line_and_rows_in_the_documents() {
     let mut wrong = Wrong::default();
-    let (planner, readme) = (read("src/planner.rs"), read("README.md"));
+    let planner = read("src/planner.rs");
     let plans: Vec<_> = files_below("fixtures")
         .into_iter()
         .filter(|path| path.ends_with("plan.snap"))
@@ -231,8 +231,10 @@ fn every_edit_has_docs_a_fixture_a_registry_line_and_a_readme_row() {
         if !planner.contains(&format!("EditName::{} =>", camel_case(&edit))) {
             wrong.push(format!("src/planner.rs: no line for {edit}; add it to EditName and Policy::new"));
         }
-        if !readme.contains(&format!("\n| `{edit}` |")) {
-            wrong.push(format!("README.md: no row for {edit} in the table of edits"));
+        for document in ["README.md", "docs/policies.md"] {
+            if !read(document).contains(&format!("\n| `{edit}` |")) {
+                wrong.push(format!("{document}: no row for {edit} in the table of edits"));
+            }
         }
     }
     wrong.end();
@@ -258,68 +260,6 @@ fn recipes_are_few_and_explained() {
     wrong.end();
 }
 
-// === documents ===
-
-#[test]
-fn documents_stay_inside_the_project() {
-    let mut wrong = Wrong::default();
-    for name in DOCUMENTS.into_iter().filter(|name| Path::new(&absolute(name)).exists()) {
-        let text = read(name);
-        for outside in ["../", "/work/", "/root/", "/home/"].into_iter().filter(|outside| text.contains(outside)) {
-            wrong.push(format!("{name}: speaks of `{outside}`, which only this machine has"));
-        }
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            if !link.is_empty() && !link.starts_with("http") && !absolute(link).exists() {
-                wrong.push(format!("{name}: links to {link}, which is not there"));
-            }
-        }
-    }
-    wrong.end();
-}
-
-#[test]
-fn the_code_map_names_every_file_and_no_other() {
-    let mut wrong = Wrong::default();
-    let map = section(&read("ARCHITECTURE.md"), "## Code map");
-    let named: BTreeSet<_> = quoted(&map).filter(|name| name.starts_with("src/")).collect();
-    let there: BTreeSet<_> = files_below("src").into_iter().filter(|path| !is_test_file(path)).collect();
-    for path in there.difference(&named) {
-        wrong.push(format!("ARCHITECTURE.md: the code map lacks `{path}`; add a sentence"));
-    }
-    for path in named.difference(&there) {
-        wrong.push(format!("ARCHITECTURE.md: the code map has `{path}`, which is not there"));
-    }
-    wrong.end();
-}
-
-#[test]
-fn every_invariant_names_what_holds_it() {
-    let mut wrong = Wrong::default();
-    let code: String = ["src", "tests"].into_iter().flat_map(Source::of).map(|file| file.text).collect();
-    let section = section(&read("ARCHITECTURE.md"), "## Invariants");
-    let invariants: Vec<_> = section.split("\n- **").skip(1).collect();
-    if invariants.is_empty() {
-        wrong.push("ARCHITECTURE.md: no invariants below `## Invariants`; each begins with `- **`".to_owned());
-    }
-    for invariant in invariants {
-        let title = invariant.split("**").next().unwrap_or_default();
-        let holders: Vec<_> = invariant.split_once("Held by").map_or_else(Vec::new, |(_, rest)| quoted(rest).collect());
-        if holders.is_empty() {
-            wrong.push(format!(
-                "ARCHITECTURE.md: **{title}** is not held by anything; end it with Held by `name_of_a_test`"
-            ));
-        }
-        for holder in holders {
-            if !code.contains(&format!("fn {holder}(")) && !absolute(&holder).exists() {
-                wrong.push(format!(
-                    "ARCHITECTURE.md: **{title}** is held by `{holder}`, which is neither a test nor a file"
-                ));
-            }
-        }
-    }
-    wrong.end();
-}
-
 // === reading ===
 
 /// One file of Rust.
@@ -335,8 +275,12 @@ impl Source {
         files_below(folder)
             .into_iter()
             .filter(|path| Path::new(path).extension().is_some_and(|extension| extension == "rs"))
-            .map(|path| Self { text: read(&path), path })
+            .map(|path| Self::read(&path))
             .collect()
+    }
+
+    fn read(path: &str) -> Self {
+        Self { text: read(path), path: path.to_owned() }
     }
 
     /// The module just below the root of the crate that it belongs to.

@@ -76,17 +76,24 @@ pub(crate) fn sample(bytes: usize, calls: Calls) -> Result<Sample> {
         }
     }
     ensure!(gap.is_some() == (calls == Calls::OneDangling), "too small a body for a call without a result");
-    // What is left to the asked size is one more message, of plain letters: they are as long as they look.
+    stamps.push(padding(&mut body, bytes)?);
+    body.push_str(TAIL);
+    Ok(Sample { body: body.into_bytes(), stamps, gap })
+}
+
+/// Fills messages up with one more, of plain letters, so that a body of `bytes` bytes is left with [`TAIL`] behind it. Returns where
+/// its text begins.
+pub(crate) fn padding(body: &mut String, bytes: usize) -> Result<usize> {
     let open = r#",{"role":"user","content":""#;
     let close = r#""}"#;
     let left = bytes.checked_sub(body.len() + open.len() + close.len() + TAIL.len()).context("too small a body")?;
-    body.push_str(open);
     ensure!(left >= STAMP, "no room for a last message");
-    stamps.push(body.len());
+    body.push_str(open);
+    let begins = body.len();
+    // These are as long as they look.
     body.extend("and then go on with the next one ".chars().cycle().take(left));
     body.push_str(close);
-    body.push_str(TAIL);
-    Ok(Sample { body: body.into_bytes(), stamps, gap })
+    Ok(begins)
 }
 
 pub(crate) fn call(number: usize, id: &str) -> Result<String> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Bench;
 
 use super::client::{Connection, check, request};
-use super::conversation::{sample, stamp};
+use super::conversation::{Calls, Sample, stamp};
 use super::machine::micros;
 use super::stats::{Ratio, added, added_ratio, float, median, quantile};
 use super::target::{Route, Target};
@@ -32,7 +32,10 @@ pub(crate) const SIZES: [Size; 4] = [
 pub(crate) const REDUCED: [Size; 3] =
     [Size { bytes: 200 << 10, turn: 5 }, Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 5 }];
 
-/// What those are measured beside.
+/// The same for texts of a recorded session.
+pub(crate) const RECORDED: [Size; 2] = [Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 3 }];
+
+/// What requests are measured beside whose results are truncated and cleared.
 pub(crate) const REDUCING: [Route; 4] = [Route::Direct, Route::Edit, Route::Warm, Route::Cold];
 
 /// One target at one body size; times in microseconds.
@@ -73,8 +76,15 @@ struct Lane {
     turns: Vec<f64>,
 }
 
-pub(crate) fn measure(bench: &Bench, size: Size, routes: &[Route]) -> Result<Table> {
-    let mut lanes: Vec<Lane> = routes.iter().map(|&route| Lane::open(bench, route, size)).collect::<Result<_>>()?;
+/// Measures these routes with bodies of this size; `sample` makes them.
+pub(crate) fn measure(
+    bench: &Bench,
+    size: Size,
+    routes: &[Route],
+    sample: impl Fn(usize, Calls) -> Result<Sample>,
+) -> Result<Table> {
+    let open = |&route: &Route| Lane::open(bench, route, &sample(size.bytes, route.calls())?);
+    let mut lanes: Vec<Lane> = routes.iter().map(open).collect::<Result<_>>()?;
     for lane in &mut lanes {
         lane.take_turn(size.turn)?;
         lane.samples.clear();
@@ -101,10 +111,9 @@ pub(crate) fn measure(bench: &Bench, size: Size, routes: &[Route]) -> Result<Tab
 }
 
 impl Lane {
-    fn open(bench: &Bench, route: Route, size: Size) -> Result<Self> {
+    fn open(bench: &Bench, route: Route, sample: &Sample) -> Result<Self> {
         let target = Target::start(bench, route)?;
         let mut connection = Connection::open(target.address)?;
-        let sample = sample(size.bytes, route.calls())?;
         let request = request(&target, "", &sample.body);
         let expected = if route.reduces() {
             sample.body.len() * 9 / 10

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::machine::{Facts, Footprint};
+use super::recorded::Texts;
 use super::stats::{Ratio, float};
 use super::target::Route;
 use super::{beside, events, latency, rate, streams};
@@ -17,6 +18,9 @@ pub(crate) struct Results {
     pub(crate) machine: Facts,
     pub(crate) footprint: Option<Footprint>,
     pub(crate) latency: Vec<latency::Table>,
+    /// Requests with the texts of a session, and which one that is.
+    pub(crate) recorded: Vec<latency::Table>,
+    pub(crate) texts: Option<Texts>,
     /// Requests whose results are truncated and cleared.
     pub(crate) reduced: Vec<latency::Table>,
     /// Small requests by themselves, and beside large ones that are counted.
@@ -103,6 +107,15 @@ impl Display for Results {
         }
         for table in &self.latency {
             write_latency(f, "Request", table)?;
+        }
+        if let Some(Texts { session, backslash_each, quote_each }) = &self.texts {
+            writeln!(
+                f,
+                "\nTexts of a session: {session}, with a backslash each {backslash_each:.1} bytes and an escaped quote each {quote_each:.1}."
+            )?;
+        }
+        for table in &self.recorded {
+            write_latency(f, "Texts of a session: request", table)?;
         }
         for table in &self.reduced {
             write_latency(f, "Truncated and cleared: request", table)?;

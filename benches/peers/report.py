@@ -90,16 +90,18 @@ def other(results):
 def fidelity(cells):
     names = list(cells)
     checked = list(next(iter(cells.values()), {}))
-    notes, lines = [], []
+    notes, lines, n_notes = {}, [], 0
     for check in checked:
         line = [check]
         for name in names:
             mark, why = cells[name][check]
             if why:
-                notes.append(f"{len(notes) + 1}. {name}: {why}")
-            line.append("ok" if mark == "ok" else f"{mark} ({len(notes)})")
+                n_notes += 1
+                notes.setdefault(name, []).append(f"({n_notes}) {why}")
+            line.append("ok" if mark == "ok" else f"{mark} ({n_notes})")
         lines.append(line)
-    return table(["", *names], lines) + "\n\n" + "\n".join(notes)
+    reasons = "\n".join(f"- {name}: {'; '.join(whys)}" for name, whys in notes.items())
+    return f"{table(['', *names], lines)}\n\n{reasons}"
 
 
 def goals(results):

@@ -14,7 +14,7 @@ use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 
 mod store;
-mod upstream;
+pub(super) mod upstream;
 
 /// How to print.
 #[derive(clap::Args, Debug)]

@@ -13,15 +13,14 @@ use super::{Problem, tree::Node};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
-    /// Those that `proxy.toml.example` shows.
+    /// The defaults that are shown here.
     #[default]
     Default,
-    /// The middlewares of `CloudWeGo` Eino's agent kit: patch, reduction,
-    /// summarization.
+    /// The values of Eino's middlewares: patch, reduction, summarization.
     Eino,
-    /// `LangChain`'s `ClearToolUsesEdit`.
+    /// The values of `ClearToolUsesEdit` of the package `langchain`.
     Langchain,
-    /// Agno's `max_tool_calls_from_history`.
+    /// The value 3 of Agno's `max_tool_calls_from_history`.
     Agno,
 }
 

@@ -54,29 +54,39 @@ mod replay;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// When a pass is made.
+    /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
+    /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
+    /// window; does not hold where that is not known). Clearing removes no messages, so a condition with `messages` alone
+    /// holds again when as many have come since the last pass.
     pub trigger: Trigger,
-    /// What a pass spares.
+    /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
+    /// `fraction`.
     pub keep: Keep,
-    /// A pass that would free fewer tokens is not made. Default: a seventh of the trigger's tokens where the frontier is
-    /// sticky, and none where it slides.
+    /// The fewest tokens that a pass must free; a pass that would free fewer is not made.
+    ///
+    /// Not set: a seventh of the least number of tokens at which the trigger holds, and 0 with `frontier = "sliding"`.
+    ///
+    /// Example: `14285`
     pub clear_at_least: Option<usize>,
-    /// Whether the arguments of the calls are cleared, too.
+    /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
     pub clear_tool_inputs: Inputs,
-    /// The tools whose results are never cleared, by name or pattern.
+    /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
     pub exclude_tools: Vec<String>,
-    /// The text that stands for a result; `{tool_name}`, `{bytes}`, `{handle}` and `{how}` are filled in. Default: by
-    /// language.
+    /// The text in place of a result. `{tool_name}`, `{bytes}`, `{handle}` and `{how}` are filled in.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"[Cleared: {bytes} bytes of output of {tool_name}. {how}]"`
     pub placeholder: Option<String>,
-    /// Whether what is cleared is stored.
+    /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
     pub offload: bool,
-    /// Whether a text stays that is not longer, in tokens, than what would stand for it.
+    /// Leaves a text in place that has no more tokens than its placeholder.
     pub growth_guard: bool,
     /// Whether what was cleared once stays cleared.
     pub frontier: Frontier,
 }
 
-/// `true`, `false`, or a list of tools.
+/// `true`, `false`, or a list of tools by name or pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Inputs {
     /// Of all tools, or of none.
@@ -89,10 +99,11 @@ pub enum Inputs {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Frontier {
-    /// Yes: the provider's prompt cache keeps its prefix.
+    /// It stays cleared, and nothing else is cleared until the trigger holds again, so that a prompt cache keeps its
+    /// prefix.
     #[default]
     Sticky,
-    /// No: for upstreams without a prompt cache.
+    /// Each request gets one pass of its own; for upstreams without a prompt cache.
     Sliding,
 }
 

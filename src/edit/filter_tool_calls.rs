@@ -34,9 +34,13 @@ use crate::{
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many results of the history are kept. Not set: all of them.
+    /// How many results before the last user message are kept. Older results leave with their calls.
+    ///
+    /// Not set: all of them.
+    ///
+    /// Example: `100`
     pub max_tool_calls: Option<usize>,
-    /// How many more there may be before any leave.
+    /// How many results more than `max_tool_calls` there may be before any leave.
     pub slack: usize,
 }
 

@@ -4,16 +4,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::Se
 
 use crate::{draft::Draft, units::Fraction};
 
-/// How much is kept, counted from the newest backwards. Exactly one key.
+/// What an edit spares at the end of a conversation, counted from the newest backwards: a table with exactly one of the
+/// following keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Keep {
-    /// So many results.
+    /// This many results.
     Results(usize),
-    /// So many messages with calls, and their results.
+    /// This many messages with tool calls, and their results.
     Rounds(usize),
-    /// As many results as have so many tokens together; the first that does not fit ends it.
+    /// As many results as have this many tokens together; the first that does not fit ends the count.
     Tokens(usize),
-    /// The same as a part of the model's window.
+    /// The same as a fraction of the model's context window. Where the window is not known, 3 results.
     Fraction(Fraction),
 }
 

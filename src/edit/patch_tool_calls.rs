@@ -36,10 +36,13 @@ use crate::{
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The text that stands for a missing result; `{tool_name}` and `{tool_call_id}` are filled in. Default: by
-    /// language.
+    /// The text of an inserted result. `{tool_name}` and `{tool_call_id}` are filled in.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."`
     pub template: Option<String>,
-    /// What becomes of a result that answers no call, or one that is answered already.
+    /// What happens to a result that answers no call, and to a second result of a call.
     pub orphans: Orphans,
 }
 
@@ -47,7 +50,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Orphans {
-    /// It leaves the conversation: strict upstreams answer 400 to it.
+    /// It is removed; strict upstreams answer 400 to it.
     #[default]
     Drop,
     /// It stays where it is.

@@ -46,39 +46,65 @@ pub mod request;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// When a summary is made.
+    /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
     pub trigger: Trigger,
-    /// What is not summarised, counted from the newest backwards.
+    /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
+    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
+    /// this. What the model has not read always stays, and does not count.
     pub keep: Keep,
-    /// Whether the request that crosses the trigger waits for the summary.
+    /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
     /// What the model that summarises is given.
     pub input: Input,
-    /// What it is told to do. Default: by language.
+    /// What the model that summarises is told to do. Excludes `instruction_file`.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"Summarise this conversation."`
     pub instruction: Option<String>,
-    /// A file that says it instead. Whoever loads the settings reads it.
+    /// A file with that text.
+    ///
+    /// Not set: no file is read.
+    ///
+    /// Example: `"instruction.txt"`
     pub instruction_file: Option<PathBuf>,
-    /// The first sentence of the message that stands for what was summarised. Default: by language.
+    /// The first sentence of the message that holds the summary.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"This session goes on from an earlier one."`
     pub lead_in: Option<String>,
-    /// The last one, which says how to go on. Default: by language.
+    /// The last sentence of that message, which tells the model to continue.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"Go on where it stopped."`
     pub continuation: Option<String>,
-    /// The most tokens that a summary may have. Default: 8192, or a quarter of the model's window if that is less.
+    /// The most tokens of a summary. Allowed: 1 or more.
+    ///
+    /// Not set: 8192, or a quarter of the model's context window if that is less.
+    ///
+    /// Example: `8192`
     pub max_tokens: Option<usize>,
-    /// The user's own messages, which a summary keeps as they were.
+    /// The user's own messages, which stay word for word, the newest first. The first one that does not fit keeps its
+    /// two ends.
     pub preserve_user_messages: PreserveUserMessages,
-    /// Results of a tool that loads skills, which a summary keeps. Not set: none.
+    /// Results of a tool that loads skills, which stay word for word. Without this table none do.
     pub preserve_skills: Option<PreserveSkills>,
-    /// Whether what is summarised is stored, one message a line.
+    /// Stores what is summarised, one message per line, for the model to read. With `true`, no summary is made without
+    /// a store.
     pub transcript: bool,
-    /// How long all attempts together may take.
+    /// How long all attempts for one summary may take together; then the request goes on without it. A waiting client
+    /// receives nothing meanwhile, so this must be shorter than the client's own time-out. Allowed: 1ms to 365d.
     pub timeout: Period,
-    /// How long a conversation goes without a summary, before one is tried again that could not be made.
+    /// How long no summary is tried for the same messages after one could not be made. Allowed: 0ms to 365d.
     pub cooldown: Period,
-    /// How failed attempts are repeated.
+    /// How failed calls are repeated.
     pub retry: Retry,
-    /// Who summarises. Default: the model that the request asks, with the client's own key.
+    /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
+    /// the request. A model that is named here is sent no header field of the client.
     pub model: Option<Endpoint>,
-    /// Who is asked after that, in this order.
+    /// Models that are asked when that has failed, in this order; any number of these tables.
     pub failover: Vec<Endpoint>,
 }
 
@@ -86,10 +112,11 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// It waits.
+    /// The request waits, for `timeout` at most.
     #[default]
     Blocking,
-    /// It seldom has to: the summary is made while the conversation goes on, from four fifths of the trigger.
+    /// The summary is made from four fifths of the trigger on, while the conversation continues. A request waits only
+    /// if it reaches the trigger before the summary is there.
     Background,
 }
 
@@ -97,10 +124,11 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Input {
-    /// The request as it would have been sent, and the instruction behind it: the provider's prompt cache has most of it.
+    /// The request as it would have been sent, tools included, followed by the instruction; the provider's prompt cache
+    /// can serve most of it.
     #[default]
     Cached,
-    /// An instruction of our own, the messages, and no tools.
+    /// An instruction of abridge's own and the messages, without tools.
     Fresh,
 }
 
@@ -110,7 +138,11 @@ pub enum Input {
 pub struct PreserveUserMessages {
     /// Whether they are kept.
     pub enabled: bool,
-    /// The most tokens of them. Default: a third of the trigger's.
+    /// The most tokens of all of them together.
+    ///
+    /// Not set: a third of the tokens of `summarize.trigger`.
+    ///
+    /// Example: `53333`
     pub max_tokens: Option<usize>,
 }
 
@@ -118,13 +150,13 @@ pub struct PreserveUserMessages {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreserveSkills {
-    /// The tool that loads skills; its argument `skill` names one.
+    /// The tool. Its argument `skill` names the skill.
     pub tool: String,
-    /// The most skills that are kept.
+    /// The most skills that are kept, the newest first.
     pub max_skills: usize,
-    /// The most tokens of one.
+    /// The most tokens of one skill.
     pub max_tokens_per_skill: usize,
-    /// The most tokens of all of them.
+    /// The most tokens of all skills together.
     pub budget: usize,
 }
 
@@ -132,7 +164,8 @@ pub struct PreserveSkills {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
-    /// How often an attempt is repeated with one model.
+    /// How often a call is repeated with one model, where that may help: after 1 s, 2 s, 4 s, each time up to half as
+    /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
     pub max_retries: usize,
 }
 
@@ -140,11 +173,19 @@ pub struct Retry {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Endpoint {
-    /// Where it is, path and all: `https://api.openai.com/v1`.
+    /// Where the model is served.
+    ///
+    /// Example: `"https://api.openai.com/v1"`
     pub base_url: String,
-    /// Its name.
+    /// The name of the model.
+    ///
+    /// Example: `"gpt-4o-mini"`
     pub model: String,
-    /// The environment variable that holds the key for it. Not set: none is sent.
+    /// The name of the environment variable with the key for it.
+    ///
+    /// Not set: no key is sent.
+    ///
+    /// Example: `"SUMMARY_API_KEY"`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
 }

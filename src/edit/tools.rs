@@ -19,21 +19,39 @@ pub type Settings = BTreeMap<String, Tool>;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tool {
-    /// Whether, and to what, results are truncated.
+    /// Whether results are truncated, and to what: `false` for not at all, `true` for as the edit says, or limits of
+    /// their own.
+    ///
+    /// Not set: as `truncate_tool_results` says.
+    ///
+    /// Example: `{ max_bytes = 20000, head = 5000, tail = 10000 }`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
     /// Whether results are cleared.
+    ///
+    /// Not set: as `clear_tool_results` says.
+    ///
+    /// Example: `true`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear: Option<bool>,
-    /// Whether the arguments of a call are cleared with its result.
+    /// Whether the arguments of a call are cleared together with its result.
+    ///
+    /// Not set: as `clear_tool_results.clear_tool_inputs` says.
+    ///
+    /// Example: `false`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear_inputs: Option<bool>,
-    /// How many of the newest results of the tools that this table fits are kept, in place of what `keep` says.
+    /// How many of the newest results of the tools that this table fits are kept, in place of
+    /// `clear_tool_results.keep`.
+    ///
+    /// Not set: as `clear_tool_results.keep` says.
+    ///
+    /// Example: `5`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_last: Option<usize>,
 }
 
-/// `false`, or a table.
+/// `true`, `false`, or a table with any of the following keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Truncate {
     /// As the edit's own settings say (`true`), or not at all (`false`).
@@ -46,13 +64,13 @@ pub enum Truncate {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// A longer one is cut to this many bytes.
+    /// The length in bytes that a longer result is cut to. Without it, `truncate_tool_results.max_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
-    /// The most bytes that are left of its beginning.
+    /// The most bytes that are left of the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// The most bytes that are left of its end.
+    /// The most bytes that are left of the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<usize>,
 }

@@ -9,7 +9,8 @@ use serde::{
 
 use crate::{draft::Draft, units::Fraction};
 
-/// One table or a list of them: it holds where one of them does.
+/// When an edit acts: one condition, or a list of conditions of which at least one must hold. A condition is a table of
+/// the following keys, and holds when every key in it holds (`>=`).
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Trigger(pub Vec<Condition>);
@@ -18,13 +19,14 @@ pub struct Trigger(pub Vec<Condition>);
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Condition {
-    /// At least this many tokens.
+    /// The tokens of the request, tool definitions included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
-    /// At least this many messages.
+    /// The length of the `messages` array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<usize>,
-    /// At least this part of the model's window in tokens. Where that is not known, the table does not hold.
+    /// The tokens of the request as a fraction of the model's context window. Where the window is not known, the
+    /// condition does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<Fraction>,
 }

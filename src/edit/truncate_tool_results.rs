@@ -36,12 +36,16 @@ use crate::{
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// A longer result is cut to this many bytes.
+    /// The length in bytes that a longer result is cut to. The whole result goes to the store.
     pub max_bytes: usize,
-    /// The tools whose results stay whole, by name or pattern.
+    /// Tools whose results stay whole, by name or pattern: `*` stands for any characters, `?` for one.
     pub exclude_tools: Vec<String>,
-    /// The text that stands for what is cut out; `{tool_name}`, `{left_out}`, `{bytes}`, `{handle}` and `{how}` are
-    /// filled in. Default: by language.
+    /// The text in place of what is cut out. `{tool_name}`, `{left_out}`, `{bytes}`, `{handle}` and `{how}` are filled
+    /// in.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"\n[{left_out} of {bytes} bytes left out here. {how}]\n"`
     pub notice: Option<String>,
 }
 

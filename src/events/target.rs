@@ -6,7 +6,8 @@ use std::str::FromStr;
 use http::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An `http` or `https` URL. Its path and its query may hold a secret, so only its host is ever printed.
+/// `http://` or `https://`, a host, and perhaps a path and a query, but no user. Its path and its query may hold a
+/// secret, so only its host is ever printed.
 #[derive(Clone, Eq, PartialEq)]
 pub struct WebhookUrl(Uri);
 

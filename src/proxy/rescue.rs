@@ -38,9 +38,12 @@ mod unedited;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether a request that the upstream refuses is tried a second time in another form.
+    /// Sends a request that the upstream refused once more in another form. When the upstream answers 400 or 413
+    /// because the conversation is too long for the model, all results that the model has read are cleared, and the
+    /// rest is summarised if that is not enough and `"summarize"` is in `policy.edits`.
     pub enabled: bool,
-    /// Whether that other form may be the client's original.
+    /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
+    /// original once, and leaves that conversation unedited for an hour. Only where `enabled` is true.
     pub original_on_400: bool,
 }
 

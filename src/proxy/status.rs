@@ -210,8 +210,8 @@ impl Proxy {
         let meter = &self.live().rules.meter;
         let entries = self.books.history.after(0, KEPT);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
-        let window = |model: String| match meter.window_of(&model) {
-            Some((tokens, source)) => Window { model, tokens: Some(tokens), source },
+        let window = |model: String| match meter.model(&model).window {
+            Some(window) => Window { model, tokens: Some(window.value), source: window.source.into() },
             None => Window { model, tokens: None, source: "unknown" },
         };
         models.into_iter().take(MOST_MODELS).map(window).collect()

@@ -8,12 +8,25 @@ use super::listen::Addresses;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where paths below `/abridge/` are served and nothing else: `host:port` or `unix:/path`, one or a list.
+    /// Addresses that serve the paths of operators below `/abridge/` and nothing else. An address that other machines
+    /// can reach needs `token_env`. A change needs a restart.
+    ///
+    /// Not set: operators are served at `server.listen`, as far as that is a loopback address or a Unix socket.
+    ///
+    /// Example: `"127.0.0.1:8788"`
     pub listen: Option<Addresses>,
-    /// The environment variable that holds the token of operators.
+    /// The name of the environment variable with the operators' token, 16 characters or more, which operators send as
+    /// `authorization: Bearer …`.
+    ///
+    /// Not set: whoever reaches a loopback address or a Unix socket is an operator.
+    ///
+    /// Example: `"ABRIDGE_TOKEN"`
     pub token_env: Option<String>,
-    /// Names of this machine besides `localhost`, loopback addresses and the host of `recall.public_url`.
+    /// Names of this machine besides `localhost`, loopback addresses and the host of `recall.public_url`. On loopback
+    /// addresses, requests under other names get 403, because a web page may have made them (DNS rebinding).
     pub hosts: Vec<String>,
-    /// Origins of pages elsewhere that may ask the upstream with a key of abridge's own, such as `https://chat.example`.
+    /// Origins of web pages on other machines, such as `"https://chat.example"`, that may send requests to the upstream
+    /// where abridge adds a key of its own. On loopback addresses, other pages get 403; pages of this machine and
+    /// clients that are no browser do not.
     pub origins: Vec<String>,
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use crate::admin::access::{Peer, Reach};
 
-/// One or more addresses, written as a string or a list of strings.
+/// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Addresses(pub Vec<Address>);

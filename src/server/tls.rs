@@ -19,9 +19,13 @@ use tokio_rustls::server::TlsStream;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// PEM file with the certificate chain, the server's own first.
+    /// PEM file with the certificate chain, the server's own certificate first.
+    ///
+    /// Example: `"cert.pem"`
     pub cert: PathBuf,
     /// PEM file with the private key.
+    ///
+    /// Example: `"key.pem"`
     pub key: PathBuf,
 }
 

@@ -3,7 +3,11 @@
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
 //! says, the table in here. Encodings come from the settings and the table; OpenAI's newest stands for the rest.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use globset::{Glob, GlobMatcher};
@@ -13,6 +17,7 @@ use super::tiktoken::Encoding;
 
 mod known;
 mod listing;
+mod names;
 
 pub use listing::windows_in;
 
@@ -24,19 +29,29 @@ const MOST_LEARNED: usize = 4096;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The models that this is about.
+    /// The models that this table is about.
+    ///
+    /// Example: `"my-model*"`
     #[serde(rename = "match")]
     pub pattern: Pattern,
-    /// How many tokens they take, prompt and answer together.
+    /// How many tokens prompt and answer may have together.
+    ///
+    /// Not set: what the upstream or the built-in table says.
+    ///
+    /// Example: `32768`
     #[serde(default, deserialize_with = "at_least_one")]
     pub context_window: Option<usize>,
-    /// How they split text.
+    /// How the model splits text into tokens.
+    ///
+    /// Not set: what the built-in table says, or else `"o200k_base"`.
+    ///
+    /// Example: `"o200k_base"`
     #[serde(default)]
     pub encoding: Option<Encoding>,
 }
 
-/// A name, or names, with `*` for any characters, `?` for one, `[ab]` and `{a,b}` for one of these; the case of letters
-/// makes no difference.
+/// A name or a pattern of names: `*` stands for any characters, `?` for one, `[ab]` and `{a,b}` for one of these.
+/// Letter case does not matter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern(Glob);
 
@@ -49,10 +64,48 @@ pub(super) struct Models {
 }
 
 /// What is known of one model.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Model {
-    pub(super) window: Option<usize>,
-    pub(super) encoding: Encoding,
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct Model {
+    /// How many tokens it takes, prompt and answer together; it is never guessed.
+    pub window: Option<Sourced<usize>>,
+    /// How it splits text.
+    pub encoding: Sourced<Encoding>,
+}
+
+/// A value, and who says so.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct Sourced<T> {
+    /// What is said.
+    pub value: T,
+    /// By whom.
+    pub source: Source,
+}
+
+/// Who says something of a model.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(into = "&'static str")]
+pub enum Source {
+    /// The `[[models]]` of the settings.
+    Settings,
+    /// The upstream, in its listing or when it refused a request.
+    Upstream,
+    /// The table that is compiled in.
+    BuiltIn,
+    /// Nobody: it is what most models have.
+    Default,
+}
+
+/// One thing that is known, of all models that its pattern fits.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Entry {
+    /// A name, or a pattern of names.
+    pub pattern: String,
+    /// How many tokens they take.
+    pub window: Option<usize>,
+    /// How they split text.
+    pub encoding: Option<Encoding>,
+    /// Who says so.
+    pub source: Source,
 }
 
 // === impl Models ===
@@ -68,32 +121,50 @@ impl Models {
         self.settings.iter().filter_map(|(_, model)| model.encoding).chain([Encoding::default()])
     }
 
+    /// What is known of the model under this name.
     pub(super) fn find(&self, name: &str) -> Model {
-        let bare = known::bare(name);
+        let bare = names::bare(name);
         let fits = |matcher: &GlobMatcher| [name, &*bare].iter().any(|name| matcher.is_match(name));
         let told = || self.settings.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, model)| model);
         let known = known::find(&bare);
-        let window = told().find_map(|model| model.context_window);
-        let encoding = told().find_map(|model| model.encoding);
+        let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(name));
+        let learned = self.learned.load();
+        let learned = learned.get(name).or_else(|| learned.get(names::without_routing(name)));
         Model {
-            window: window.or_else(|| self.learned.load().get(name).copied()).or(known.and_then(|known| known.window)),
-            encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
+            window: Source::Settings
+                .says(told().find_map(|model| model.context_window))
+                .or(Source::Upstream.says(learned.copied()))
+                .or(Source::BuiltIn.says(window)),
+            encoding: Source::Settings
+                .says(told().find_map(|model| model.encoding))
+                .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
+                .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default }),
         }
     }
 
-    /// The window of a model, and who says so.
-    pub(super) fn window(&self, name: &str) -> Option<(usize, &'static str)> {
-        let window = self.find(name).window?;
-        let bare = known::bare(name);
-        let is_set = self.settings.iter().any(|(matcher, model)| {
-            model.context_window == Some(window) && [name, &*bare].iter().any(|name| matcher.is_match(name))
+    /// All that is known, the first that fits a model first.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let settings = self.settings.iter().map(|(_, model)| Entry {
+            pattern: model.pattern.to_string(),
+            window: model.context_window,
+            encoding: model.encoding,
+            source: Source::Settings,
         });
-        let source = match self.learned.load().get(name) {
-            _ if is_set => "settings",
-            Some(_) => "upstream",
-            None => "built in",
-        };
-        Some((window, source))
+        let learned = self.learned.load();
+        let learned: BTreeMap<_, _> = learned.iter().collect();
+        let learned = learned.into_iter().map(|(name, window)| Entry {
+            pattern: name.to_string(),
+            window: Some(*window),
+            encoding: None,
+            source: Source::Upstream,
+        });
+        let known = known::TABLE.iter().map(|known| Entry {
+            pattern: known.pattern.to_owned(),
+            window: known.window,
+            encoding: known.encoding,
+            source: Source::BuiltIn,
+        });
+        settings.chain(learned).chain(known).collect()
     }
 
     pub(super) fn learn(&self, name: &str, window: usize) {
@@ -108,6 +179,31 @@ impl Models {
             learned.insert(Arc::clone(&name), window);
             learned
         });
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    fn says<T>(self, value: Option<T>) -> Option<Sourced<T>> {
+        Some(Sourced { value: value?, source: self })
+    }
+}
+
+impl From<Source> for &'static str {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Settings => "settings",
+            Source::Upstream => "upstream",
+            Source::BuiltIn => "built in",
+            Source::Default => "default",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad((*self).into())
     }
 }
 

@@ -300,8 +300,9 @@ fn the_beginning_of_a_text_is_counted_once_by_the_name_of_the_whole() {
 fn a_window_is_told_with_its_source() {
     let meter = Meter::new(&Settings::default(), &[]);
     meter.learn_window("theirs", 7000);
-    assert_eq!(meter.window_of("theirs"), Some((7000, "upstream")));
-    assert_eq!(meter.window_of("nobody-knows"), None);
+    let window = meter.model("theirs").window;
+    assert_eq!(window, Some(models::Sourced { value: 7000, source: models::Source::Upstream }));
+    assert_eq!(meter.model("nobody-knows").window, None);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! where a token is likely to end. A cut through a token makes one token more, so a count can only be too high, and that
 //! by less than one in a thousand.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tiktoken_rs::CoreBPE;
 
@@ -19,11 +21,11 @@ const WORTH_A_TURN: usize = 256;
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum Encoding {
-    /// GPT-4o and all since, the o series; also the stand-in for models whose encoding is not published.
+    /// GPT-4o and later, the o series, and models whose encoding is not published.
     #[default]
     #[serde(rename = "o200k_base")]
     O200kBase,
-    /// gpt-oss: the same vocabulary; it differs in control tokens, which a text has none of.
+    /// gpt-oss: the vocabulary of `o200k_base` with other control tokens.
     #[serde(rename = "o200k_harmony")]
     O200kHarmony,
     /// GPT-4 and GPT-3.5.
@@ -66,6 +68,13 @@ impl Encoding {
             Self::P50kBase => &vocabulary::P50K_BASE,
             Self::R50kBase => &vocabulary::R50K_BASE,
         }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The name that settings have for it.
+        self.serialize(f)
     }
 }
 

@@ -9,7 +9,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An `http` or `https` URL with a host and perhaps a path; no query, no user.
+/// `http://` or `https://`, a host, and perhaps a path; no query and no user.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BaseUrl(Uri);
 

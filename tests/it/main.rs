@@ -32,6 +32,7 @@ mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // summaries that somebody asks for
 mod memory; // how much of it abridge takes, idle and under load
 mod metrics; // numbers about all requests, and the log's sentence
+mod models; // what is known of models, printed
 mod origins; // pages in a browser, and what is the upstream's
 mod passthrough; // zero edits: identical bytes, both ways
 mod properties; // what holds for every conversation, whatever is wrong with it

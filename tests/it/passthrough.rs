@@ -77,7 +77,7 @@ async fn request_headers_arrive_as_they_were_sent_and_none_is_added() {
     let mut expected: Vec<_> = fields.iter().map(|line| line.split_once(':').unwrap()).collect();
     let host = scene.upstream.address().to_string();
     let length = PLAIN.len().to_string();
-    expected.extend([("host", host.as_str()), ("content-length", length.as_str())]);
+    expected.extend([("host", host.as_str()), ("content-length", length.as_str()), ("connection", "te")]);
     let mut expected: Vec<_> =
         expected.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
     let mut fields = call.head.fields.clone();
@@ -280,6 +280,42 @@ async fn trailers_of_a_request_arrive() {
     let body = scene.upstream.request().await.whole().await;
     assert_eq!(body.bytes, "data");
     assert_eq!(body.trailers, [("x-sum".to_owned(), "42".to_owned())]);
+}
+
+#[tokio::test]
+async fn te_goes_on_as_a_field_of_the_next_connection() {
+    for (fields, raw) in [
+        (&["TE: trailers"][..], &["te: trailers", "connection: te"][..]),
+        (&["connection: te", "te: gzip, trailers;q=0.5, trailers"], &["te: trailers", "connection: te"]),
+        (&["connection: te", "te: gzip"], &[]),
+        (
+            &["connection: upgrade, te", "upgrade: websocket", "te: trailers"],
+            &["te: trailers", "connection: upgrade", "connection: te"],
+        ),
+    ] {
+        let mut scene = Scene::new().await;
+        scene.client.send(request("GET", "/v1/models", fields)).await;
+        let call = scene.upstream.request().await;
+        let head = String::from_utf8(call.head.raw.to_vec()).unwrap().to_ascii_lowercase();
+        let mut hop: Vec<_> =
+            head.lines().filter(|line| line.starts_with("te:") || line.starts_with("connection:")).collect();
+        let mut raw = raw.to_vec();
+        hop.sort_unstable();
+        raw.sort_unstable();
+        assert_eq!(hop, raw, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn te_goes_on_over_http2_by_itself() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with("upstream.http = \"2\"").start().await;
+    let mut client = abridge.connect().await;
+    client.send(request("GET", "/v1/models", &["te: trailers", "connection: te"])).await;
+    let mut seen = http2::serve(upstream.connection().await.into_socket(), "ok");
+    let seen = within("a request", seen.recv()).await.unwrap();
+    assert_eq!(seen.head.headers.get("te").unwrap(), "trailers");
+    assert_eq!(client.reply().await.body, "ok");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Found, Probed};
 
 /// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(in crate::cli) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far two clocks may be apart, in seconds.
 const APART: u64 = 60;
@@ -22,11 +22,7 @@ const SHOWN: usize = 3;
 
 pub(super) async fn look(findings: &mut Findings, config: &Config, environment: &Environment) {
     roots(findings, config);
-    let authorization = environment.api_key.as_ref().map(|key| key.bearer().context("upstream.api_key_env"));
-    let upstream = authorization
-        .transpose()
-        .and_then(|authorization| Ok(Upstream::new(&config.upstream, &environment.proxies, authorization)?));
-    let upstream = match upstream {
+    let upstream = match client(config, environment) {
         Ok(upstream) => upstream,
         Err(error) => {
             let fix = "name a PEM file with certificates in upstream.ca_file, and an http:// or socks5:// proxy in HTTPS_PROXY";
@@ -41,6 +37,12 @@ pub(super) async fn look(findings: &mut Findings, config: &Config, environment: 
     }
     clock(findings, probed.date());
     windows(findings, config, probed).await;
+}
+
+/// The upstream as these settings have it, with abridge's own key, if it has one.
+pub(in crate::cli) fn client(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
+    let key = environment.api_key.as_ref().map(|key| key.bearer().context("upstream.api_key_env"));
+    Ok(Upstream::new(&config.upstream, &environment.proxies, key.transpose()?)?)
 }
 
 fn roots(findings: &mut Findings, config: &Config) {

@@ -1,17 +1,24 @@
-//! Well-known models, as they were documented by their makers on 2026-11-21.
+//! Well-known models, as public documents described them on 2026-11-22.
 //!
-//! A server may offer less, and then mostly says so in its listing, which wins over this table. Where a maker writes
-//! "128K" and not which thousand that is, it is the smaller one. Not here: names that move from model to model, windows
-//! that depend on who serves the model, and whatever is not known for sure.
+//! Sources: the makers' own pages, which are platform.claude.com (models overview), developers.openai.com (models),
+//! ai.google.dev and docs.cloud.google.com (Gemini), docs.x.ai, api-docs.deepseek.com, platform.kimi.ai, docs.z.ai; the model
+//! files of models.dev, which cite them; Vercel's AI Gateway and OpenRouter to compare with. Where two of them differ, the
+//! smaller window is here: `MiniMax` M2 and M3, GLM 5, Grok 4.20, Qwen 3.7 Max. Where a maker writes "128K" and not which
+//! thousand that is, it is the smaller one.
+//!
+//! A server may offer less, and then mostly says so in its listing, which wins over this table. Not here: names that move
+//! from model to model (`deepseek-chat`, `qwen-plus`), models whose hosts differ widely (Llama 4, the dense Qwen 3, Qwen 3.8,
+//! DeepSeek R1), windows that a header has to ask for, and whatever is not known for sure.
 
-use std::borrow::Cow;
+use std::iter;
 
+use super::names;
 use crate::tokens::tiktoken::Encoding::{self, Cl100kBase, O200kBase, O200kHarmony, P50kBase, R50kBase};
 
 /// A line of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Known {
-    /// A bare name, or the beginning of one and `*`.
+    /// A canonical name, or the beginning of one and `*`.
     pub(super) pattern: &'static str,
     pub(super) window: Option<usize>,
     pub(super) encoding: Option<Encoding>,
@@ -19,6 +26,10 @@ pub(super) struct Known {
 
 /// The first line that fits is the one that counts.
 pub(super) static TABLE: &[Known] = &[
+    // OpenAI on Amazon Bedrock, with less.
+    known("openai.gpt-5.4*", 272_000, O200kBase),
+    known("openai.gpt-5.5*", 272_000, O200kBase),
+    known("openai.gpt-5.6*", 1_000_000, O200kBase),
     // OpenAI. Families are named by what their members have in common; what is only spoken or drawn has no window here.
     encoding("gpt-4o-realtime*", O200kBase),
     encoding("gpt-4o-transcribe*", O200kBase),
@@ -36,11 +47,14 @@ pub(super) static TABLE: &[Known] = &[
     known("o3", 200_000, O200kBase),
     known("o3-mini", 200_000, O200kBase),
     known("o3-pro", 200_000, O200kBase),
+    known("o3-deep-research", 200_000, O200kBase),
     known("o4-mini", 200_000, O200kBase),
+    known("o4-mini-deep-research", 200_000, O200kBase),
     known("codex-mini", 200_000, O200kBase),
     known("gpt-5-chat", 128_000, O200kBase),
     known("gpt-5.1-chat", 128_000, O200kBase),
     known("gpt-5.2-chat", 128_000, O200kBase),
+    known("gpt-5.3-chat", 128_000, O200kBase),
     known("gpt-5", 400_000, O200kBase),
     known("gpt-5-mini", 400_000, O200kBase),
     known("gpt-5-nano", 400_000, O200kBase),
@@ -53,10 +67,23 @@ pub(super) static TABLE: &[Known] = &[
     known("gpt-5.2", 400_000, O200kBase),
     known("gpt-5.2-pro", 400_000, O200kBase),
     known("gpt-5.2-codex", 400_000, O200kBase),
+    known("gpt-5.3-codex", 400_000, O200kBase),
+    known("gpt-5.3-codex-spark", 128_000, O200kBase),
     known("gpt-5.4-mini", 400_000, O200kBase),
     known("gpt-5.4-nano", 400_000, O200kBase),
     known("gpt-5.4", 1_050_000, O200kBase),
     known("gpt-5.4-pro", 1_050_000, O200kBase),
+    known("gpt-5.5", 1_050_000, O200kBase),
+    known("gpt-5.5-pro", 1_050_000, O200kBase),
+    known("gpt-5.5-instant", 400_000, O200kBase),
+    known("gpt-5.6", 1_050_000, O200kBase),
+    known("gpt-5.6-sol", 1_050_000, O200kBase),
+    known("gpt-5.6-terra", 1_050_000, O200kBase),
+    known("gpt-5.6-luna", 1_050_000, O200kBase),
+    known("gpt-5.6-cyber", 400_000, O200kBase),
+    window("gpt-6-astra", 1_050_000),
+    window("gpt-6-sol", 1_050_000),
+    window("gpt-6-luna", 1_050_000),
     known("gpt-oss-*", 131_072, O200kHarmony),
     known("gpt-4-turbo*", 128_000, Cl100kBase),
     known("gpt-4-1106*", 128_000, Cl100kBase),
@@ -79,7 +106,7 @@ pub(super) static TABLE: &[Known] = &[
     encoding("babbage-002", Cl100kBase),
     encoding("gpt2", R50kBase),
     encoding("davinci", R50kBase),
-    // Anthropic. Sonnet 4 and 4.5 take more only from those who ask for it with a header.
+    // Anthropic. Sonnet 4 and 4.5 took more only from those who asked for it with a header; the later ones need none.
     window("claude-2.0", 100_000),
     window("claude-instant*", 100_000),
     window("claude-2.1", 200_000),
@@ -87,24 +114,27 @@ pub(super) static TABLE: &[Known] = &[
     window("claude-3.5-*", 200_000),
     window("claude-3.7-*", 200_000),
     window("claude-opus-4", 200_000),
-    window("claude-opus-4-0", 200_000),
-    window("claude-opus-4-1", 200_000),
+    window("claude-opus-4.0", 200_000),
     window("claude-opus-4.1", 200_000),
-    window("claude-opus-4-5", 200_000),
     window("claude-opus-4.5", 200_000),
-    window("claude-sonnet-4", 200_000),
-    window("claude-sonnet-4-0", 200_000),
-    window("claude-sonnet-4-5", 200_000),
-    window("claude-sonnet-4.5", 200_000),
-    window("claude-haiku-4-5", 200_000),
-    window("claude-haiku-4.5", 200_000),
-    window("claude-opus-4-6", 1_000_000),
     window("claude-opus-4.6", 1_000_000),
-    window("claude-sonnet-4-6", 1_000_000),
-    window("claude-sonnet-4.6", 1_000_000),
+    window("claude-opus-4.7", 1_000_000),
+    window("claude-opus-4.8", 1_000_000),
     window("claude-opus-5", 1_000_000),
-    window("claude-opus-5-5", 1_000_000),
     window("claude-opus-5.5", 1_000_000),
+    window("claude-sonnet-4", 200_000),
+    window("claude-sonnet-4.0", 200_000),
+    window("claude-sonnet-4.5", 200_000),
+    window("claude-sonnet-4.6", 1_000_000),
+    window("claude-sonnet-5", 1_000_000),
+    window("claude-sonnet-5.5", 1_000_000),
+    window("claude-haiku-4.5", 200_000),
+    window("claude-haiku-5.5", 1_000_000),
+    window("claude-fable-5", 1_000_000),
+    window("claude-fable-5.1", 1_000_000),
+    window("claude-fable-5.2", 1_000_000),
+    window("claude-mythos-5", 1_000_000),
+    window("claude-mythos-5.1", 1_000_000),
     // Google.
     window("gemini-1.5-pro*", 2_097_152),
     window("gemini-1.5-flash*", 1_048_576),
@@ -113,18 +143,27 @@ pub(super) static TABLE: &[Known] = &[
     window("gemini-2.0-flash-lite", 1_048_576),
     window("gemini-2.0-flash-lite-001", 1_048_576),
     window("gemini-2.5-pro", 1_048_576),
+    window("gemini-2.5-pro-preview-05-06", 1_048_576),
+    window("gemini-2.5-pro-preview-06-05", 1_048_576),
     window("gemini-2.5-flash", 1_048_576),
     window("gemini-2.5-flash-lite", 1_048_576),
     window("gemini-3-pro-preview", 1_048_576),
     window("gemini-3-flash-preview", 1_048_576),
+    window("gemini-3.1-pro-preview", 1_048_576),
+    window("gemini-3.1-flash-lite", 1_048_576),
+    window("gemini-3.5-flash", 1_048_576),
+    window("gemini-3.8-flash", 1_048_576),
+    window("gemini-4-argon", 1_048_576),
     window("gemma-2-*", 8_192),
     window("gemma2", 8_192),
     window("gemma-3-4b-it", 131_072),
     window("gemma-3-12b-it", 131_072),
     window("gemma-3-27b-it", 131_072),
-    // DeepSeek. `deepseek-chat` and `deepseek-reasoner` have been several models, with several windows.
+    window("gemma-4-31b-it", 262_144),
+    // DeepSeek.
     window("deepseek-v4-pro", 1_000_000),
     window("deepseek-v4-flash", 1_000_000),
+    window("deepseek-v4.1-flash", 1_000_000),
     window("deepseek-flash", 1_000_000),
     // Qwen, where the window is the one that the model has without being stretched.
     window("qwen2.5-7b-instruct-1m", 1_010_000),
@@ -140,16 +179,29 @@ pub(super) static TABLE: &[Known] = &[
     window("qwen3-next-80b-a3b-thinking", 262_144),
     window("qwen3-coder-480b-a35b-instruct", 262_144),
     window("qwen3-coder-30b-a3b-instruct", 262_144),
+    window("qwen3-coder-next", 262_144),
+    window("qwen3-coder-plus", 1_000_000),
     window("qwen3-max", 262_144),
+    window("qwen3.5-9b", 262_144),
+    window("qwen3.5-397b-a17b", 262_144),
+    window("qwen3.5-plus", 1_000_000),
+    window("qwen3.6-27b", 262_144),
+    window("qwen3.6-35b-a3b", 262_144),
+    window("qwen3.6-plus", 1_000_000),
+    window("qwen3.7-plus", 1_000_000),
+    window("qwen3.7-max", 991_000),
     window("qwq-32b", 131_072),
     // Llama.
     window("llama-2-*", 4_096),
     window("meta-llama-3-*", 8_192),
     window("llama-3-*", 8_192),
+    window("llama3-8b-8192", 8_192),
+    window("llama3-70b-8192", 8_192),
     window("meta-llama-3.1-*", 131_072),
     window("llama-3.1-*", 131_072),
     window("llama-3.2-*", 131_072),
     window("llama-3.3-*", 131_072),
+    window("muse-spark-1.3", 1_048_576),
     // Mistral.
     window("mistral-7b-instruct-v0.2", 32_768),
     window("mistral-7b-instruct-v0.3", 32_768),
@@ -161,12 +213,24 @@ pub(super) static TABLE: &[Known] = &[
     window("open-mistral-nemo*", 128_000),
     window("mistral-large-2407", 128_000),
     window("mistral-large-2411", 128_000),
+    window("mistral-large-2512", 256_000),
     window("mistral-small-2503", 128_000),
     window("mistral-small-2506", 128_000),
-    window("devstral-small-2505", 128_000),
-    window("devstral-small-2507", 128_000),
+    window("mistral-small-2603", 256_000),
+    window("mistral-small-3.2-24b-instruct", 128_000),
+    window("mistral-small-3.2-24b-instruct-2506", 128_000),
     window("mistral-medium-2505", 128_000),
     window("mistral-medium-2508", 128_000),
+    window("mistral-medium-2604", 256_000),
+    window("mistral-medium-3.5", 256_000),
+    window("magistral-medium-2509", 128_000),
+    window("ministral-14b-2512", 256_000),
+    window("codestral-2508", 256_000),
+    window("devstral-small-2505", 128_000),
+    window("devstral-small-2507", 128_000),
+    window("devstral-medium-2507", 128_000),
+    window("devstral-2512", 256_000),
+    window("devstral-small-2512", 256_000),
     // Kimi.
     window("moonshot-v1-8k", 8_192),
     window("moonshot-v1-32k", 32_768),
@@ -176,8 +240,12 @@ pub(super) static TABLE: &[Known] = &[
     window("kimi-k2-0905", 262_144),
     window("kimi-k2-instruct-0905", 262_144),
     window("kimi-k2-thinking", 262_144),
+    window("kimi-k2-thinking-turbo", 262_144),
     window("kimi-k2-turbo-preview", 262_144),
     window("kimi-k2.5", 262_144),
+    window("kimi-k2.6", 262_144),
+    window("kimi-k2.7-code", 262_144),
+    window("kimi-k3", 1_048_576),
     // GLM.
     window("glm-4.5", 128_000),
     window("glm-4.5-air", 128_000),
@@ -186,12 +254,32 @@ pub(super) static TABLE: &[Known] = &[
     window("glm-4.5-flash", 128_000),
     window("glm-4.6", 200_000),
     window("glm-4.7", 200_000),
+    window("glm-4.7-flash", 200_000),
+    window("glm-5", 200_000),
+    window("glm-5-turbo", 200_000),
+    window("glm-5.1", 200_000),
+    window("glm-5.2", 1_000_000),
+    window("glm-5.3", 1_000_000),
+    window("glm-5.3-flash", 1_000_000),
+    // MiniMax.
+    window("minimax-m2", 196_608),
+    window("minimax-m2.1", 196_608),
+    window("minimax-m2.5", 196_608),
+    window("minimax-m2.7", 196_608),
+    window("minimax-m3", 500_000),
     // Grok.
     window("grok-2", 131_072),
     window("grok-3", 131_072),
     window("grok-3-mini", 131_072),
     window("grok-4", 256_000),
     window("grok-4-0709", 256_000),
+    window("grok-4.20", 1_000_000),
+    window("grok-4.20-0309-reasoning", 1_000_000),
+    window("grok-4.20-0309-non-reasoning", 1_000_000),
+    window("grok-4.3", 1_000_000),
+    window("grok-4.5", 500_000),
+    window("grok-4.6", 500_000),
+    window("grok-4.7", 500_000),
     window("grok-code-fast-1", 256_000),
 ];
 
@@ -207,36 +295,15 @@ const fn encoding(pattern: &'static str, encoding: Encoding) -> Known {
     Known { pattern, window: None, encoding: Some(encoding) }
 }
 
-/// What is known of a model, given its [`bare`] name.
+/// What is known of a model, given its bare name. A line about the model at one vendor wins over one about the model.
 pub(super) fn find(bare: &str) -> Option<&'static Known> {
+    let name = names::canonical(bare);
+    iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(line)
+}
+
+fn line(name: &str) -> Option<&'static Known> {
     TABLE.iter().find(|known| match known.pattern.strip_suffix('*') {
-        Some(beginning) => bare.starts_with(beginning),
-        None => bare == known.pattern,
+        Some(beginning) => name.starts_with(beginning),
+        None => name == known.pattern,
     })
-}
-
-/// The name without what gateways and releases put around it: in lower case, without the provider before it, the variant
-/// behind a colon, the date at its end. `openai/gpt-4o-2024-08-06:extended` is `gpt-4o`.
-pub(super) fn bare(name: &str) -> Cow<'_, str> {
-    let name = name.strip_prefix("ft:").unwrap_or(name);
-    let name = name.rsplit('/').next().unwrap_or(name);
-    let name = name.split([':', '@']).next().unwrap_or(name);
-    let name = name.strip_suffix("-latest").unwrap_or(name);
-    let name = without_date(name);
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
-}
-
-/// Without `-2024-08-06` or `-20240806` at the end.
-fn without_date(name: &str) -> &str {
-    let is_date = |end: &str| {
-        end.bytes().enumerate().all(|(n, byte)| match (end.len(), n) {
-            (_, 0) | (11, 5 | 8) => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        })
-    };
-    [11, 9]
-        .into_iter()
-        .filter_map(|length| name.split_at_checked(name.len().checked_sub(length)?))
-        .find_map(|(name, end)| is_date(end).then_some(name))
-        .unwrap_or(name)
 }

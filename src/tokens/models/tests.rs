@@ -10,8 +10,14 @@ fn models(toml: &str) -> Models {
     Models::new(&toml::from_str::<File>(toml).unwrap().models)
 }
 
-fn known(name: &str) -> Model {
-    Models::new(&[]).find(name)
+fn known(name: &str) -> (Option<usize>, Encoding) {
+    said(&Models::new(&[]), name)
+}
+
+/// What is known of a model, whoever says so.
+fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
+    let Model { window, encoding } = models.find(name);
+    (window.map(|window| window.value), encoding.value)
 }
 
 #[test]
@@ -24,10 +30,14 @@ fn a_model_that_nobody_knows_has_no_window() {
         "claude-opus-4-99",
         "claude-sonnet-4-5-plus",
         "gpt-oss:20b",
+        "gpt-5.2-proo",
+        "deepseek/deepseek-v4-flash:free",
+        "Meta-Llama-3.1-8B-Instruct-Q4_K_M",
+        "@cf/meta/llama-3.1-8b-instruct",
     ] {
-        assert_eq!(known(name), Model { window: None, encoding: Encoding::O200kBase }, "{name}");
+        assert_eq!(known(name), (None, Encoding::O200kBase), "{name}");
     }
-    assert_eq!(known("gpt-4-something"), Model { window: None, encoding: Encoding::Cl100kBase });
+    assert_eq!(known("gpt-4-something"), (None, Encoding::Cl100kBase));
 }
 
 #[test]
@@ -59,7 +69,26 @@ fn well_known_models_are_known_under_all_their_names() {
             ],
             200_000,
         ),
-        (&["claude-opus-4-6"], 1_000_000),
+        (
+            &[
+                "claude-opus-4-6",
+                "anthropic/claude-opus-4.7",
+                "claude-opus-4-7-20260101",
+                "us.anthropic.claude-opus-4-8-20260528-v1:0",
+                "global.anthropic.claude-opus-4-6-v1",
+                "vertex_ai/claude-sonnet-5@default",
+                "claude-haiku-5-5",
+                "claude-fable-5",
+            ],
+            1_000_000,
+        ),
+        (&["eu.anthropic.claude-3-7-sonnet-20250219-v1:0"], 200_000),
+        (&["gpt-5.5", "openai/gpt-5.5-pro", "gpt-5.6-sol", "openrouter/openai/gpt-5.6-luna:nitro"], 1_050_000),
+        (&["openai.gpt-5.6-luna"], 1_000_000),
+        (&["openai.gpt-5.5", "us.openai.gpt-5.4"], 272_000),
+        (&["openai.gpt-oss-120b-1:0"], 131_072),
+        (&["Qwen/Qwen3.5-397B-A17B-FP8", "qwen3-5-9b"], 262_144),
+        (&["accounts/fireworks/models/glm-4p7", "zai-org/glm-5-maas"], 200_000),
         (&["google/gemini-2.5-pro", "gemini-2.5-flash"], 1_048_576),
         (&["meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-8b-instant"], 131_072),
         (&["Qwen/Qwen3-Coder-480B-A35B-Instruct"], 262_144),
@@ -67,7 +96,7 @@ fn well_known_models_are_known_under_all_their_names() {
         (&["z-ai/glm-4.6"], 200_000),
     ] {
         for name in names {
-            assert_eq!(known(name).window, Some(window), "{name}");
+            assert_eq!(known(name).0, Some(window), "{name}");
         }
     }
 }
@@ -92,7 +121,7 @@ fn the_settings_win_and_the_first_that_fits_counts() {
         "#,
     );
     models.learn("gpt-4o-mini", 5);
-    let find = |name: &str| (models.find(name).window, models.find(name).encoding);
+    let find = |name: &str| said(&models, name);
     // What the first says nothing about is the second's to say.
     assert_eq!(find("gpt-4o-mini"), (Some(1000), Encoding::Cl100kBase));
     assert_eq!(find("openai/gpt-4o-mini-2024-07-18"), (Some(1000), Encoding::Cl100kBase));
@@ -109,10 +138,14 @@ fn what_an_upstream_says_wins_over_the_table() {
     models.learn("local", 4096);
     models.learn("local", 8192);
     models.learn("nothing", 0);
-    assert_eq!(models.find("gpt-4o").window, Some(64_000));
-    assert_eq!(models.find("local").window, Some(8192));
-    assert_eq!(models.find("nothing").window, None);
-    assert_eq!(models.find("gpt-4o-2024-08-06").window, Some(128_000));
+    let window = |name| said(&models, name).0;
+    assert_eq!(window("gpt-4o"), Some(64_000));
+    assert_eq!(window("local"), Some(8192));
+    assert_eq!(window("nothing"), None);
+    assert_eq!(window("gpt-4o-2024-08-06"), Some(128_000));
+    // A variant that only routes is in no listing; one that is another model is.
+    assert_eq!(window("local:nitro"), Some(8192));
+    assert_eq!(window("local:free"), None);
 }
 
 #[test]
@@ -120,20 +153,21 @@ fn a_window_says_who_says_so() {
     let models = models("[[models]]\nmatch = \"mine*\"\ncontext_window = 5000\n");
     models.learn("theirs", 7000);
     models.learn("mine-1", 9000);
-    let known = known("gpt-4o").window.unwrap();
-    for (name, window) in [
+    let known = known("gpt-4o").0.unwrap();
+    let window = |models: &Models, name| models.find(name).window.map(|window| (window.value, window.source.into()));
+    for (name, expected) in [
         ("mine-1", Some((5000, "settings"))),
         ("openai/mine-2", Some((5000, "settings"))),
         ("theirs", Some((7000, "upstream"))),
         ("gpt-4o", Some((known, "built in"))),
         ("nobody-knows", None),
     ] {
-        assert_eq!(models.window(name), window, "{name}");
+        assert_eq!(window(&models, name), expected, "{name}");
     }
     // What the settings say of another model is not where this one has it from.
     let models = self::models("[[models]]\nmatch = \"mine*\"\ncontext_window = 7000\n");
     models.learn("theirs", 7000);
-    assert_eq!(models.window("theirs"), Some((7000, "upstream")));
+    assert_eq!(window(&models, "theirs"), Some((7000, "upstream")));
 }
 
 #[test]
@@ -149,7 +183,7 @@ fn what_is_learned_is_bounded() {
     models.learn("one more", 7);
     models.learn("5", 7);
     assert_eq!(models.learned.load().len(), MOST_LEARNED);
-    assert_eq!((models.find("one more").window, models.find("5").window), (None, Some(7)));
+    assert_eq!((said(&models, "one more").0, said(&models, "5").0), (None, Some(7)));
 }
 
 #[test]
@@ -172,7 +206,7 @@ fn every_line_of_the_table_can_be_reached() {
         let name = line.pattern.trim_end_matches('*');
         let found = known::find(name).unwrap();
         assert!(std::ptr::eq(found, line), "line {n}, {name}, is behind {}", found.pattern);
-        assert_eq!(known::bare(name), name, "line {n} is no bare name");
+        assert_eq!(names::canonical(&names::bare(name)), name, "line {n} is no canonical name");
     }
 }
 
