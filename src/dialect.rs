@@ -1,25 +1,49 @@
 //! Wire formats: how the bytes of a request are read and how new bytes are written. Only dialects know field names.
 
-use std::{borrow::Cow, fmt::Debug, ops::Range};
+use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
-    payload::Fingerprint,
     span::Span,
     summary::{Prompt, Source},
-    tokens::{Gauge, Subject},
+    tokens::Gauge,
 };
 
-pub use self::answer::{Answer, NotAnAnswer, Stop, Usage};
+pub use self::{
+    answer::{Answer, NotAnAnswer, Stop, Usage},
+    error::{ParseError, ParseErrorKind},
+};
 
 mod answer;
 mod chat_completions;
+mod error;
 mod json;
+pub mod strings;
+mod tokens;
 
-/// One wire format.
+/// A wire format: everything that is known of it alone.
+///
+/// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
+/// from servers, not from wire formats, and are in `upstream/refusal.rs`.
+///
+/// | methods | Chat Completions | Responses (planned) | Messages (planned) |
+/// |---|---|---|---|
+/// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
+/// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
+/// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
+/// | `calls_key` | `tool_calls` | none: a call is an item | none: a call is a block |
+/// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
+/// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
+/// | `render_user_message`, `render_tool_result` | a message | an item by the kind of call | a block in a user message |
+/// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
+/// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
+/// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
+/// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
 pub trait Dialect: Debug + Send + Sync {
+    // === which requests ===
+
     /// Its name, for reports.
     fn name(&self) -> &'static str;
 
@@ -29,40 +53,19 @@ pub trait Dialect: Debug + Send + Sync {
     /// The path that requests are posted to below a base URL, with its version: `/v1/chat/completions`.
     fn path(&self) -> &'static str;
 
-    /// What stands before this dialect's part of `path`; none if the path is not of this dialect. Any prefix is fine:
+    /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
 
-    /// The conversation in a request body. Its structure is checked to the last byte; what stands inside strings that
-    /// no edit asks for is not, see [`Dialect::verify`].
-    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
+    // === reading requests ===
 
-    /// Checks what [`Dialect::parse`] left out, so that a body that it accepted is known to be valid JSON throughout.
-    /// Asked for only where a body is about to be changed: an untouched one goes on as it came, whatever it holds.
-    /// Also takes a stretch of a body that begins and ends between values.
-    fn verify(&self, body: &[u8]) -> Result<(), ParseError>;
+    /// The conversation in a request body. Its structure is checked to the last byte; the inside of strings that no edit
+    /// reads is not: see [`strings::verify`].
+    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are
     /// no text have none.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
-
-    /// The text of a JSON string, with U+FFFD for each half of a surrogate pair.
-    fn text<'a>(&self, body: &'a [u8], string: Span) -> Option<Cow<'a, str>>;
-
-    /// What a value says: the text of a string, the JSON of anything else. Arguments of calls are either.
-    fn says<'a>(&self, body: &'a [u8], value: Span) -> Option<Cow<'a, str>> {
-        self.text(body, value).or_else(|| str::from_utf8(value.of(body)).ok().map(Cow::Borrowed))
-    }
-
-    /// What is stored of a value that says `text`: the text of a string, unless half a surrogate pair is missing in it; else
-    /// the value as it is written.
-    fn stored<'a>(&self, body: &'a [u8], value: Span, text: &'a str) -> &'a [u8];
-
-    /// A text as a JSON string.
-    fn render_text(&self, text: &str) -> Bytes;
-
-    /// A JSON string with `words` in place of these bytes of its text. The rest stays as it is written.
-    fn render_cut(&self, body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes;
 
     /// The arguments of a call.
     fn input(&self, body: &[u8], call: Span) -> Option<Input>;
@@ -73,12 +76,12 @@ pub trait Dialect: Debug + Send + Sync {
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
 
-    /// What the model reads of a message, by field, in an order of its own. A message that comes again in another spelling has
-    /// the same fields: marks for prompt caches, what the model thought, and whether a text stands alone or in an array make
-    /// no difference. Escapes in strings do, and so does white space inside values that are not looked into.
+    /// What the model reads of a message, by field, in a fixed order. A message that comes again in another spelling has
+    /// the same fields: marks for prompt caches, reasoning, and whether a text stands alone or in an array make no
+    /// difference. Escapes in strings do, and so does white space inside values that are not read.
     fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>>;
 
-    /// The same as one sequence of bytes, in pieces.
+    /// The fields of a message as one sequence of bytes, in pieces.
     fn canonical<'a>(&self, message: &'a [u8]) -> Vec<&'a [u8]> {
         let mut pieces: Vec<&[u8]> = Vec::new();
         for Field { name, mut value } in self.fields(message) {
@@ -89,36 +92,41 @@ pub trait Dialect: Debug + Send + Sync {
         pieces
     }
 
+    // === writing requests ===
+
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
 
     /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
 
-    /// The tokens of one element of the conversation, by the rules of this dialect. Not remembered, not bounded: see
-    /// [`element_tokens`](trait.Dialect.html#method.element_tokens).
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// What one call adds to the tokens of the element that it is in. Not remembered, not bounded.
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// The same as [`Dialect::count_element`] for the tools of a request.
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// The same for the format that a request asks the answer to have.
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes>;
 
-    /// Whether the data of an event may report usage or why the model stopped. Other events are not parsed by those who
-    /// only want to know that.
+    // === counting tokens: the rules alone, neither remembered nor bounded ===
+
+    /// The tokens of one element of the conversation; `element_tokens` remembers them.
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// What one call adds to the tokens of the element that it is in.
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of the tools of a request; `tools_tokens` remembers them.
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of the format that a request asks the answer to have; `format_tokens` remembers them.
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    // === answers ===
+
+    /// Whether the data of an event may report usage or why the model stopped. The observer of answers that pass by parses
+    /// no other events.
     fn reports(&self, data: &[u8]) -> bool;
 
-    /// Adds the data of one event, or an answer that is not streamed, to what is known of an answer.
+    /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer>;
 
-    /// What a reason to stop means.
+    /// What a stop reason means.
     fn stop(&self, reason: &str) -> Stop;
 
     /// The body of an answer that reports an error of abridge's own.
@@ -134,39 +142,6 @@ pub struct ErrorFields<'a> {
     pub is_client_error: bool,
     /// A short fixed name, for programs.
     pub code: &'a str,
-}
-
-impl dyn Dialect + '_ {
-    /// The tokens of one element of the conversation, remembered. Never more than it has bytes.
-    pub fn element_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        self.known_element_tokens(gauge, Fingerprint::of(raw), || raw)
-    }
-
-    /// The same of an element that is known by `print`. Its bytes are asked for only if it was not counted before.
-    pub fn known_element_tokens<B: AsRef<[u8]>>(
-        &self,
-        gauge: &Gauge,
-        print: Fingerprint,
-        raw: impl FnOnce() -> B,
-    ) -> usize {
-        gauge.remembered(Subject::Element(self.tag()), print, || {
-            let raw = raw();
-            let raw = raw.as_ref();
-            self.count_element(gauge, raw).min(raw.len())
-        })
-    }
-
-    /// The tokens of the tools that a request offers, remembered. Never more than they have bytes.
-    pub fn tools_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let count = || self.count_tools(gauge, raw).min(raw.len());
-        gauge.remembered(Subject::Tools(self.tag()), Fingerprint::of(raw), count)
-    }
-
-    /// The tokens of the format that a request asks the answer to have, remembered. Never more than it has bytes.
-    pub fn format_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let count = || self.count_format(gauge, raw).min(raw.len());
-        gauge.remembered(Subject::Format(self.tag()), Fingerprint::of(raw), count)
-    }
 }
 
 /// A field of a message, as [`Dialect::fields`] gives it.
@@ -187,59 +162,6 @@ pub struct Input {
     pub emptied: &'static str,
 }
 
-/// Why a request was not understood. It is forwarded as it came.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{dialect} request not understood at byte {offset}: {kind}")]
-pub struct ParseError {
-    /// The dialect that read it.
-    pub dialect: &'static str,
-    /// Near which byte of the body.
-    pub offset: usize,
-    /// What is wrong.
-    pub kind: ParseErrorKind,
-}
-
-/// What is wrong with a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ParseErrorKind {
-    /// Not JSON, not UTF-8, or something behind the end.
-    #[error("not valid JSON")]
-    NotJson,
-    /// A key that matters stands twice in one object: which one counts, differs from server to server.
-    #[error("a key occurs twice")]
-    DuplicateKey,
-    /// The body, a message or a call is not an object.
-    #[error("not an object")]
-    NotAnObject,
-    /// There is no message array.
-    #[error("no messages")]
-    NoMessages,
-    /// The messages, or the calls of a message, are no array.
-    #[error("not an array")]
-    NotAnArray,
-    /// A call id is neither a string nor null.
-    #[error("a call id that is no string")]
-    IdNotAString,
-    /// More than [`crate::conversation::MAX_ELEMENTS`].
-    #[error("too many messages or calls")]
-    TooMany,
-}
-
-impl ParseErrorKind {
-    /// A short fixed name, for logs and counters.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NotJson => "not_json",
-            Self::DuplicateKey => "duplicate_key",
-            Self::NotAnObject => "not_an_object",
-            Self::NoMessages => "no_messages",
-            Self::NotAnArray => "not_an_array",
-            Self::IdNotAString => "id_not_a_string",
-            Self::TooMany => "too_many",
-        }
-    }
-}
-
 /// All dialects. The first one is spoken where nothing says which.
 const ALL: [&dyn Dialect; 1] = [&chat_completions::ChatCompletions];
 
@@ -257,14 +179,6 @@ pub fn default() -> &'static dyn Dialect {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_reason_has_a_name_of_its_own() {
-        use ParseErrorKind::{DuplicateKey, IdNotAString, NoMessages, NotAnArray, NotAnObject, NotJson, TooMany};
-        let kinds = [NotJson, DuplicateKey, NotAnObject, NoMessages, NotAnArray, IdNotAString, TooMany];
-        let names = kinds.map(|kind| format!("{kind:?}").to_lowercase());
-        assert_eq!(kinds.map(|kind| kind.code().replace('_', "")), names);
-    }
 
     #[test]
     fn chat_completions_under_any_prefix() {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     conversation::{BlockKind, Conversation, Pairing, Role},
-    dialect::Dialect,
+    dialect::{Dialect, strings},
     plan::{Action, Report},
     raw,
 };
@@ -255,7 +255,7 @@ impl<'a> Side<'a> {
     fn text(&self, message: usize) -> String {
         let Some(of) = self.conversation.messages.get(message) else { return String::new() };
         let texts = of.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
-        let mut lines: Vec<_> = texts.iter().filter_map(|text| self.dialect.text(self.body, *text)).collect();
+        let mut lines: Vec<_> = texts.iter().filter_map(|text| strings::text(self.body, *text)).collect();
         let n_texts = lines.len();
         for block in self.conversation.blocks_of(of) {
             let BlockKind::ToolCall { id, name } = &block.kind else { continue };

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use abridge_proxy::dialect::strings;
 use abridge_proxy::plan::{Action, Plan};
 use abridge_proxy::planner::{Offload, Parts, Planner};
 use abridge_proxy::span::{Span, splice};
@@ -74,7 +75,7 @@ impl Planned {
             return;
         }
         let conversation = dialect().parse(output).expect("what comes out is understood");
-        assert_eq!(dialect().verify(output), Ok(()));
+        assert_eq!(strings::verify(output), Ok(()));
         assert_eq!(plan.report.messages_after, conversation.messages.len());
         self.leaves_the_rest(chosen);
         self.has_what_it_takes_out();

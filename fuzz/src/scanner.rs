@@ -4,7 +4,7 @@
 //! escape, is odd enough for the quick reader to give up, and moves no byte that the view shows.
 
 use abridge_proxy::conversation::{BlockKind, CallId, Conversation, Message, Role};
-use abridge_proxy::dialect::Dialect;
+use abridge_proxy::dialect::{Dialect, strings};
 use abridge_proxy::span::Span;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -22,10 +22,10 @@ pub fn run(body: &[u8]) {
     match (quick, dialect.parse(&odd)) {
         (Ok(quick), Ok(thorough)) => {
             assert_eq!(quick, thorough);
-            assert_eq!(dialect.verify(body), Ok(()));
+            assert_eq!(strings::verify(body), Ok(()));
             judge(dialect, body, &quick);
         }
-        (Ok(_), Err(_)) => assert!(dialect.verify(body).is_err(), "what stands in strings is not valid"),
+        (Ok(_), Err(_)) => assert!(strings::verify(body).is_err(), "what stands in strings is not valid"),
         (Err(_), Err(_)) => {}
         (Err(error), Ok(_)) => panic!("{error}, but not with one key more"),
     }
@@ -91,8 +91,8 @@ fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Message, value: &Va
     for text in message.content.map(|content| dialect.texts(body, content)).unwrap_or_default() {
         assert!(message.span.start < text.start && text.end < message.span.end);
         let read = read(body, text);
-        assert_eq!(dialect.text(body, text).as_deref(), read.as_str());
-        let written = dialect.render_text(read.as_str().expect("a text"));
+        assert_eq!(strings::text(body, text).as_deref(), read.as_str());
+        let written = strings::render(read.as_str().expect("a text"));
         assert_eq!(serde_json::from_slice::<Value>(&written).ok(), Some(read));
     }
     if let Some(Span { start, end }) = dialect.calls_key(body, message.span) {

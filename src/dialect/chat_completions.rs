@@ -3,17 +3,16 @@
 //! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
 //! what is odd but valid, and what is refused.
 
-use std::{borrow::Cow, ops::Range};
+use std::borrow::Cow;
 
 use bytes::Bytes;
 
 use super::{
     Answer, Dialect, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
-    json::{Odd, check_strings, decode, push_escaped, push_string},
+    json::{Odd, push_string},
 };
 use crate::{
     conversation::{CallId, Conversation},
-    raw,
     span::Span,
     summary::{Prompt, Source},
     tokens::Gauge,
@@ -58,39 +57,8 @@ impl Dialect for ChatCompletions {
         }
     }
 
-    fn verify(&self, body: &[u8]) -> Result<(), ParseError> {
-        check_strings(body).map_err(|offset| error(offset, ParseErrorKind::NotJson))
-    }
-
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
         parts::texts(body, content).unwrap_or_default()
-    }
-
-    fn text<'a>(&self, body: &'a [u8], string: Span) -> Option<Cow<'a, str>> {
-        let raw = string.of(body);
-        decode(raw).or_else(|| raw::string(str::from_utf8(raw).ok()?))
-    }
-
-    fn stored<'a>(&self, body: &'a [u8], value: Span, text: &'a str) -> &'a [u8] {
-        let raw = value.of(body);
-        if raw.starts_with(b"\"") && !raw::has_half(raw) { text.as_bytes() } else { raw }
-    }
-
-    fn render_text(&self, text: &str) -> Bytes {
-        let mut string = Vec::with_capacity(text.len() + text.len() / 8 + 2);
-        push_string(&mut string, text);
-        string.into()
-    }
-
-    fn render_cut(&self, body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes {
-        let raw = string.of(body);
-        let head = raw.get(..raw::written_at(raw, cut.start)).unwrap_or_default();
-        let tail = raw.get(raw::written_at(raw, cut.end)..).unwrap_or_default();
-        let mut string = Vec::with_capacity(head.len() + words.len() + words.len() / 8 + tail.len());
-        string.extend_from_slice(head);
-        push_escaped(&mut string, words);
-        string.extend_from_slice(tail);
-        string.into()
     }
 
     fn input(&self, body: &[u8], call: Span) -> Option<Input> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Draft, Offload, Source};
 use crate::{
     conversation::{BlockKind, Role},
-    dialect::Dialect,
+    dialect::strings,
     payload::{Fingerprint, Name, Said},
     plan::{Action, LeftOut, Sizes, Why},
     recall::Way,
@@ -129,17 +129,17 @@ impl Slot {
     }
 
     /// What the value says that stands there now, if that is a string.
-    fn text(&self, dialect: &dyn Dialect) -> Cow<'_, str> {
+    fn text(&self) -> Cow<'_, str> {
         let whole = Span { start: 0, end: self.with.len() };
-        dialect.text(&self.with, whole).unwrap_or_default()
+        strings::text(&self.with, whole).unwrap_or_default()
     }
 }
 
 impl Found<'_> {
     fn text(&self) -> &str {
-        let Source { dialect, body, .. } = self.source;
+        let Source { body, .. } = self.source;
         // It has been read before, so it can be read.
-        self.text.get_or_init(|| dialect.text(body, self.span).unwrap_or_default())
+        self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
     }
 }
 
@@ -200,9 +200,9 @@ impl<'a> Draft<'a> {
             offer.bytes.after += len - (to - from) + words.len();
             let is_whole = to - from == len;
             let json = if is_whole {
-                dialect.render_text(&words)
+                strings::render(&words)
             } else {
-                dialect.render_cut(body, found.span, from..to, &words)
+                strings::render_cut(body, found.span, from..to, &words)
             };
             offer.slots.push(Slot::new(found.span, json, wants.stored.then_some(found.name)));
         }
@@ -211,10 +211,10 @@ impl<'a> Draft<'a> {
 
     /// A text of a result, known by `print`; none if the string stands for none.
     fn find(&self, span: Span, print: impl FnOnce() -> Fingerprint) -> Option<Found<'a>> {
-        let Source { dialect, body, .. } = self.source;
+        let Source { body, .. } = self.source;
         let text = OnceCell::new();
         let read = || {
-            let read = dialect.text(body, span)?;
+            let read = strings::text(body, span)?;
             Some(text.get_or_init(|| read).as_ref())
         };
         let name = match self.slots.get(&span.start).and_then(|slot| slot.stored) {
@@ -226,8 +226,8 @@ impl<'a> Draft<'a> {
 
     /// The name of what a value says, known by `print`; none if it does not say anything.
     fn name<'t>(&self, value: Span, print: Fingerprint, read: impl FnOnce() -> Option<&'t str>) -> Option<Name> {
-        let Source { dialect, body, .. } = self.source;
-        let said = || read().map(|text| Said { text, stored: dialect.stored(body, value, text) });
+        let Source { body, .. } = self.source;
+        let said = || read().map(|text| Said { text, stored: strings::stored(body, value, text) });
         self.situation.keys.name(self.situation.caller, print, said)
     }
 
@@ -237,7 +237,7 @@ impl<'a> Draft<'a> {
         let earlier = self.slots.get(&found.span.start);
         let now = OnceCell::new();
         let now = || match earlier {
-            Some(slot) => now.get_or_init(|| slot.text(self.source.dialect)).as_ref(),
+            Some(slot) => now.get_or_init(|| slot.text()).as_ref(),
             None => found.text(),
         };
         let whole = cut.from == 0 && cut.to == found.name.len;
@@ -280,7 +280,7 @@ impl<'a> Draft<'a> {
     pub fn offer_input(&self, call: usize, wants: Wants) -> Result<Offer, Refused> {
         let block = self.source.conversation.blocks.get(call).ok_or(Refused::Nothing)?;
         let input = self.source.dialect.input(self.source.body, block.span).ok_or(Refused::Nothing)?;
-        let (text, with) = (self.source.dialect.says(self.source.body, input.span).ok_or(Refused::Nothing)?, "{}");
+        let (text, with) = (strings::text_or_json(self.source.body, input.span).ok_or(Refused::Nothing)?, "{}");
         if text == with {
             return Err(Refused::Nothing);
         }
@@ -402,7 +402,7 @@ impl<'a> Draft<'a> {
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.source.dialect.input(self.source.body, call.span)?.span;
-            Some(self.recall.is_named_in(&self.source.dialect.says(self.source.body, raw)?))
+            Some(self.recall.is_named_in(&strings::text_or_json(self.source.body, raw)?))
         });
         asks.unwrap_or_default()
     }

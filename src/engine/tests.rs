@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::ops::Range;
 
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -399,28 +398,8 @@ impl Dialect for Panicking {
         panic!("a bug");
     }
 
-    fn verify(&self, _: &[u8]) -> Result<(), ParseError> {
-        Ok(())
-    }
-
     fn texts(&self, _: &[u8], _: Span) -> Vec<Span> {
         Vec::new()
-    }
-
-    fn text<'a>(&self, _: &'a [u8], _: Span) -> Option<Cow<'a, str>> {
-        None
-    }
-
-    fn stored<'a>(&self, _: &'a [u8], _: Span, text: &'a str) -> &'a [u8] {
-        text.as_bytes()
-    }
-
-    fn render_text(&self, _: &str) -> Bytes {
-        Bytes::new()
-    }
-
-    fn render_cut(&self, _: &[u8], _: Span, _: Range<usize>, _: &str) -> Bytes {
-        Bytes::new()
     }
 
     fn input(&self, _: &[u8], _: Span) -> Option<Input> {

@@ -6,7 +6,7 @@ use quick_cache::sync::Cache;
 
 use crate::{
     conversation::Conversation,
-    dialect::{Dialect, ParseError},
+    dialect::{Dialect, ParseError, ParseErrorKind, strings},
     payload::Fingerprint,
     span::Span,
 };
@@ -47,8 +47,12 @@ impl Verified {
         let (mut new, mut from) = (Vec::new(), 0);
         let mut hidden = hidden.peekable();
         let stretch = |start, end| {
-            let checked = dialect.verify(Span { start, end }.of(body));
-            checked.map_err(|error| ParseError { offset: error.offset + start, ..error })
+            let checked = strings::verify(Span { start, end }.of(body));
+            checked.map_err(|at| ParseError {
+                dialect: dialect.name(),
+                offset: start + at,
+                kind: ParseErrorKind::NotJson,
+            })
         };
         for message in &conversation.messages {
             let span = message.span;
@@ -97,7 +101,7 @@ mod tests {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
         let checked = verified.check(dialect, body, &conversation, std::iter::empty()).map_err(|error| error.offset);
-        assert_eq!(checked.is_ok(), dialect.verify(body).is_ok());
+        assert_eq!(checked.is_ok(), strings::verify(body).is_ok());
         checked
     }
 

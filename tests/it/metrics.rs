@@ -153,7 +153,7 @@ async fn only_so_many_models_have_numbers_of_their_own() {
     let prompts: Vec<_> = scrape
         .samples
         .keys()
-        .filter(|sample| sample.starts_with("abridge_billed_tokens_total") && sample.contains("\"prompt\""))
+        .filter(|sample| sample.starts_with("abridge_billed_tokens_total") && sample.contains("\"input\""))
         .collect();
     assert_eq!(prompts.len(), 51, "{prompts:?}");
     assert!(prompts.iter().all(|sample| sample.len() < 200 && !sample.contains("refused")), "{prompts:?}");

@@ -2,7 +2,7 @@
 
 use abridge_proxy::{
     conversation::Role,
-    dialect::{self, Dialect},
+    dialect::{self, Dialect, strings},
     payload::Keys,
     plan::{Action, Plan, Why},
     planner::{Offload, Parts, Policy, Situation, When},
@@ -159,7 +159,7 @@ fn texts(body: &Bytes) -> Vec<String> {
     let conversation = dialect().parse(body).unwrap();
     let results = conversation.messages.iter().filter(|message| message.role == Role::Tool);
     let spans = results.filter_map(|message| message.content).flat_map(|content| dialect().texts(body, content));
-    spans.map(|text| dialect().text(body, text).unwrap().into_owned()).collect()
+    spans.map(|text| strings::text(body, text).unwrap().into_owned()).collect()
 }
 
 /// Handles and numbers of other digits may make so many tokens more or less.

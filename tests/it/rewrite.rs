@@ -34,21 +34,21 @@ const POLICIES: [(&str, &[&str]); 10] = [
         &["patch", "truncate", "clear"],
     ),
     (
-        "store.enabled = false\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 100\n\
+        "store.enabled = false\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 250\n\
          clear_tool_results = { trigger = { tokens = 100 }, keep = { results = 0 } }",
         &["patch"],
     ),
     (
-        "recall = { via = \"http\", public_url = \"https://abridge.example:1/\" }\ntruncate_tool_results.max_bytes = 100",
+        "recall = { via = \"http\", public_url = \"https://abridge.example:1/\" }\ntruncate_tool_results.max_bytes = 250",
         &["patch", "truncate"],
     ),
     (
-        "language = \"zh\"\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 100\n\
+        "language = \"zh\"\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 250\n\
          clear_tool_results = { trigger = { tokens = 200 }, keep = { results = 0 } }",
         &["patch", "truncate", "clear"],
     ),
     (
-        "recall.via = \"http\"\ntokens.counter = \"estimate\"\nfilter_tool_calls = { max_tool_calls = 1, slack = 0 }\ntruncate_tool_results.max_bytes = 100",
+        "recall.via = \"http\"\ntokens.counter = \"estimate\"\nfilter_tool_calls = { max_tool_calls = 1, slack = 0 }\ntruncate_tool_results.max_bytes = 250",
         &["patch", "filter", "truncate"],
     ),
 ];

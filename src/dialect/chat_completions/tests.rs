@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::conversation::{BlockKind, MAX_ELEMENTS};
+use crate::{
+    conversation::{BlockKind, MAX_ELEMENTS},
+    dialect::strings,
+};
 
 /// One line for each message and block, with the bytes they cover.
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
@@ -186,7 +189,7 @@ fn a_rendered_result_copies_the_id_and_escapes_the_text() {
 /// takes, and reads the same; one that passes the reader but not the check is not valid.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(scanned) = scan::scan(body) {
-        let verified = ChatCompletions.verify(body);
+        let verified = strings::verify(body);
         match fallback::parse(body) {
             Ok(parsed) => {
                 prop_assert_eq!(parsed, scanned);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{PreserveSkills, frame::skill_name};
 use crate::{
     conversation::{BlockKind, Message, Pairing, Role},
+    dialect::strings,
     draft::{Draft, Source},
     plan::OffloadEffect,
     span::Span,
@@ -60,7 +61,7 @@ impl<'a> Originals<'a> {
     fn text(&self, message: &Message) -> Option<Cow<'a, str>> {
         let Source { dialect, body, .. } = self.source;
         let spans = message.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        let read = |span: Span| dialect.text(body.as_ref(), span);
+        let read = |span: Span| strings::text(body.as_ref(), span);
         let mut texts: Vec<_> = spans.into_iter().filter_map(read).collect();
         if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
     }
@@ -68,6 +69,6 @@ impl<'a> Originals<'a> {
     fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
         let Source { dialect, body, conversation } = self.source;
         let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
-        dialect.says(body, dialect.input(body, block.span)?.span)
+        strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

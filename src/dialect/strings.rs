@@ -1,0 +1,54 @@
+//! JSON strings and the texts that they stand for, the same in every dialect.
+//!
+//! Half a surrogate pair, as JavaScript leaves it where it cuts a string inside a character, reads as U+FFFD.
+
+use std::{borrow::Cow, ops::Range};
+
+use bytes::Bytes;
+
+use super::json::{check_strings, decode, push_escaped, push_string};
+use crate::{raw, span::Span};
+
+/// Checks what [`Dialect::parse`](super::Dialect::parse) leaves out, so that a body that it accepted is known to be valid
+/// JSON throughout. Needed only where a body is about to be changed: an untouched one is forwarded as it came. Also takes a
+/// stretch of a body that begins and ends between values. The error is the offset of a fault, or near it.
+pub fn verify(body: &[u8]) -> Result<(), usize> {
+    check_strings(body)
+}
+
+/// The text of a JSON string, with U+FFFD for each half of a surrogate pair; none if it is no valid string.
+pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {
+    let raw = string.of(body);
+    decode(raw).or_else(|| raw::string(str::from_utf8(raw).ok()?))
+}
+
+/// The text of a string, the JSON of any other value. Arguments of calls are either.
+pub fn text_or_json(body: &[u8], value: Span) -> Option<Cow<'_, str>> {
+    text(body, value).or_else(|| str::from_utf8(value.of(body)).ok().map(Cow::Borrowed))
+}
+
+/// What is stored of a value with this `text`: the text of a string, unless it has half a surrogate pair; else the value as
+/// it is written.
+pub fn stored<'a>(body: &'a [u8], value: Span, text: &'a str) -> &'a [u8] {
+    let raw = value.of(body);
+    if raw.starts_with(b"\"") && !raw::has_half(raw) { text.as_bytes() } else { raw }
+}
+
+/// A text as a JSON string.
+pub fn render(text: &str) -> Bytes {
+    let mut string = Vec::with_capacity(text.len() + text.len() / 8 + 2);
+    push_string(&mut string, text);
+    string.into()
+}
+
+/// A JSON string with `words` in place of these bytes of its text. The rest stays as it is written.
+pub fn render_cut(body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes {
+    let raw = string.of(body);
+    let head = raw.get(..raw::written_at(raw, cut.start)).unwrap_or_default();
+    let tail = raw.get(raw::written_at(raw, cut.end)..).unwrap_or_default();
+    let mut string = Vec::with_capacity(head.len() + words.len() + words.len() / 8 + tail.len());
+    string.extend_from_slice(head);
+    push_escaped(&mut string, words);
+    string.extend_from_slice(tail);
+    string.into()
+}

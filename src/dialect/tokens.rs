@@ -1,0 +1,40 @@
+//! Token counts by the rules of a dialect, remembered and bounded: nothing counts more tokens than it has bytes.
+
+use super::Dialect;
+use crate::{
+    payload::Fingerprint,
+    tokens::{Gauge, Subject},
+};
+
+impl dyn Dialect + '_ {
+    /// The tokens of one element of the conversation, remembered.
+    pub fn element_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        self.known_element_tokens(gauge, Fingerprint::of(raw), || raw)
+    }
+
+    /// The same of an element that is known by `print`. Its bytes are asked for only if it was not counted before.
+    pub fn known_element_tokens<B: AsRef<[u8]>>(
+        &self,
+        gauge: &Gauge,
+        print: Fingerprint,
+        raw: impl FnOnce() -> B,
+    ) -> usize {
+        gauge.remembered(Subject::Element(self.tag()), print, || {
+            let raw = raw();
+            let raw = raw.as_ref();
+            self.count_element(gauge, raw).min(raw.len())
+        })
+    }
+
+    /// The tokens of the tools that a request offers, remembered.
+    pub fn tools_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let count = || self.count_tools(gauge, raw).min(raw.len());
+        gauge.remembered(Subject::Tools(self.tag()), Fingerprint::of(raw), count)
+    }
+
+    /// The tokens of the format that a request asks the answer to have, remembered.
+    pub fn format_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let count = || self.count_format(gauge, raw).min(raw.len());
+        gauge.remembered(Subject::Format(self.tag()), Fingerprint::of(raw), count)
+    }
+}
