@@ -163,10 +163,8 @@ impl<'r, 'd> Replay<'r, 'd> {
         if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new) {
             return;
         }
-        let mut has_old = false;
         for at in 0..self.queues.len() {
             while let Some(number) = self.next_old_enough(at) {
-                has_old = true;
                 let row = self.tally.row(number);
                 if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
                     self.ready_frees += clearing.freed;
@@ -174,14 +172,10 @@ impl<'r, 'd> Replay<'r, 'd> {
                 }
             }
         }
-        if self.ready.is_empty() && !has_old {
+        if self.ready_frees < self.at_least || self.ready.is_empty() {
+            self.too_little = !self.ready.is_empty();
             return;
         }
-        if self.ready_frees < self.at_least && !self.ready.is_empty() {
-            self.too_little = true;
-            return;
-        }
-        // Also where none of the old results has anything to clear: in an edited body they are cleared already.
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
