@@ -15,7 +15,7 @@ use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
 use crate::engine::summarizer::Endpoints;
-use crate::engine::{Engine, Rules, export};
+use crate::engine::{Engine, EngineConfig, export};
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
@@ -26,7 +26,7 @@ use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, reached_at};
 use crate::server::tls::Acceptor;
 use crate::server::{Drained, Server};
-use crate::store::{self, Clock, Redb, Store, Swept};
+use crate::store::{self, Clock, RedbStore, Store, SweepResult};
 use crate::tasks::{Tasks, blocking, give_way};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
@@ -196,10 +196,10 @@ fn live(
     let pages = if spends { Pages::Known(config.admin.origins.clone()) } else { Pages::Any };
     let rescue = config.rescue.enabled.then(|| {
         let planner = planner.under(planner.parts.shortest());
-        Rescue::new(config.rescue, Arc::new(Rules { planner, endpoints: endpoints.clone() }))
+        Rescue::new(config.rescue, Arc::new(EngineConfig { planner, endpoints: endpoints.clone() }))
     });
     Ok(Live {
-        rules: Arc::new(Rules { planner, endpoints }),
+        rules: Arc::new(EngineConfig { planner, endpoints }),
         rescue,
         upstream,
         windows: Windows::new(&config.tokens),
@@ -239,7 +239,7 @@ fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Opt
         return Ok((None, Keys::well_known()));
     }
     let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePath)?;
-    let store = Redb::open(&path, config.store.clone(), Clock::system())?;
+    let store = RedbStore::open(&path, config.store.clone(), Clock::system())?;
     let keys = Keys::new(store.secret());
     Ok((Some(Arc::new(store)), keys))
 }
@@ -254,7 +254,7 @@ fn keep_house(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Setting
             let mut swept: Option<Instant> = None;
             loop {
                 // What fails here has raised its alarm, and is tried again.
-                let _kept = store.keep_house().await;
+                let _kept = store.maintain().await;
                 if swept.is_none_or(|swept| swept.elapsed() >= pause) {
                     swept = Some(Instant::now());
                     sweep_exports(&proxy, &settings).await;
@@ -273,8 +273,8 @@ async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
     let settings = settings.clone();
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
     match blocking(sweep).await {
-        Ok(Ok(swept)) if swept == Swept::default() => {}
-        Ok(Ok(Swept { aged, crowded_out, stored_bytes, .. })) => {
+        Ok(Ok(swept)) if swept == SweepResult::default() => {}
+        Ok(Ok(SweepResult { aged, crowded_out, stored_bytes, .. })) => {
             tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
         }
         Ok(Err(error)) => tracing::warn!(%error, "the files in recall.export_dir were not all swept"),

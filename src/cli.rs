@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::client::Unanswered;
 use crate::config::{Flags, NoStorePath, Problem, Sources};
-use crate::engine::by_hand::NoSummary;
+use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::Chosen;
 use crate::server::tls::TlsError;
@@ -331,8 +331,12 @@ impl Exit {
         if error.is::<TlsError>() || error.is::<ConnectorError>() || error.is::<NoStorePath>() {
             return Self::Config;
         }
-        if let Some(none) = error.downcast_ref::<NoSummary>() {
-            return if matches!(none, NoSummary::Off | NoSummary::NoStore) { Self::Config } else { Self::Unavailable };
+        if let Some(none) = error.downcast_ref::<ManualSummaryError>() {
+            return if matches!(none, ManualSummaryError::Disabled | ManualSummaryError::NoStore) {
+                Self::Config
+            } else {
+                Self::Unavailable
+            };
         }
         if error.is::<OpenError>() || error.is::<StoreError>() || error.is::<Unanswered>() {
             return Self::Unavailable;

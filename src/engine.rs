@@ -1,8 +1,9 @@
-//! From a request body to the body that goes upstream: plan, have the summary made that the plan needs, store what it takes out,
-//! splice.
+//! Edits a request body: plans it, gets the summary that the plan needs, stores what the plan takes out, and splices
+//! the result.
 //!
-//! It never fails. What is not understood goes on as it came. What cannot be stored is not taken out: the request is planned
-//! again without the edits that would need it. And nothing that names a payload goes upstream before the payload is kept for good.
+//! The engine never fails. A body that cannot be read is forwarded as it came. A text that cannot be stored stays in
+//! the body: the request is planned again without the edits that need the store. No body that names a payload goes
+//! upstream before that payload is durable.
 
 use std::fmt;
 use std::io;
@@ -26,161 +27,162 @@ use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, blocking};
 use crate::units::Period;
 
-pub mod by_hand;
+mod breaker;
 mod error;
 pub mod export;
 mod flight;
-mod patience;
-mod rewritten;
+pub mod manual_summary;
+mod recent_summaries;
 pub mod summaries;
 pub mod summarizer;
 
+use breaker::{BreakerError, DiskBreaker};
 use error::SummaryError;
-use patience::{Late, Patience};
 use summaries::Summaries;
-use summarizer::{Counted, Endpoints, Origin, Summarizer};
+use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
 
-/// Edits the bodies of all requests. One for the whole process.
+/// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
     keys: Keys,
-    disks: Disks,
+    breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     summarizer: Summarizer,
 }
 
-/// How long requests wait for what is written, and summaries with them.
+/// The circuit breakers for writes, which requests and summaries wait for.
 #[derive(Clone, Debug)]
-struct Disks {
-    store: Patience,
-    // Files are written elsewhere, mostly.
-    export: Patience,
+struct DiskBreakers {
+    store: DiskBreaker,
+    // The export directory is usually on another file system than the store.
+    export: DiskBreaker,
 }
 
-/// What a reload replaces of it.
+/// The part of the engine's configuration that a reload replaces.
 #[derive(Debug)]
-pub struct Rules {
-    /// Makes plans.
+pub struct EngineConfig {
+    /// Plans the edits of a body.
     pub planner: Planner,
-    /// Who makes summaries, beside the model that a client asks.
+    /// The models that summaries are requested from, other than the client's own.
     pub endpoints: Endpoints,
 }
 
-/// One request, as far as the edits are concerned.
+/// How one request is to be edited.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// Whose it is.
+pub struct EditOptions<'a> {
+    /// The caller that sends the request.
     pub caller: Caller,
-    /// What is wanted.
-    pub wanted: Wanted,
-    /// When a summary is wanted.
+    /// Whether the edits are applied or only reported.
+    pub mode: EditMode,
+    /// When a summary is made.
     pub when: When,
-    /// Says in whose name a summary may be made. None: none is made.
-    pub origin: Option<&'a (dyn Fn() -> Origin + Sync)>,
+    /// Builds the origin of a summary call. `None`: no summary is made.
+    pub origin: Option<&'a (dyn Fn() -> SummaryOrigin + Sync)>,
 }
 
-impl fmt::Debug for Asked<'_> {
+impl fmt::Debug for EditOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { caller, wanted, when, .. } = self;
-        f.debug_struct("Asked")
+        let Self { caller, mode, when, .. } = self;
+        f.debug_struct("EditOptions")
             .field("caller", caller)
-            .field("wanted", wanted)
+            .field("mode", mode)
             .field("when", when)
             .finish_non_exhaustive()
     }
 }
 
-/// What is wanted of the edits.
+/// Whether the edits are applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Wanted {
-    /// They are made.
-    Made,
-    /// They are reported: nothing is stored, and no summary is made.
-    Reported,
+pub enum EditMode {
+    /// The edits are applied.
+    Apply,
+    /// The edits are reported only: nothing is stored, and no summary is made.
+    DryRun,
 }
 
-/// A body after the edits.
+/// A body after editing, with what was done to it.
 #[derive(Clone, Debug)]
-pub struct Edited {
-    /// The body in pieces. Where nothing changed, it is the one piece that came.
+pub struct EditedBody {
+    /// The body in pieces. An unchanged body is one piece: the allocation that came in.
     pub body: Vec<Bytes>,
-    /// What was done; none if the request was not understood.
+    /// The changes that were made; `None` if the body could not be read.
     pub report: Option<Report>,
-    /// Why the request was not understood.
-    pub skipped: Option<ParseError>,
-    /// What went wrong here, so that less was done than could be.
-    pub trouble: Option<Trouble>,
-    /// Why a summary was not made that the request has waited for.
-    pub unmade: Option<SummaryError>,
-    /// How long the request has waited for a summary, if it has.
+    /// Why the body could not be read.
+    pub parse_error: Option<ParseError>,
+    /// The failure that kept the engine from applying all edits.
+    pub error: Option<EngineError>,
+    /// Why a summary that the request waited for was not made.
+    pub summary_error: Option<SummaryError>,
+    /// How long the request waited for a summary; `None` if it did not wait.
     pub summary_time: Option<Duration>,
-    /// The length of what was taken out and is in the store.
+    /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
-    /// What the model reads of it, where that was counted.
+    /// The parts of the edited body that the model reads, where their tokens were counted.
     pub reads: Vec<Stretch>,
-    /// What was taken out, or would be.
+    /// The payloads that the edits take out, or would take out in a dry run.
     pub offloads: Vec<OffloadEffect>,
-    /// What was known when it was planned.
+    /// What was known when the body was planned.
     pub basis: Basis,
 }
 
-/// What went wrong.
+/// Why the engine did not apply all edits.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Trouble {
-    /// An edit has a bug; the request went on as it came.
+pub enum EngineError {
+    /// An edit has a bug and panicked; the request is forwarded as it came.
     #[error("an edit panicked")]
     Panic,
-    /// What was to be taken out could not be stored, so it stayed.
-    #[error("what was to be taken out could not be stored")]
+    /// The store refused the payloads, so they stay in the body.
+    #[error("the payloads could not be stored")]
     NotStored(#[source] StoreError),
-    /// The store did not answer in time; as above.
-    #[error("what was to be taken out was not stored within {} (store.timeout)", Period(*.0))]
-    Slow(Duration),
-    /// The store has not done yet what an earlier request has waited for so long; as above.
-    #[error("what was to be taken out was not stored, since the disk has been silent for more than {} (store.timeout)", Period(*.0))]
-    Silent(Duration),
-    /// What was to be taken out could not be written to `recall.export_dir`; as above.
-    #[error("what was to be taken out could not be written to recall.export_dir")]
+    /// The store did not answer within this time, so the payloads stay in the body.
+    #[error("the payloads were not stored within {} (store.timeout)", Period(*.0))]
+    TimedOut(Duration),
+    /// The store is still busy with an operation that exceeded this time for an earlier request, so the payloads stay
+    /// in the body.
+    #[error("the payloads were not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
+    BreakerOpen(Duration),
+    /// The payloads could not be written to `recall.export_dir`, so they stay in the body.
+    #[error("the payloads could not be written to recall.export_dir")]
     NotExported(#[source] Arc<io::Error>),
-    /// Threads that may block are no more: the process ends.
-    #[error("what was to be taken out was not stored, because abridge is ending")]
-    Ending,
+    /// The runtime no longer runs blocking tasks because the process is shutting down.
+    #[error("the payloads were not stored, because abridge is shutting down")]
+    ShuttingDown,
 }
 
-/// A body from this length on, in bytes, is planned away from the threads that serve requests, and a shorter one if its tokens
-/// may have to be counted.
+/// Bodies of at least this many bytes are planned on a blocking thread, and so are shorter ones whose tokens may have
+/// to be counted.
 ///
-/// Where nothing is counted, planning takes less than a millisecond for a MiB, so a shorter body delays no event by more
-/// than two. Where tokens are counted it is up to 100 ms for a MiB, or 1 ms if all of it was seen before, which is not known
-/// beforehand.
-const HOP_FROM: usize = 2 << 20;
+/// Without counting, planning takes less than 1 ms per MiB, so a shorter body delays other events by less than 2 ms.
+/// With counting it takes up to 100 ms per MiB, or 1 ms if all messages were counted before, which is not known in
+/// advance.
+const BLOCKING_FROM: usize = 2 << 20;
 
-/// How often a request is planned at most: a summary may be read, made, and read again.
-const ROUNDS: usize = 4;
+/// How often a request is planned at most: its summary may be loaded, made, and loaded again.
+const MAX_PLANS: usize = 4;
 
-// === impl Trouble ===
+// === impl EngineError ===
 
-impl From<Late> for Trouble {
-    fn from(late: Late) -> Self {
-        match late {
-            Late::Now(most) => Self::Slow(most),
-            Late::Before(most) => Self::Silent(most),
+impl From<BreakerError> for EngineError {
+    fn from(error: BreakerError) -> Self {
+        match error {
+            BreakerError::TimedOut(timeout) => Self::TimedOut(timeout),
+            BreakerError::Open(timeout) => Self::BreakerOpen(timeout),
         }
     }
 }
 
 // === impl Edited ===
 
-impl Edited {
-    /// A body that was not looked at.
+impl EditedBody {
+    /// An unchanged body that was not planned.
     pub fn untouched(body: Bytes) -> Self {
         Self {
             body: vec![body],
             report: None,
-            skipped: None,
-            trouble: None,
-            unmade: None,
+            parse_error: None,
+            error: None,
+            summary_error: None,
             summary_time: None,
             offloaded_bytes: 0,
             reads: Vec::new(),
@@ -189,12 +191,12 @@ impl Edited {
         }
     }
 
-    /// Whether the body is another one now.
+    /// Whether the body differs from the one that came in.
     pub fn changed(&self) -> bool {
         self.report.as_ref().is_some_and(|report| !report.changes.is_empty())
     }
 
-    fn planned(body: Bytes, planned: Result<Plan, Unplanned>, trouble: Option<Trouble>) -> Self {
+    fn planned(body: Bytes, planned: Result<Plan, PlanError>, error: Option<EngineError>) -> Self {
         match planned {
             Ok(Plan { splices, reads, report, offloads, basis, .. }) => Self {
                 body: splice(&body, &splices),
@@ -202,30 +204,30 @@ impl Edited {
                 reads,
                 offloads,
                 basis,
-                trouble,
+                error,
                 ..Self::untouched(body)
             },
-            Err(Unplanned::NotUnderstood(error)) => Self { skipped: Some(error), ..Self::untouched(body) },
-            Err(Unplanned::Panic) => Self { trouble: Some(Trouble::Panic), ..Self::untouched(body) },
+            Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
+            Err(PlanError::Panic) => Self { error: Some(EngineError::Panic), ..Self::untouched(body) },
         }
     }
 }
 
-/// Edits a body where nobody serves: whatever the plan takes out is not stored.
-pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> Edited {
-    let plan = planner.plan(dialect, &body).map_err(Unplanned::NotUnderstood);
-    Edited::planned(body, plan, None)
+/// Edits a body without a running proxy: what the plan takes out is not stored.
+pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> EditedBody {
+    let plan = planner.plan(dialect, &body).map_err(PlanError::Parse);
+    EditedBody::planned(body, plan, None)
 }
 
-// === impl Rules ===
+// === impl EngineConfig ===
 
-impl Rules {
-    /// The folder that payloads are also written to, as files that an agent can read.
+impl EngineConfig {
+    /// The directory that payloads are also written to, as files that an agent can read.
     pub fn export_dir(&self) -> Option<PathBuf> {
         self.planner.parts.recall.export_dir.as_ref().map(PathBuf::from)
     }
 
-    /// How summaries are made.
+    /// The settings of `summarize`.
     pub fn summarize(&self) -> &summarize::Settings {
         &self.planner.parts.summarize
     }
@@ -234,209 +236,216 @@ impl Rules {
 // === impl Engine ===
 
 impl Engine {
-    /// An engine that stores there, and names payloads with these keys. Without a store, nothing is taken out that would be
-    /// lost. A request waits for the disk for `most`.
+    /// Creates an engine that stores payloads in `store` and names them with `keys`. Without a store, no edit takes out
+    /// a text that must be recallable. A request waits for the disk for `most` at the longest.
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
-        let disks = Disks { store: Patience::new(most, tasks.clone()), export: Patience::new(most, tasks.clone()) };
-        let summaries = Arc::new(Summaries::new(store.clone(), disks.store.clone()));
-        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), disks.clone(), tasks, events);
-        Self { store, keys, disks, summaries, summarizer }
+        let breakers = DiskBreakers {
+            store: DiskBreaker::new(most, tasks.clone()),
+            export: DiskBreaker::new(most, tasks.clone()),
+        };
+        let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
+        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
+        Self { store, keys, breakers, summaries, summarizer }
     }
 
-    /// What is remembered of summaries. Nothing is, before somebody reads its index.
+    /// The summaries that are known. The index is empty until it is read from the store.
     pub fn summaries(&self) -> &Arc<Summaries> {
         &self.summaries
     }
 
-    /// Numbers about summaries.
-    pub fn summaries_made(&self) -> Counted {
-        self.summarizer.counted()
+    /// Counters of the summaries that this process made.
+    pub fn summary_counts(&self) -> SummaryCounts {
+        self.summarizer.counts()
     }
 
-    /// Has one summary made, as for a request that waits for it.
+    /// Makes one summary, and returns it when it is stored.
     pub async fn summarize(
         &self,
-        rules: &Arc<Rules>,
+        config: &Arc<EngineConfig>,
         effect: SummaryEffect,
-        origin: Origin,
+        origin: SummaryOrigin,
     ) -> Result<Option<Arc<Summary>>, SummaryError> {
         let key = effect.key;
-        self.summarizer.make(rules, effect, origin).await?;
+        self.summarizer.make(config, effect, origin).await?;
         Ok(match self.summaries.recall(key) {
             Recollection::Summary(summary) => Some(summary),
             _ => None,
         })
     }
 
-    /// What names payloads.
+    /// The keys that payloads are named with.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// How long a request waits for the store.
-    pub fn patience(&self) -> Duration {
-        self.disks.store.most()
+    /// How long a request waits for the store at the longest.
+    pub fn store_timeout(&self) -> Duration {
+        self.breakers.store.timeout()
     }
 
-    /// Where payloads are.
+    /// The store of payloads and summaries.
     pub fn store(&self) -> Option<&dyn Store> {
         self.store.as_deref()
     }
 
-    /// The same, for what outlives a request.
+    /// The store, for tasks that outlive a request.
     pub fn shared_store(&self) -> Option<Arc<dyn Store>> {
         self.store.clone()
     }
 
-    /// The namespace of who shows this credential. All who show none share one.
+    /// The namespace of the caller with this credential. All requests without a credential share one.
     pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
         self.keys.caller(credential.unwrap_or_default())
     }
 
-    /// Names the beginnings of what this caller says, apart from those under another `scope`.
+    /// The hash chain that names the beginnings of this caller's conversations, apart from those of another `scope`.
     pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
         self.keys.chain(caller, scope)
     }
 
-    /// Edits a body by `rules`. When it returns, what was taken out is kept for good.
+    /// Edits a body by `config`. When it returns, the payloads that the body names are durable.
     pub async fn edit_body(
         &self,
-        rules: &Arc<Rules>,
+        config: &Arc<EngineConfig>,
         dialect: &'static dyn Dialect,
         body: Bytes,
-        asked: Asked<'_>,
-    ) -> Edited {
+        options: EditOptions<'_>,
+    ) -> EditedBody {
         let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
-        let request = Request { rules, dialect, body: &body, asked, offload };
-        let mut waited = Waited::default();
-        let planned = self.plan_fully(&request, &mut waited).await;
+        let request = Request { config, dialect, body: &body, options, offload };
+        let mut wait = SummaryWait::default();
+        let planned = self.plan_with_summaries(&request, &mut wait).await;
         let offloads = match &planned {
-            Ok(plan) if asked.wanted == Wanted::Made => plan.offloads.as_slice(),
+            Ok(plan) if options.mode == EditMode::Apply => plan.offloads.as_slice(),
             _ => &[],
         };
-        let fulfilled = match waited.fulfilled.take() {
-            Some(fulfilled) => fulfilled,
-            None => self.fulfil(rules, offloads).await,
+        let persisted = match wait.persisted.take() {
+            Some(persisted) => persisted,
+            None => self.persist(config, offloads).await,
         };
-        let Err(trouble) = fulfilled else {
-            self.summaries.note_uses().await;
+        let Err(error) = persisted else {
+            self.summaries.flush_uses().await;
             let offloaded_bytes = offloads.iter().map(|effect| effect.payload.len()).sum();
-            return Edited { offloaded_bytes, ..waited.put_into(Edited::planned(body, planned, None)) };
+            return EditedBody { offloaded_bytes, ..wait.add_to(EditedBody::planned(body, planned, None)) };
         };
-        let request = Request { offload: Offload::Impossible, asked: Asked { origin: None, ..asked }, ..request };
-        let planned = self.plan_fully(&request, &mut waited).await;
-        waited.put_into(Edited::planned(body, planned, Some(trouble)))
+        let request =
+            Request { offload: Offload::Impossible, options: EditOptions { origin: None, ..options }, ..request };
+        let planned = self.plan_with_summaries(&request, &mut wait).await;
+        wait.add_to(EditedBody::planned(body, planned, Some(error)))
     }
 
-    /// The plan for a request, with the summaries that it needs, as far as they can be had; and why one cannot.
-    async fn plan_fully(&self, request: &Request<'_>, waited: &mut Waited) -> Result<Plan, Unplanned> {
-        let Request { rules, asked, .. } = request;
-        // Those who wait for summaries do so for one time-out, however many they are.
+    /// Plans a request, and gets the summaries that the plan needs. `wait` holds what the wait cost and why a summary
+    /// is missing.
+    async fn plan_with_summaries(&self, request: &Request<'_>, wait: &mut SummaryWait) -> Result<Plan, PlanError> {
+        let Request { config, options, .. } = request;
+        // One deadline covers all summaries that a request waits for.
         let mut deadline = None;
-        for _ in 1..ROUNDS {
-            // A plan that was begun before may know of some of the summaries only.
-            let index_was_read = self.summaries.is_read();
+        for _ in 1..MAX_PLANS {
+            // A plan that was made before the index was read may not know all stored summaries.
+            let index_was_read = self.summaries.is_index_read();
             let mut plan = self.plan(request).await?;
             match plan.needs.take() {
                 None => return Ok(plan),
                 Some(Need::Load(beginning)) => self.summaries.load(beginning).await,
                 Some(Need::Make(effect)) => {
-                    let Some(origin) = asked.origin.filter(|_| asked.wanted == Wanted::Made) else { return Ok(plan) };
+                    let Some(origin) = options.origin.filter(|_| options.mode == EditMode::Apply) else {
+                        return Ok(plan);
+                    };
                     if !index_was_read {
-                        self.summaries.until_read().await;
+                        self.summaries.wait_for_index().await;
                         continue;
                     }
-                    if asked.when == When::Triggered && self.summaries.rewritten.is_nearly(&effect.outline) {
+                    if options.when == When::Triggered && self.summaries.recent.has_similar(&effect.outline) {
                         plan.report.summary_left_out(Why::Rewritten);
                         return Ok(plan);
                     }
-                    // What could not be kept is not asked for.
-                    if let Err(late) = self.disks.store.is_not_late() {
-                        waited.unmade = Some(late.into());
+                    // While the breaker is open a summary could not be stored, so none is requested.
+                    if let Err(error) = self.breakers.store.check() {
+                        wait.error = Some(error.into());
                         return Ok(plan);
                     }
-                    // Who summarises reads what the other edits have left, and may repeat what that names.
-                    let fulfilled = waited.fulfilled.insert(self.fulfil(rules, &plan.offloads).await);
-                    if fulfilled.is_err() {
+                    // The summarizing model reads what the other edits have left, and may repeat the handles in it.
+                    let persisted = wait.persisted.insert(self.persist(config, &plan.offloads).await);
+                    if persisted.is_err() {
                         return Ok(plan);
                     }
                     if !effect.waits {
-                        self.summarizer.begin(rules, *effect, origin());
+                        self.summarizer.spawn(config, *effect, origin());
                         return Ok(plan);
                     }
-                    let (began, within) = (Instant::now(), rules.summarize().timeout.0);
+                    let (began, within) = (Instant::now(), config.summarize().timeout.0);
                     let deadline = *deadline.get_or_insert(began + within);
-                    let making = self.summarizer.make(rules, *effect, origin());
-                    let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::Slow(within)));
-                    *waited.time.get_or_insert_default() += began.elapsed();
+                    let making = self.summarizer.make(config, *effect, origin());
+                    let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
+                    *wait.time.get_or_insert_default() += began.elapsed();
                     if let Err(error) = made {
-                        waited.unmade = Some(error);
+                        wait.error = Some(error);
                         return Ok(plan);
                     }
-                    // The next plan has the summary, and other offloads.
-                    waited.fulfilled = None;
+                    // The next plan uses the summary, and has other offloads.
+                    wait.persisted = None;
                 }
             }
         }
         self.plan(request).await
     }
 
-    /// The plan for a body, made where it delays nobody.
-    async fn plan(&self, request: &Request<'_>) -> Result<Plan, Unplanned> {
-        let Request { rules, dialect, body, asked: Asked { caller, when, .. }, offload } = *request;
-        let long = body.len() >= HOP_FROM.min(rules.planner.policy.counts_from());
-        let (rules, body, summaries) = (Arc::clone(rules), body.clone(), Arc::clone(&self.summaries));
+    /// Plans a body, on a blocking thread if planning may take long.
+    async fn plan(&self, request: &Request<'_>) -> Result<Plan, PlanError> {
+        let Request { config, dialect, body, options: EditOptions { caller, when, .. }, offload } = *request;
+        let long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
+        let (config, body, summaries) = (Arc::clone(config), body.clone(), Arc::clone(&self.summaries));
         let plan = move || {
-            let situation = Situation { offload, summarize: when, ..rules.planner.situation(caller, &*summaries) };
-            let planned = catch_unwind(AssertUnwindSafe(|| rules.planner.policy.plan(dialect, &body, &situation)));
-            planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
+            let situation = Situation { offload, summarize: when, ..config.planner.situation(caller, &*summaries) };
+            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &situation)));
+            planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };
-        if long { blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }
+        if long { blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
     }
 
-    /// Keeps what a plan takes out. All of it, or the plan is not to be used.
-    async fn fulfil(&self, rules: &Rules, offloads: &[OffloadEffect]) -> Result<(), Trouble> {
+    /// Stores all payloads that a plan takes out. If one cannot be stored, the plan must not be used.
+    async fn persist(&self, config: &EngineConfig, offloads: &[OffloadEffect]) -> Result<(), EngineError> {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
-        let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
-        self.disks.store.wait(async move { store.keep_all(payloads).await }).await?.map_err(Trouble::NotStored)?;
+        let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
+        self.breakers.store.call(async move { store.put(payloads).await }).await?.map_err(EngineError::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
-        // It would take a thread, and keep it.
-        self.disks.export.is_not_late()?;
+        // A call while the breaker is open would occupy a blocking thread.
+        self.breakers.export.check()?;
         let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-        let written = self.disks.export.wait(exporting).await?;
-        written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
+        let written = self.breakers.export.call(exporting).await?;
+        written.map_err(|_| EngineError::ShuttingDown)?.map_err(|error| EngineError::NotExported(Arc::new(error)))
     }
 }
 
-/// A request that is to be planned.
+/// The input of one planning run.
 #[derive(Clone, Copy)]
 struct Request<'a> {
-    rules: &'a Arc<Rules>,
+    config: &'a Arc<EngineConfig>,
     dialect: &'static dyn Dialect,
     body: &'a Bytes,
-    asked: Asked<'a>,
+    options: EditOptions<'a>,
     offload: Offload,
 }
 
-/// What came of waiting for summaries.
+/// The result of waiting for summaries.
 #[derive(Default)]
-struct Waited {
+struct SummaryWait {
     time: Option<Duration>,
-    unmade: Option<SummaryError>,
-    /// Whether what the plan takes out is stored, if that was tried before a summary was asked for.
-    fulfilled: Option<Result<(), Trouble>>,
+    error: Option<SummaryError>,
+    /// The result of storing the plan's payloads, if that was done before a summary was requested.
+    persisted: Option<Result<(), EngineError>>,
 }
 
-impl Waited {
-    fn put_into(self, edited: Edited) -> Edited {
-        Edited { summary_time: self.time, unmade: self.unmade, ..edited }
+impl SummaryWait {
+    fn add_to(self, edited: EditedBody) -> EditedBody {
+        EditedBody { summary_time: self.time, summary_error: self.error, ..edited }
     }
 }
 
-/// Why there is no plan.
-enum Unplanned {
-    NotUnderstood(ParseError),
+/// Why a body could not be planned.
+enum PlanError {
+    Parse(ParseError),
     Panic,
 }
 

@@ -1,8 +1,8 @@
-//! What happens, told to whoever listens: what edits did, and how summaries came about. Names and numbers, and nothing of what
-//! the messages say unless `events.content` asks for that.
+//! Events for subscribers: what edits did, and how summaries were made. Events contain names and numbers, and texts of
+//! summaries only with `events.content`.
 //!
-//! Each listener has a queue of its own, so a slow one delays nobody, and what it loses is its own oldest. What an event looks
-//! like is in docs/headers-and-events.md; [`What`] has its fields.
+//! Each subscriber has its own queue, so a slow one delays no other and loses only its own oldest events.
+//! docs/headers-and-events.md describes the events; [`EventKind`] has their fields.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::units::Period;
 mod kinds;
 mod target;
 
-pub use kinds::{Counts, Edits, Ended, Event, Phase, What};
+pub use kinds::{AnswerEnd, Counts, Edits, Event, EventKind, Phase};
 pub use target::{WebhookUrl, WebhookUrlError};
 
 /// `[events]` of `proxy.toml`.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub webhook_timeout: Period,
 }
 
-/// Where events go. Clones share the listeners, and nobody waits for one.
+/// Publishes events. Clones share the subscribers, and publishing never waits.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Hub>);
 
@@ -57,64 +57,64 @@ struct Hub {
     settings: Settings,
     /// Free places for listeners.
     free: Arc<Semaphore>,
-    places: ArcSwap<Vec<Place>>,
+    subscribers: ArcSwap<Vec<Subscriber>>,
     ids: Ids,
 }
 
-/// A listener as the others see it.
+/// The sending side of a subscription.
 #[derive(Clone, Debug)]
-struct Place {
+struct Subscriber {
     id: u64,
     audience: Audience,
-    queue: broadcast::Sender<Arc<Told>>,
+    queue: broadcast::Sender<Arc<EncodedEvent>>,
 }
 
-/// Whose events somebody hears.
+/// The callers whose events a subscriber receives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Audience {
-    /// Everybody's.
+    /// All callers.
     All,
-    /// Those of one caller.
+    /// One caller.
     Caller(Caller),
 }
 
-/// Hears events from when it was made until it is dropped.
+/// Receives events from its creation until it is dropped.
 #[derive(Debug)]
-pub struct Listener {
+pub struct Subscription {
     id: u64,
     hub: Arc<Hub>,
-    queue: broadcast::Receiver<Arc<Told>>,
+    queue: broadcast::Receiver<Arc<EncodedEvent>>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
-/// One event as it is told.
+/// An event in its wire form.
 #[derive(Debug)]
-pub struct Told {
-    /// Its name, which no other event has.
+pub struct EncodedEvent {
+    /// The unique id of the event.
     pub id: String,
-    /// Its type.
+    /// The type, such as `edit.before`.
     pub kind: &'static str,
-    /// All of it.
+    /// The whole event as JSON.
     pub json: Bytes,
 }
 
-/// What a listener hears next.
+/// The next item of a subscription.
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum Delivery {
     /// An event.
-    Event(Arc<Told>),
-    /// So many were lost here, because nobody took them out of the queue.
+    Event(Arc<EncodedEvent>),
+    /// This many events were lost because the queue was full.
     Lost(u64),
 }
 
-/// Makes ids out of which nobody learns how many events others have had.
+/// Generates event ids that do not reveal how many events other callers received.
 #[derive(Debug, Default)]
 struct Ids {
     key: RandomState,
     next: AtomicU64,
 }
 
-/// An event with what is added when it is told.
+/// An event with the fields that are added when it is published.
 #[derive(Serialize)]
 struct Envelope<'a> {
     id: &'a str,
@@ -123,7 +123,7 @@ struct Envelope<'a> {
     event: &'a Event,
 }
 
-/// The type of the note that tells of lost events.
+/// The type of the item that reports lost events.
 pub const LOST: &str = "events.lost";
 
 impl Default for Settings {
@@ -148,66 +148,67 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Events that nobody listens to yet.
+    /// Creates a publisher without subscribers.
     pub fn new(settings: &Settings) -> Self {
         Self(Arc::new(Hub {
             settings: settings.clone(),
             free: Arc::new(Semaphore::new(settings.listeners.min(Semaphore::MAX_PERMITS))),
-            places: ArcSwap::default(),
+            subscribers: ArcSwap::default(),
             ids: Ids::default(),
         }))
     }
 
-    /// Whether anybody listens. Who publishes may ask before an event is made.
-    pub fn are_heard(&self) -> bool {
-        !self.0.places.load().is_empty()
+    /// Whether there are subscribers. Lets a publisher skip the construction of an event.
+    pub fn has_subscribers(&self) -> bool {
+        !self.0.subscribers.load().is_empty()
     }
 
-    /// How long a stream of events may be still.
+    /// How long a stream of events may be silent.
     pub fn heartbeat(&self) -> Duration {
         self.0.settings.heartbeat.0
     }
 
-    /// Tells whoever listens. Costs next to nothing when nobody does.
+    /// Sends the event to its subscribers. Nearly free if there are none.
     pub fn publish(&self, mut event: Event) {
         let hub = &*self.0;
-        let places = hub.places.load();
-        let mut hearing = places.iter().filter(|place| place.audience.hears(event.caller)).peekable();
-        if hearing.peek().is_none() {
+        let subscribers = hub.subscribers.load();
+        let mut recipients =
+            subscribers.iter().filter(|subscriber| subscriber.audience.includes(event.caller)).peekable();
+        if recipients.peek().is_none() {
             return;
         }
-        event.what.bound(hub.settings.content);
-        let Some(told) = Told::new(hub.ids.next(), &event) else { return };
-        let told = Arc::new(told);
-        for place in hearing {
-            // Who has just left does not hear it.
-            let _heard = place.queue.send(Arc::clone(&told));
+        event.kind.redact(hub.settings.content);
+        let Some(event) = EncodedEvent::new(hub.ids.next(), &event) else { return };
+        let event = Arc::new(event);
+        for subscriber in recipients {
+            // The subscription may have been dropped in the meantime.
+            let _heard = subscriber.queue.send(Arc::clone(&event));
         }
     }
 
-    /// Listens from now on; `None` if as many do as may.
-    pub fn listen(&self, audience: Audience) -> Option<Listener> {
+    /// Subscribes from now on; `None` if `events.listeners` is reached.
+    pub fn subscribe(&self, audience: Audience) -> Option<Subscription> {
         let place = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
-        Some(self.sit(audience, Some(place)))
+        Some(self.add_subscriber(audience, Some(place)))
     }
 
-    /// Listens from now on to everything, and takes no place from anybody.
-    pub fn listen_beside(&self) -> Listener {
-        self.sit(Audience::All, None)
+    /// Subscribes to the events of all callers, without counting towards `events.listeners`.
+    pub fn subscribe_unlimited(&self) -> Subscription {
+        self.add_subscriber(Audience::All, None)
     }
 
-    fn sit(&self, audience: Audience, permit: Option<OwnedSemaphorePermit>) -> Listener {
+    fn add_subscriber(&self, audience: Audience, permit: Option<OwnedSemaphorePermit>) -> Subscription {
         let hub = Arc::clone(&self.0);
         let (sender, queue) = broadcast::channel(hub.settings.queue.max(1));
-        let place = Place { id: hub.ids.next.fetch_add(1, Ordering::Relaxed), audience, queue: sender };
-        let id = place.id;
-        hub.places.rcu(|places| places.iter().chain([&place]).cloned().collect::<Vec<_>>());
-        Listener { id, hub, queue, _place: permit }
+        let subscriber = Subscriber { id: hub.ids.next.fetch_add(1, Ordering::Relaxed), audience, queue: sender };
+        let id = subscriber.id;
+        hub.subscribers.rcu(|subscribers| subscribers.iter().chain([&subscriber]).cloned().collect::<Vec<_>>());
+        Subscription { id, hub, queue, _place: permit }
     }
 }
 
 impl Audience {
-    fn hears(self, whose: Option<Caller>) -> bool {
+    fn includes(self, whose: Option<Caller>) -> bool {
         match self {
             Self::All => true,
             Self::Caller(caller) => whose == Some(caller),
@@ -215,42 +216,44 @@ impl Audience {
     }
 }
 
-// === impl Listener ===
+// === impl Subscription ===
 
-impl Listener {
-    /// What comes next; `None` once nothing can come any more. If the future is dropped, nothing is lost.
-    pub async fn next(&mut self) -> Option<Heard> {
+impl Subscription {
+    /// The next item; `None` once no more can come. Cancel safe: dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Delivery> {
         match self.queue.recv().await {
-            Ok(told) => Some(Heard::Event(told)),
-            Err(RecvError::Lagged(n)) => Some(Heard::Lost(n)),
+            Ok(event) => Some(Delivery::Event(event)),
+            Err(RecvError::Lagged(n)) => Some(Delivery::Lost(n)),
             Err(RecvError::Closed) => None,
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
-impl Drop for Listener {
+impl Drop for Subscription {
     fn drop(&mut self) {
         let id = self.id;
-        self.hub.places.rcu(|places| places.iter().filter(|place| place.id != id).cloned().collect::<Vec<_>>());
+        self.hub.subscribers.rcu(|subscribers| {
+            subscribers.iter().filter(|subscriber| subscriber.id != id).cloned().collect::<Vec<_>>()
+        });
     }
 }
 
-// === impl Told ===
+// === impl EncodedEvent ===
 
-impl Told {
+impl EncodedEvent {
     fn new(id: String, event: &Event) -> Option<Self> {
         let json = serde_json::to_vec(&Envelope { id: &id, unix_ms: now(), event }).ok()?;
-        Some(Self { kind: event.what.kind(), json: json.into(), id })
+        Some(Self { kind: event.kind.name(), json: json.into(), id })
     }
 }
 
-/// The note that so many events were lost, as JSON.
-pub fn lost(n: u64) -> Bytes {
+/// The JSON item that reports lost events.
+pub fn lost_event(n: u64) -> Bytes {
     format!("{{\"type\":\"{LOST}\",\"lost\":{n}}}").into()
 }
 

@@ -1,6 +1,7 @@
-//! What the last requests were, and sums of all since the start: names and numbers, and nothing of what the messages say.
+//! The most recent requests, and totals since the start: names and numbers, and nothing of what the messages say.
 //!
-//! A request enters when its answer has ended, from a task of its own. Those that are no conversation are only counted.
+//! A request is added when its answer has ended, by a separate task. Requests that are no conversations are only
+//! counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,18 +12,18 @@ use serde::{Serialize, Serializer};
 use crate::dialect::Usage;
 use crate::inspect::Changes;
 
-mod log;
+mod change_log;
 
-use log::Log;
+use change_log::ChangeLog;
 
-/// The last requests. Clones share them.
+/// The most recent requests. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Shared>);
 
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 struct Shared {
-    kept: std::sync::Mutex<Kept>,
+    state: std::sync::Mutex<State>,
     passed: AtomicU64,
     failed: AtomicU64,
     shed: AtomicU64,
@@ -30,10 +31,10 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     // Oldest first.
     entries: VecDeque<Entry>,
-    changes: Log,
+    changes: ChangeLog,
     latest: u64,
     totals: Totals,
 }
@@ -41,195 +42,197 @@ struct Kept {
 /// One request and its answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// Its place among all; the first has 1. Given when it enters.
+    /// The sequence number, from 1. Set by [`History::push`].
     pub seq: u64,
-    /// Its id, as `x-abridge-request-id` has it.
+    /// The id of the request, as in `x-abridge-request-id`.
     pub id: String,
-    /// When it came, in seconds since 1970.
+    /// When the request came, in seconds since 1970.
     pub time: f64,
-    /// The model that is asked.
+    /// The model of the request.
     pub model: Option<String>,
-    /// The path, never the query.
+    /// The path without the query.
     pub path: String,
-    /// What became of it.
+    /// What was done with the request.
     pub outcome: Outcome,
     /// How many changes each edit made.
     #[serde(serialize_with = "as_map")]
     pub edits: Vec<(&'static str, usize)>,
-    /// The length of the message array as it came.
+    /// The number of messages as received.
     pub messages: usize,
-    /// The length of the body as it came, as text.
+    /// The length of the decoded body as received, in bytes.
     pub bytes_before: usize,
-    /// The same as it went on, or would have.
+    /// The length of the body as sent, or as it would be without the dry run, in bytes.
     pub bytes_after: usize,
-    /// The tokens of messages and tools as they came, where they were counted.
+    /// The tokens of messages and tools as received, where they were counted.
     pub tokens_before: Option<usize>,
-    /// The same as they went on, or would have.
+    /// The tokens as sent, or as they would be without the dry run.
     pub tokens_after: Option<usize>,
-    /// The length of what was taken out and is in the store, whether it was written now or for an earlier request.
+    /// The bytes that were taken out and are in the store, whether written now or for an earlier request.
     pub offloaded_bytes: u64,
-    /// Our share of the time before it was handed to the upstream's pool, in milliseconds: from its head on, without the
-    /// time in which its body was read and without the wait for a summary; the wait for the store is in it.
+    /// The latency that abridge added, in milliseconds: from the request's head until it was handed to the upstream's
+    /// pool, without the time in which the body was read and the wait for a summary. It includes the wait for the
+    /// store.
     pub added_ms: f64,
-    /// How long it waited for a summary.
+    /// How long the request waited for a summary, in milliseconds.
     pub summary_ms: Option<f64>,
-    /// From when it was handed to the upstream's pool to the head of the answer.
+    /// From when the request was handed to the upstream's pool to the head of the answer, in milliseconds.
     pub first_byte_ms: Option<f64>,
-    /// From its head to the end of the answer.
+    /// From the request's head to the end of the answer, in milliseconds.
     pub total_ms: f64,
     /// The answer's status, if there was an answer.
     pub status: Option<u16>,
-    /// How it ended.
-    pub end: End,
-    /// Tokens of the request as billed.
+    /// How the answer ended.
+    pub end: AnswerEnd,
+    /// The billed tokens of the request.
     pub input_tokens: Option<u64>,
     /// Those of them that the upstream's prompt cache served.
     pub cached_tokens: Option<u64>,
-    /// Tokens of the answer as billed.
+    /// The billed tokens of the answer.
     pub output_tokens: Option<u64>,
-    /// The share of what was sent, 0 to 1, that an earlier request began with: what a prompt cache can serve.
+    /// The share of the sent prompt, 0 to 1, that an earlier request began with: what a prompt cache can serve.
     pub prefix_kept: Option<f64>,
     /// Why the model stopped.
     pub stop_reason: Option<String>,
-    /// Whether its messages can be looked at.
+    /// Whether the messages are stored for inspection.
     pub inspectable: bool,
 }
 
-/// What became of a request.
+/// What was done with a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It was edited.
     Edited,
-    /// There was nothing to edit.
+    /// It needed no edit.
     Unedited,
-    /// It would have been edited, but for a dry run.
+    /// It would have been edited without the dry run.
     WouldBeEdited,
-    /// It could not be read, and went on as it came.
+    /// Its body could not be read, and was forwarded as it came.
     NotUnderstood,
-    /// It was not looked at.
+    /// It was forwarded without being read.
     Passed,
 }
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
-    /// As the upstream meant it to.
+pub enum AnswerEnd {
+    /// Completely.
     Complete,
     /// The upstream broke off.
     Cut,
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
-    /// There was none.
+    /// There was no answer.
     Unanswered,
 }
 
-/// Sums of all requests since the start.
+/// Totals of all requests since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Totals {
-    /// All of them.
+    /// All requests.
     pub total: u64,
-    /// Those that were edited.
+    /// Edited requests.
     pub edited: u64,
-    /// Those with nothing to edit.
+    /// Requests that needed no edit.
     pub unedited: u64,
-    /// Those that would have been edited, but for a dry run.
+    /// Requests that would have been edited without the dry run.
     pub would_be_edited: u64,
-    /// Those that could not be read.
+    /// Requests whose body could not be read.
     pub not_understood: u64,
-    /// Those that were not looked at.
+    /// Requests that were forwarded without being read.
     pub passed: u64,
-    /// Those of the above that the upstream gave no answer to.
+    /// Those of the above that the upstream did not answer.
     pub failed: u64,
-    /// Those that were not taken, because there was no room.
+    /// Requests that were shed because a capacity limit was reached.
     pub shed: u64,
-    /// Those that were not taken for another reason.
+    /// Requests that were refused for another reason.
     pub refused: u64,
-    /// The tokens of requests as they came, where they were counted; dry runs are left out.
+    /// The tokens of requests as received, where they were counted, without dry runs.
     pub tokens_before: u64,
-    /// The same as they went on.
+    /// The tokens of the same requests as sent.
     pub tokens_after: u64,
-    /// The length of what was taken out of each; what stays out of a conversation counts with each of its requests.
+    /// The bytes that were taken out of each request. What stays out of a conversation counts with each of its
+    /// requests.
     pub offloaded_bytes: u64,
-    /// Tokens as billed.
+    /// The billed tokens.
     pub billed: Usage,
-    /// Of the requests whose tokens are known: how many a prompt cache can have served.
+    /// Of the requests whose tokens are known: how many tokens a prompt cache can have served.
     pub predicted_cached: u64,
-    /// Our share of the time of the latest requests, in milliseconds.
-    pub added_ms: Added,
+    /// The latency that abridge added to the most recent requests, in milliseconds.
+    pub added_ms: AddedLatency,
 }
 
-/// How the added time is spread over the entries that are kept.
+/// Percentiles of the added latency over the kept entries, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Added {
-    /// Half of them took no longer.
+pub struct AddedLatency {
+    /// The median.
     pub p50: f64,
-    /// Of a hundred, 99 took no longer.
+    /// The 99th percentile.
     pub p99: f64,
-    /// How many they are.
+    /// The number of entries.
     pub count: usize,
 }
 
-/// How many requests are kept: some 200 KB of them.
-pub const KEPT: usize = 500;
+/// How many requests are kept, in about 200 KB.
+pub const MAX_ENTRIES: usize = 500;
 
 // === impl History ===
 
 impl History {
-    /// Nothing happened yet.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A request has ended. Gives it its number, and says which.
+    /// Adds a finished request, and returns the sequence number that it gets.
     pub fn push(&self, mut entry: Entry) -> u64 {
-        self.with(|kept| {
-            kept.latest += 1;
-            entry.seq = kept.latest;
-            kept.totals.add(&entry);
-            if kept.entries.len() == KEPT {
-                kept.entries.pop_front();
+        self.with_state(|state| {
+            state.latest += 1;
+            entry.seq = state.latest;
+            state.totals.add(&entry);
+            if state.entries.len() == MAX_ENTRIES {
+                state.entries.pop_front();
             }
-            kept.entries.push_back(entry);
-            kept.latest
+            state.entries.push_back(entry);
+            state.latest
         })
     }
 
-    /// A request was changed like this. Of the last such requests it is kept.
+    /// Adds the changes of a request. Those of the most recent requests are kept.
     pub fn note_changes(&self, id: String, changes: Changes) {
-        self.with(|kept| kept.changes.push(id, changes));
+        self.with_state(|state| state.changes.push(id, changes));
     }
 
     /// The changes of a request, if they are still kept.
     pub fn changes(&self, id: &str) -> Option<Changes> {
-        self.with(|kept| kept.changes.get(id).cloned())
+        self.with_state(|state| state.changes.get(id).cloned())
     }
 
-    /// A request that is no conversation went through.
+    /// Counts a forwarded request that is no conversation.
     pub fn count_passed(&self) {
         self.0.passed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The upstream gave no answer.
+    /// Counts a request that the upstream did not answer.
     pub fn count_failed(&self) {
         self.0.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// There was no room for a request.
+    /// Counts a request that was shed.
     pub fn count_shed(&self) {
         self.0.shed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was refused.
+    /// Counts a request that was refused.
     pub fn count_refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The entries behind that number, newest last; if they are more, the newest of them.
+    /// At most `limit` entries behind the number `seq`: the newest ones, oldest first.
     pub fn after(&self, seq: u64, limit: usize) -> Vec<Entry> {
-        self.with(|kept| {
-            let newer = kept.entries.iter().rev().take_while(|entry| entry.seq > seq).take(limit);
+        self.with_state(|state| {
+            let newer = state.entries.iter().rev().take_while(|entry| entry.seq > seq).take(limit);
             let mut newer: Vec<_> = newer.cloned().collect();
             newer.reverse();
             newer
@@ -238,24 +241,24 @@ impl History {
 
     /// The entry of a request, if it is still kept.
     pub fn get(&self, id: &str) -> Option<Entry> {
-        self.with(|kept| kept.entries.iter().rev().find(|entry| entry.id == id).cloned())
+        self.with_state(|state| state.entries.iter().rev().find(|entry| entry.id == id).cloned())
     }
 
-    /// The number of the newest entry; 0 if there is none.
+    /// The sequence number of the newest entry; 0 if there is none.
     pub fn latest(&self) -> u64 {
-        self.with(|kept| kept.latest)
+        self.with_state(|state| state.latest)
     }
 
-    /// Sums of all requests.
+    /// The totals of all requests.
     pub fn totals(&self) -> Totals {
-        let (mut totals, mut added) = self.with(|kept| {
-            let added: Vec<f64> = kept.entries.iter().map(|entry| entry.added_ms).collect();
-            (kept.totals, added)
+        let (mut totals, mut added) = self.with_state(|state| {
+            let added: Vec<f64> = state.entries.iter().map(|entry| entry.added_ms).collect();
+            (state.totals, added)
         });
         added.sort_by(f64::total_cmp);
         let at = |percent: usize| added.get((added.len() * percent).div_ceil(100).saturating_sub(1)).copied();
         totals.added_ms =
-            Added { p50: at(50).unwrap_or_default(), p99: at(99).unwrap_or_default(), count: added.len() };
+            AddedLatency { p50: at(50).unwrap_or_default(), p99: at(99).unwrap_or_default(), count: added.len() };
         let Shared { passed, failed, shed, refused, .. } = &*self.0;
         let [passed, failed, shed, refused] =
             [passed, failed, shed, refused].map(|count| count.load(Ordering::Relaxed));
@@ -265,9 +268,9 @@ impl History {
         totals
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Kept) -> T) -> T {
-        // Nothing in here panics half-way, so what a panic left behind is whole.
-        f(&mut self.0.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        // Nothing in here panics half-way, so the state behind a poisoned lock is consistent.
+        f(&mut self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 
@@ -324,7 +327,7 @@ impl Outcome {
 
 // === helpers ===
 
-/// A number of tokens or bytes; none is so large that it is not exact.
+/// A number of tokens or bytes; all of them are small enough to be exact.
 #[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
 fn precise(n: u64) -> f64 {
     n as f64

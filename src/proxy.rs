@@ -20,15 +20,15 @@ use crate::body::ahead::Ahead;
 use crate::body::encoding::{Coding, DecodeError};
 use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
 use crate::dialect::{self, Dialect};
-use crate::engine::summarizer::Origin;
-use crate::engine::{Asked, Edited, Engine, Rules, Trouble, Wanted};
+use crate::engine::summarizer::SummaryOrigin;
+use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
 use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::planner::When;
-use crate::recording::{Form, Recorder};
+use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
 use crate::tasks::{Tasks, blocking};
 use crate::upstream::target::NoPath;
@@ -111,7 +111,7 @@ pub struct Beside {
 #[derive(Debug)]
 pub struct Live {
     /// Which edits run, and how.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<EngineConfig>,
     /// Where requests go.
     pub upstream: Upstream,
     /// What the upstream says of its models.
@@ -154,7 +154,7 @@ impl Proxy {
     pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
         let Beside { recorder, tasks, events, history, metrics } = beside;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone(), engine.patience());
+        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
         let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
@@ -227,7 +227,7 @@ impl Proxy {
             tracing::warn!("a request's x-abridge header is neither \"off\" nor \"dry-run\"; the policy holds");
         }
         let dry_run = live.dry_run || wish == Wish::DryRun;
-        let wanted = if dry_run { Wanted::Reported } else { Wanted::Made };
+        let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
 
         let mut held = watch.stopped(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut held).await?;
@@ -237,20 +237,20 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
                 let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
-                let asked = Asked { caller, wanted, when: When::Triggered, origin: Some(&origin) };
+                let asked = EditOptions { caller, mode, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
             }
-            _ => Edited::untouched(held.bytes.clone()),
+            _ => EditedBody::untouched(held.bytes.clone()),
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
         exchange.converses(dialect, &parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
         let meter = &live.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recorded::sent(&parts, text.clone(), &edited, Form::Edited, meter, dry_run)
+            recorded::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
         });
         exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
-        if self.events.are_heard() {
+        if self.events.has_subscribers() {
             exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }
         let Held { bytes, lease } = held;
@@ -403,12 +403,12 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
-        asked: Asked<'_>,
-    ) -> Edited {
+        asked: EditOptions<'_>,
+    ) -> EditedBody {
         let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
-        match (&edited.skipped, &edited.trouble) {
+        match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
-            (None, Some(error @ Trouble::Panic)) => self.fail_open.count(Reason::Bug, error),
+            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(Reason::Bug, error),
             (None, Some(error)) => self.fail_open.count(Reason::NotStored, error),
             (None, None) => {}
         }
@@ -432,10 +432,10 @@ impl Proxy {
         target: &Uri,
         id: RequestId,
         caller: Caller,
-    ) -> Origin {
+    ) -> SummaryOrigin {
         let mut headers = parts.headers.clone();
         headers::to_upstream(&mut headers);
-        Origin {
+        SummaryOrigin {
             request_id: Some(id.to_string()),
             caller,
             dialect,

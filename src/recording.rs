@@ -6,7 +6,7 @@
 //! | `rewritten.json` | the body that went upstream; absent if it is the same |
 //! | `response.sse`, `response.json` or `response.bin` | the response body as the upstream sent it; `bin` if it is compressed |
 //! | `summary.json` | the summary that stands for messages in the body that went upstream, and for which ones; absent if none does |
-//! | `meta.json` | [`Meta`]: path, status, arrival of each chunk, how it ended, [`Inputs`] |
+//! | `meta.json` | [`Meta`]: path, status, arrival of each chunk, how it ended, [`PlanInputs`] |
 //! | `policy.toml` | fixtures only: the part of `proxy.toml` that this case runs under, if not the defaults |
 //! | `plan.snap` | fixtures only: the plan, as text |
 //!
@@ -33,15 +33,15 @@ use crate::summary::{Summary, Used};
 
 mod recorder;
 
-pub use recorder::{Recorder, Recording, Sent};
+pub use recorder::{Recorder, Recording, SentRequest};
 
-/// The longest file that is read back.
+/// The longest file that is read back, in bytes.
 const MAX_FILE: u64 = 1 << 30;
 
 const SUMMARY: &str = "summary.json";
 const RESPONSES: [&str; 3] = ["response.sse", "response.json", "response.bin"];
 
-/// One recorded exchange, whole in memory.
+/// One recorded exchange in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exchange {
     /// The request body as the client sent it, decoded.
@@ -52,7 +52,7 @@ pub struct Exchange {
     pub response: Option<Bytes>,
     /// The summary that stands for messages in the body that went upstream.
     pub summary: Option<Used>,
-    /// What else there is to know.
+    /// The metadata.
     pub meta: Meta,
     /// The part of `proxy.toml` that this exchange is to be planned under; `None`: the present policy.
     pub policy: Option<String>,
@@ -82,73 +82,72 @@ pub struct Meta {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<(f64, usize)>,
     /// How the response ended.
-    pub ended: Ended,
-    /// The response was longer than what is kept of one.
+    pub ended: ResponseEnd,
+    /// Whether the recorded response is truncated at its size limit.
     #[serde(skip_serializing_if = "is_false")]
     pub response_truncated: bool,
     /// A dry run: `request.json` is what went upstream, `rewritten.json` what would have gone.
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
-    /// Which version recorded it.
+    /// The version of abridge that recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abridge: Option<String>,
-    /// What decided on the body that went upstream; absent in fixtures, and from versions that did not record it.
+    /// The inputs of planning; absent in fixtures, and in recordings of versions that did not record them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub inputs: Option<Inputs>,
-    /// What a person wrote about it.
+    pub inputs: Option<PlanInputs>,
+    /// A note that a person added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What decided on the body that went upstream, beside the request and the settings. With it, the same settings give the
-/// same body again.
+/// The inputs of planning, beside the request and the settings. With them, the same settings give the same body again.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Inputs {
-    /// Which form of the request it is.
-    pub form: Form,
-    /// Where clients reached abridge.
+pub struct PlanInputs {
+    /// The form of the request that went upstream.
+    pub form: RequestForm,
+    /// The address at which clients reached abridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The context windows that the upstream had named, by model: that of the request, if an edit has asked for it.
+    /// The context windows that the upstream had announced, by model: that of the request, if an edit needed it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub windows: BTreeMap<String, usize>,
-    /// What was to be taken out could not be stored, so it stayed.
+    /// Whether the payloads could not be stored, so that they stayed in the body.
     #[serde(skip_serializing_if = "is_false")]
     pub not_stored: bool,
-    /// The handles of what was taken out.
+    /// The handles of the payloads that were taken out.
     #[serde(skip_serializing_if = "Handles::is_empty")]
     pub handles: Handles,
 }
 
-/// Which form of a request went upstream.
+/// The form of a request that went upstream.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// As the policy leaves it.
+pub enum RequestForm {
+    /// Edited by the policy.
     #[default]
     Edited,
-    /// As short as it can be, since the upstream had refused a longer one.
+    /// As short as possible, since the upstream had refused a longer form.
     Shortest,
-    /// As it came, whatever the policy says: its coding cannot be undone, an edit has failed, or the upstream had refused
-    /// another form.
+    /// As it came, whatever the policy says: its content coding could not be decoded, an edit failed, or the upstream
+    /// had refused another form.
     Unedited,
 }
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// Whole.
+pub enum ResponseEnd {
+    /// Completely.
     #[default]
     Complete,
     /// The upstream broke off, or never answered.
     UpstreamCut,
-    /// The client went away first.
+    /// The client disconnected first.
     ClientGone,
 }
 
-/// Why a folder could not be read.
+/// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file is missing or cannot be read.
@@ -156,7 +155,7 @@ pub enum ReadError {
     File {
         /// The file's name in its folder.
         name: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file is longer than any exchange may be.
@@ -165,23 +164,23 @@ pub enum ReadError {
         /// The file's name in its folder.
         name: &'static str,
     },
-    /// A file that is text is not UTF-8.
+    /// A text file is not UTF-8.
     #[error("{name} is not UTF-8")]
     NotText {
         /// The file's name in its folder.
         name: &'static str,
     },
-    /// A file is not the JSON that it should be.
+    /// A file is not valid JSON of its kind.
     #[error("{name}")]
     Json {
         /// The file's name in its folder.
         name: &'static str,
-        /// What is wrong.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
 }
 
-/// `summary.json`.
+/// The content of `summary.json`.
 #[derive(Deserialize, Serialize)]
 struct SummaryFile {
     end: usize,
@@ -192,7 +191,7 @@ struct SummaryFile {
 // === impl Exchange ===
 
 impl Exchange {
-    /// Reads a folder. All but `request.json` may be missing.
+    /// Reads a folder. All files but `request.json` may be missing.
     pub fn read(dir: &Path) -> Result<Self, ReadError> {
         let request = read_file(dir, "request.json")?
             .ok_or_else(|| ReadError::File { name: "request.json", source: io::ErrorKind::NotFound.into() })?;
@@ -214,7 +213,8 @@ impl Exchange {
         })
     }
 
-    /// Writes the files into `dir`, which must not exist yet. Not atomic: [`Recording::finish`] writes beside and renames.
+    /// Writes the files into `dir`, which must not exist yet. Not atomic: [`Recording::finish`] writes to a temporary
+    /// folder and renames it.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(dir)?;
         write_file(dir, "request.json", [&self.request])?;
@@ -245,7 +245,7 @@ impl Exchange {
 // === impl Meta ===
 
 impl Default for Meta {
-    /// A request of the kind that is edited, and nothing known of its answer: what a folder without `meta.json` means.
+    /// The metadata of a folder without `meta.json`: a request of the kind that is edited, whose answer is not known.
     fn default() -> Self {
         Self {
             path: dialect::default().path().to_owned(),
@@ -254,7 +254,7 @@ impl Default for Meta {
             content_encoding: None,
             request_encoding: None,
             chunks: Vec::new(),
-            ended: Ended::Complete,
+            ended: ResponseEnd::Complete,
             response_truncated: false,
             dry_run: false,
             abridge: None,

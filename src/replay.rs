@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::dialect;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner, Situation};
-use crate::recording::{Exchange, Form, Inputs, ReadError};
+use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::summary::{NoMemory, Recollection, Used};
 use crate::tokens::Meter;
@@ -277,7 +277,7 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
     let inputs = exchange.meta.inputs.clone().unwrap_or_default();
     let body = &exchange.request;
     let unedited = || Rewritten { body: body.clone(), edits: String::new() };
-    let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != Form::Unedited);
+    let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != RequestForm::Unedited);
     let Some(dialect) = dialect else { return unedited() };
 
     let planner = knowing(planner, inputs);
@@ -294,9 +294,9 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
 }
 
 /// A planner for the same settings that knows what was known when a request was recorded. What the settings say wins.
-fn knowing(planner: &Planner, inputs: Inputs) -> Planner {
-    let Inputs { form, address, windows, not_stored, handles } = inputs;
-    let mut parts = if form == Form::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
+fn knowing(planner: &Planner, inputs: PlanInputs) -> Planner {
+    let PlanInputs { form, address, windows, not_stored, handles } = inputs;
+    let mut parts = if form == RequestForm::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
     parts.recall.public_url = parts.recall.public_url.or(address);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };
     let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };

@@ -1,8 +1,8 @@
-//! What is taken out of a conversation is kept here: payloads under keys that are hashes of them.
+//! The store of what edits take out of conversations: payloads under keys that are hashes of their content.
 //!
-//! Because the key is the content's, a payload is written once and never overwritten, and writing it again is nothing. So few
-//! verbs are enough, and [`conformance`] says what each of them must do in any store. [`redb`] is the one that is a file;
-//! [`memory`] is the measure for tests.
+//! As the key is derived from the content, a payload is written once and never overwritten, and writing it again
+//! changes nothing. [`conformance`] tests what each method must do in any store. [`redb`] is a store in one file;
+//! [`memory`] is the reference implementation for tests.
 
 use std::error::Error;
 use std::fmt;
@@ -18,15 +18,15 @@ use crate::metrics::histogram::Snapshot;
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
-mod ages;
 pub mod conformance;
-mod known;
+mod expiry;
+mod known_keys;
 pub mod memory;
 pub mod page;
 pub mod redb;
 
-pub use page::{Cursor, Page, Paged};
-pub use redb::{OpenError, Redb};
+pub use page::{Cursor, Page, PageQuery};
+pub use redb::{OpenError, RedbStore};
 
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -54,204 +54,205 @@ pub struct Settings {
     pub timeout: Period,
 }
 
-/// Where payloads are kept. All of them may be used by many requests at once.
+/// A store of payloads and summaries, used by many requests at once.
 ///
-/// A future that is dropped before it has ended leaves either nothing or all of what it was to do.
+/// If a future is dropped before it has ended, its operation is done completely or not at all.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Keeps all payloads, or none. When it has returned they survive a crash of the process and of the machine. Those that are
-    /// kept already count as used now.
-    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()>;
+    /// Stores all payloads, or none. When it returns, they survive a crash of the process and of the machine. Payloads
+    /// that are stored already count as used now.
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()>;
 
-    /// The payload, which counts as used now; none if it was never kept or is no longer.
-    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>>;
+    /// The payload, which counts as used now; `None` if it is not stored.
+    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Whether a payload was kept once and was swept. Not remembered for ever: see [`TOMBSTONES`].
-    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool>;
+    /// Whether a payload was stored and has been swept. This is remembered for a limited time: see [`TOMBSTONES`].
+    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool>;
 
-    /// Counts payloads as used now; those that are not kept stay unknown. Written down later.
-    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()>;
+    /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
+    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()>;
 
-    /// Keeps a summary of a beginning of a conversation, in place of one that was kept. When it has returned the summary
+    /// Stores the summary of a beginning of a conversation, replacing an earlier one. When it returns, the summary
     /// survives a crash.
-    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()>;
+    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()>;
 
-    /// The summary, which counts as used now; none if it was never kept or is no longer.
-    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>>;
+    /// The summary, which counts as used now; `None` if it is not stored.
+    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// All beginnings of which there is a summary.
-    fn summaries(&self) -> Doing<'_, Vec<ChainKey>>;
+    /// All beginnings that have a summary.
+    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>>;
 
-    /// Counts summaries as used now. Written down later.
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()>;
+    /// Notes that summaries are used now. Written to the file later.
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()>;
 
-    /// Keeps what `[inspect]` is to show of a request: of all such the last `most`, and not more bytes than
-    /// [`MOST_INSPECTED`] and their share.
-    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()>;
+    /// Stores what `[inspect]` shows of a request. Of all requests the last `most` are kept, within
+    /// [`MAX_INSPECTED_BYTES`] and their share of the store.
+    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()>;
 
-    /// What was kept of the request with this id, as it was given.
-    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>>;
+    /// What was stored of the request with this id.
+    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Removes what was kept of requests, but for the last `most`.
-    fn trim_inspected(&self, most: usize) -> Doing<'_, ()>;
+    /// Removes what was stored of requests, except of the last `most`.
+    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()>;
 
-    /// Removes what was unused for too long, as the clock says, and what is too much. Somebody asks for it.
-    fn sweep(&self) -> Doing<'_, Swept>;
+    /// Removes what was unused for longer than `keep_for`, and the oldest of what exceeds `max_bytes`. Trusts the
+    /// clock, as an operator asks for it.
+    fn sweep(&self) -> StoreFuture<'_, SweepResult>;
 
-    /// Gives memory and disk back: writes down what waits, removes what is too old or too much, and compacts a file that is
-    /// mostly air. To be called now and then; a clock that has leapt ahead since the last time is not believed at once.
-    fn keep_house(&self) -> Doing<'_, ()>;
+    /// Periodic maintenance: writes pending uses, sweeps, and compacts a file that is mostly free space. A jump of the
+    /// clock since the last call is not trusted at once.
+    fn maintain(&self) -> StoreFuture<'_, ()>;
 
-    /// Makes the file as small as it can be. Nothing can be read or written meanwhile.
-    fn compact(&self) -> Doing<'_, ()>;
+    /// Makes the file as small as possible. Blocks all reads and writes meanwhile.
+    fn compact(&self) -> StoreFuture<'_, ()>;
 
-    /// Payloads by their last use, newest first, at most so many.
-    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>>;
+    /// At most `most` payloads, the last used first.
+    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>>;
 
-    /// Some of them, in the same order. They do not count as used.
-    fn page(&self, page: Page) -> Doing<'_, Paged>;
+    /// One page of payloads, the last used first. They do not count as used.
+    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page>;
 
-    /// Numbers about the store and about this process's use of it.
-    fn stats(&self) -> Doing<'_, Stats>;
+    /// Statistics of the store and of this process's use of it.
+    fn stats(&self) -> StoreFuture<'_, Stats>;
 
-    /// Numbers about this process's use of the store, which cost nothing.
-    fn work(&self) -> Work {
-        Work::default()
+    /// Counters of this process's use of the store, without access to the file.
+    fn counters(&self) -> StoreCounters {
+        StoreCounters::default()
     }
 
-    /// The file, if it is one.
+    /// The path, if the store is a file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether it has failed, and nothing was written since.
-    fn is_in_trouble(&self) -> bool {
+    /// Whether the last write failed.
+    fn is_failing(&self) -> bool {
         false
     }
 
-    /// Writes down what waits, and lets go of the file. Everything after it is refused.
-    fn close(&self) -> Doing<'_, ()>;
+    /// Writes pending uses and closes the file. Later operations fail.
+    fn close(&self) -> StoreFuture<'_, ()>;
 }
 
-/// Something that a store is doing.
-pub type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+/// The future of a store operation.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Why the store could not do something.
+/// Why a store operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the store is {kind} and cannot {op}")]
 pub struct StoreError {
-    /// What was to be done.
+    /// The operation.
     pub op: Op,
-    /// What is wrong.
-    pub kind: Kind,
-    /// What the store's machinery says.
+    /// The kind of failure.
+    pub kind: StoreErrorKind,
+    /// The underlying error.
     #[source]
     pub source: Arc<dyn Error + Send + Sync>,
 }
 
-/// What was to be done.
+/// An operation of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Op {
-    /// Take hold of the file.
+    /// Open the file.
     Open,
-    /// Keep payloads.
+    /// Write payloads or summaries.
     Put,
     /// Read.
     Get,
-    /// Remove what is old.
+    /// Remove what has expired.
     Sweep,
     /// Shrink the file.
     Compact,
-    /// Let go of the file.
+    /// Close the file.
     Close,
 }
 
-/// What is wrong with a store.
+/// The kind of a store failure.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Kind {
-    /// The file cannot be reached, or the store is closed; it may work again later.
+pub enum StoreErrorKind {
+    /// The file cannot be accessed, or the store is closed; it may work again later.
     Unavailable,
-    /// What the file holds makes no sense.
+    /// The content of the file is invalid.
     Corrupt,
-    /// There is no room on the disk.
+    /// The disk is full.
     Full,
 }
 
 /// One payload, without its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-pub struct Entry {
-    /// Its name.
+pub struct PayloadInfo {
+    /// Its key.
     #[serde(serialize_with = "as_text")]
     pub key: PayloadKey,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Its length in the file.
     pub stored_bytes: u64,
-    /// When it was kept.
+    /// When it was stored.
     pub created: Time,
-    /// When it was last used, as far as that is written down.
+    /// When it was last used, as far as that is written to the file.
     pub used: Time,
 }
 
 /// What a sweep removed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Swept {
-    /// Payloads that were unused for too long.
+pub struct SweepResult {
+    /// Payloads that were unused for longer than `keep_for`.
     pub aged: u64,
-    /// Payloads that were too much.
+    /// Payloads that exceeded `max_bytes`.
     pub crowded_out: u64,
-    /// What they took in the file.
+    /// The bytes that they took in the file.
     pub stored_bytes: u64,
     /// Summaries that were unused for too long, or too many.
     pub summaries: u64,
 }
 
-/// Numbers about a store. Those from `commits` on are of this process, since it started.
+/// Statistics of a store. The fields from `commits` on count since the process started.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Stats {
-    /// Payloads that are kept.
+    /// Stored payloads.
     pub payloads: u64,
-    /// Their length.
+    /// Their length in bytes.
     pub bytes: u64,
-    /// What they take in the file.
+    /// The bytes that they take in the file.
     pub stored_bytes: u64,
-    /// Summaries that are kept.
+    /// Stored summaries.
     pub summaries: u64,
-    /// What they take in the file, beside the payloads.
+    /// The bytes that they take in the file.
     pub summary_bytes: u64,
-    /// Requests that are kept for `[inspect]`.
+    /// Requests stored for `[inspect]`.
     pub inspected: u64,
-    /// What they take in the file, beside all else.
+    /// The bytes that they take in the file.
     pub inspected_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
     /// Swept payloads that are remembered.
     pub tombstones: u64,
-    /// Transactions that were made durable.
+    /// Durable transactions.
     pub commits: u64,
     /// Payloads that were written.
     pub written: u64,
-    /// Payloads that were to be kept and were known to be, so that the file was not asked.
+    /// Payloads that were known to be stored when they were put, so that the file was not accessed.
     pub known: u64,
     /// Payloads that were recalled.
     pub recalled: u64,
-    /// What failed, of everything that the store was to do.
+    /// Failed operations.
     pub failures: u64,
 }
 
-/// What a store has done since the process started.
+/// Counters of a store since the process started.
 #[derive(Clone, Debug, Default)]
-pub struct Work {
-    /// Transactions that were made durable.
+pub struct StoreCounters {
+    /// Durable transactions.
     pub commits: u64,
     /// Payloads that were written.
     pub written: u64,
-    /// Their length.
+    /// Their length in bytes.
     pub written_bytes: u64,
-    /// Payloads that were to be kept and were known to be.
+    /// Payloads that were known to be stored when they were put.
     pub known: u64,
-    /// What failed.
+    /// Failed operations.
     pub failures: u64,
-    /// How long those waited who had something to be kept that was not known to be.
+    /// How long requests waited for payloads that had to be written.
     pub waits: Snapshot,
 }
 
@@ -259,23 +260,24 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Time(pub u64);
 
-/// Tells the time. The one of the system, or a test's own.
+/// A source of the current time: the system's, or a test's.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 /// How many swept payloads are remembered, and for how long.
 pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30));
 
-/// How many summaries are kept; those unused for longest go first. Each was paid for, and is short.
-pub const MOST_SUMMARIES: usize = 50_000;
+/// How many summaries are stored; the least recently used are removed first. Each is short, and cost a call.
+pub const MAX_SUMMARIES: usize = 50_000;
 
-/// How many bytes all that is kept of requests may take in the file, where that is less than its share; the oldest goes first.
-pub const MOST_INSPECTED: u64 = 256 << 20;
+/// The most bytes that inspected requests may take in the file, unless their share is less; the oldest are removed
+/// first.
+pub const MAX_INSPECTED_BYTES: u64 = 256 << 20;
 
-/// Summaries may take this part of [`Settings::max_bytes`], and so may what is kept of requests; payloads have the rest.
-const PARTS: u64 = 8;
+/// Summaries may take this fraction of [`Settings::max_bytes`], and so may inspected requests; payloads have the rest.
+const SHARE_DIVISOR: u64 = 8;
 
-/// What was used so short a time ago is not crowded out: requests that name it are on their way.
+/// What was used within this time is not removed to save space: requests that name it may be on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);
 
 impl Default for Settings {
@@ -295,16 +297,16 @@ impl Default for Settings {
 
 impl Settings {
     /// How many bytes all summaries may take.
-    fn most_of_summaries(&self) -> u64 {
-        self.max_bytes.0 / PARTS
+    fn max_summary_bytes(&self) -> u64 {
+        self.max_bytes.0 / SHARE_DIVISOR
     }
 
-    /// How many bytes all that is kept of requests may take.
-    fn most_of_requests(&self) -> u64 {
-        MOST_INSPECTED.min(self.max_bytes.0 / PARTS)
+    /// How many bytes all inspected requests may take.
+    fn max_inspected_bytes(&self) -> u64 {
+        MAX_INSPECTED_BYTES.min(self.max_bytes.0 / SHARE_DIVISOR)
     }
 
-    /// The file, where `state` is the folder that a user's programs keep their state in.
+    /// The path of the file; `state` is the user's state directory.
     pub fn file(&self, state: Option<&Path>) -> Option<PathBuf> {
         self.path.clone().or_else(|| Some(state?.join("abridge/store.redb")))
     }
@@ -313,8 +315,8 @@ impl Settings {
 // === impl StoreError ===
 
 impl StoreError {
-    /// An error without a cause of its own.
-    pub(crate) fn new(op: Op, kind: Kind, source: impl Error + Send + Sync + 'static) -> Self {
+    /// Creates an error with this cause.
+    pub(crate) fn new(op: Op, kind: StoreErrorKind, source: impl Error + Send + Sync + 'static) -> Self {
         Self { op, kind, source: Arc::new(source) }
     }
 }
@@ -332,7 +334,7 @@ impl fmt::Display for Op {
     }
 }
 
-impl Kind {
+impl StoreErrorKind {
     /// The kind as one word, for labels.
     pub fn label(self) -> &'static str {
         match self {
@@ -343,7 +345,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for StoreErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.label())
     }
@@ -352,26 +354,26 @@ impl fmt::Display for Kind {
 // === impl Time, Clock ===
 
 impl Time {
-    /// How long ago another time was; nothing if it is still to come.
+    /// The time that has passed since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Clock {
-    /// The time of the machine.
+    /// The system's clock.
     pub fn system() -> Self {
         #[expect(clippy::disallowed_methods, reason = "how long something was unused outlives a process")]
         let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
         Self::new(move || Time(now()))
     }
 
-    /// Another time.
+    /// A clock that `now` implements.
     pub fn new(now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What time it is.
+    /// The current time.
     pub fn now(&self) -> Time {
         (self.0)()
     }
@@ -394,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_is_still_to_come_was_no_time_ago() {
+    fn a_future_time_was_zero_seconds_ago() {
         assert_eq!(Time(5).since(Time(3)), Duration::from_secs(2));
         assert_eq!(Time(3).since(Time(5)), Duration::ZERO);
     }

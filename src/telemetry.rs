@@ -1,4 +1,4 @@
-//! Log lines: text for people, JSON for collectors, on standard error.
+//! Logging to standard error, as text for people or as JSON for collectors.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -51,20 +51,20 @@ pub enum Level {
     Trace,
 }
 
-/// Whether lines of text may be coloured.
+/// Whether log lines of text are coloured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Colour {
-    /// Standard error is a terminal, and nobody asked for none.
+    /// Standard error is a terminal, and colour is not switched off.
     On,
-    /// Standard error is a file or a collector.
+    /// Standard error is a file or a collector, or colour is switched off.
     Off,
 }
 
-/// Changes the level while abridge runs.
+/// Changes the log level of the running process.
 #[derive(Clone, Debug)]
 pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
-/// Sends the log lines of the whole process to standard error, from now on.
+/// Installs the log subscriber of the whole process.
 pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitError> {
     let (level, handle) = level(settings.level);
     tracing_subscriber::registry().with(level).with(lines(settings.format, colour, io::stderr)).try_init()?;
@@ -72,9 +72,9 @@ pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitE
 }
 
 impl LevelHandle {
-    /// The least level that is logged from now on.
+    /// Sets the least severe level that is logged from now on.
     pub fn set(&self, level: Level) {
-        // The handle outlives its subscriber only while the process ends.
+        // The subscriber is gone only while the process ends.
         let _ = self.0.reload(filter(level));
     }
 }
@@ -97,7 +97,8 @@ fn level(level: Level) -> (LevelLayer, reload::Handle<Targets, Registry>) {
     reload::Layer::new(filter(level))
 }
 
-/// Our own events from a level on. Of libraries only warnings: what they trace are the frames and headers that pass, keys among them.
+/// Logs abridge's own events from `level` on, and of libraries only warnings: their traces contain frames and headers,
+/// keys among them.
 fn filter(level: Level) -> Targets {
     let level = LevelFilter::from(level);
     Targets::new().with_default(level.min(LevelFilter::WARN)).with_target(env!("CARGO_CRATE_NAME"), level)
@@ -116,7 +117,8 @@ where
     }
 }
 
-/// One field as text. What clients and upstreams send gets into fields, so none may end a line or speak to the terminal.
+/// Writes one field as text. Fields contain what clients and upstreams send, so control characters are escaped: none
+/// may end a line or reach the terminal.
 fn field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     if field.name() != "message" {
         write!(to, "{}=", field.name())?;
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_neither_end_a_line_nor_speak_to_the_terminal() {
+    fn control_characters_in_fields_are_escaped() {
         let evil = "a\nb\r\x1b[31m\u{9b}c";
         for format in [Format::Text, Format::Json] {
             let text = logged(format, Colour::Off, |_| {
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_fields_as_key_and_value() {
+    fn text_has_fields_as_key_value_pairs() {
         let text = logged(Format::Text, Colour::Off, |_| {
             tracing::info!(model = %"gpt", bytes_in = 12, "edited");
             tracing::debug!("not asked for");
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_fields_at_the_top() {
+    fn json_has_fields_at_the_top_level() {
         let text = logged(Format::Json, Colour::On, |_| tracing::info!(bytes_in = 12, "edited"));
         let event: toml::Table = serde_json::from_str(&text).unwrap();
         assert_eq!((event["level"].as_str(), event["message"].as_str()), (Some("INFO"), Some("edited")));
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_heard_only_when_they_warn() {
+    fn libraries_are_logged_from_warnings_on() {
         let text = logged(Format::Text, Colour::Off, |level| {
             level.set(Level::Trace);
             tracing::trace!("ours");

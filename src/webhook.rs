@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::{self, Lease, Outgoing};
-use crate::events::{self, Events, Heard, Listener, WebhookUrl};
+use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::target::BaseUrlError;
 use crate::upstream::{self, Upstream, UpstreamError};
@@ -21,7 +21,7 @@ use crate::upstream::{self, Upstream, UpstreamError};
 /// Posts events.
 #[derive(Debug)]
 pub struct Webhook {
-    listener: Listener,
+    listener: Subscription,
     url: WebhookUrl,
     client: Upstream,
     within: Duration,
@@ -69,24 +69,24 @@ impl Webhook {
         let client =
             upstream::Settings { url: url.origin().parse()?, connect_timeout: within, ..upstream::Settings::default() };
         let client = Upstream::new(&client, proxies, None)?;
-        let listener = events.listen_beside();
+        let listener = events.subscribe_unlimited();
         Ok(Some(Self { listener, url, client, within: within.0, lost: 0, failing: false }))
     }
 
     /// Posts until it is told to stop, and then what still waits, each once.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            let heard = if self.listener.is_empty() {
+            let delivery = if self.listener.is_empty() {
                 tokio::select! {
-                    heard = self.listener.next() => heard,
+                    delivery = self.listener.next() => delivery,
                     () = stop.cancelled() => None,
                 }
             } else {
                 self.listener.next().await
             };
-            match heard {
-                Some(Heard::Event(told)) => self.tell(&told.json, &stop).await,
-                Some(Heard::Lost(n)) => self.lost += n,
+            match delivery {
+                Some(Delivery::Event(told)) => self.tell(&told.json, &stop).await,
+                Some(Delivery::Lost(n)) => self.lost += n,
                 None => break,
             }
         }
@@ -110,7 +110,7 @@ impl Webhook {
     /// First what was lost before, so that the webhook knows of a gap before it hears what comes behind.
     async fn try_to_tell(&mut self, event: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
         if self.lost > 0 {
-            self.post_again_and_again(&events::lost(self.lost), stop).await?;
+            self.post_again_and_again(&events::lost_event(self.lost), stop).await?;
             tracing::info!(webhook = %self.url, lost = self.lost, "events are told to the webhook again, and how many were lost");
             self.lost = 0;
             self.failing = false;

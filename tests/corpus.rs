@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, io};
 
 use abridge_proxy::dialect;
-use abridge_proxy::engine::{Edited, edit_body};
+use abridge_proxy::engine::{EditedBody, edit_body};
 use abridge_proxy::planner::Planner;
 use abridge_proxy::replay::own_planner;
 use bytes::Bytes;
@@ -307,13 +307,13 @@ fn planner() -> Result<Planner, Failed> {
     Ok(own_planner(SETTINGS)?)
 }
 
-fn edit(planner: &Planner, body: &Bytes) -> Result<Edited, Failed> {
+fn edit(planner: &Planner, body: &Bytes) -> Result<EditedBody, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
     Ok(edit_body(planner, dialect, body.clone()))
 }
 
 /// Whether the body goes on as it came, without having been copied.
-fn is_same(edited: &Edited, body: &Bytes) -> bool {
+fn is_same(edited: &EditedBody, body: &Bytes) -> bool {
     matches!(&edited.body[..], [whole] if whole.as_ptr() == body.as_ptr() && whole.len() == body.len())
 }
 

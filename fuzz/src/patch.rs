@@ -3,7 +3,7 @@
 //! The input is a conversation: see [`Given`].
 
 use abridge_proxy::edit::patch_tool_calls::{self, Orphans};
-use abridge_proxy::engine::{Edited, edit_body};
+use abridge_proxy::engine::{EditedBody, edit_body};
 use abridge_proxy::planner::{Parts, Settings};
 use bytes::Bytes;
 
@@ -36,13 +36,13 @@ pub fn run(input: &[u8]) {
     }
 }
 
-fn edit(orphans: Orphans, body: &Bytes) -> Edited {
+fn edit(orphans: Orphans, body: &Bytes) -> EditedBody {
     let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
     let policy = Settings { edits: Settings::default().edits.into_iter().take(1).collect() };
     edit_body(&planner(Parts { patch_tool_calls, policy, ..Parts::default() }), dialect(), body.clone())
 }
 
 /// Whether the body goes on as it came, without having been copied.
-fn is_same(body: &Bytes, edited: &Edited) -> bool {
+fn is_same(body: &Bytes, edited: &EditedBody) -> bool {
     matches!(edited.body.as_slice(), [only] if only.as_ptr_range() == body.as_ptr_range())
 }

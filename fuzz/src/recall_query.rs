@@ -12,7 +12,7 @@ use abridge_proxy::history::History;
 use abridge_proxy::inspect;
 use abridge_proxy::payload::Keys;
 use abridge_proxy::recall::PATH;
-use abridge_proxy::store::memory::Memory;
+use abridge_proxy::store::memory::MemoryStore;
 use abridge_proxy::store::{Clock, Settings, Store, Time};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -40,8 +40,8 @@ pub fn run(input: &[u8]) {
         None => [PATH.as_bytes(), asked].concat(),
     };
     let Ok(target) = Uri::try_from(target) else { return };
-    let store = Memory::new(Settings::default(), Clock::new(|| Time(0)));
-    store.keep_all(vec![(handle, payload.clone().into())]).now_or_never().expect("at once").expect("kept");
+    let store = MemoryStore::new(Settings::default(), Clock::new(|| Time(0)));
+    store.put(vec![(handle, payload.clone().into())]).now_or_never().expect("at once").expect("kept");
     let scene = Scene { store, places: Arc::new(Semaphore::new(1)), budget: Budget::new(1 << 26) };
 
     let answer = scene.ask(&target, Reader::Anybody);
@@ -63,7 +63,7 @@ pub fn run(input: &[u8]) {
 }
 
 struct Scene {
-    store: Memory,
+    store: MemoryStore,
     places: Arc<Semaphore>,
     budget: Budget,
 }

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::text;
-use crate::events::{Audience, Events, Heard, LOST, Listener, Told, lost};
+use crate::events::{Audience, Delivery, EncodedEvent, Events, LOST, Subscription, lost_event};
 
 /// Where they are.
 pub const PATH: &str = "/abridge/events";
@@ -39,7 +39,7 @@ pub struct Stream(ReusableBoxFuture<'static, Option<(Bytes, Channel)>>);
 /// Where the next event comes from.
 #[derive(Debug)]
 struct Channel {
-    listener: Listener,
+    listener: Subscription,
     heartbeat: Duration,
     stop: CancellationToken,
 }
@@ -76,7 +76,7 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
     if state.stop.is_cancelled() {
         return say(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
     }
-    let Some(listener) = state.events.listen(audience) else {
+    let Some(listener) = state.events.subscribe(audience) else {
         let mut response = say(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
         return response;
@@ -100,33 +100,33 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
 impl Channel {
     /// The next event, or a comment if none comes; nothing once abridge stops and all that waited was taken.
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let heard = if self.listener.is_empty() {
+        let delivery = if self.listener.is_empty() {
             tokio::select! {
-                heard = timeout(self.heartbeat, self.listener.next()) => heard,
+                delivery = timeout(self.heartbeat, self.listener.next()) => delivery,
                 () = self.stop.cancelled() => return None,
             }
         } else {
             Ok(self.listener.next().await)
         };
-        let lines = match heard {
+        let lines = match delivery {
             Err(_) => Bytes::from_static(b": still here\n\n"),
-            Ok(heard) => lines(&heard?),
+            Ok(delivery) => lines(&delivery?),
         };
         Some((lines, self))
     }
 }
 
-fn lines(heard: &Heard) -> Bytes {
+fn lines(delivery: &Delivery) -> Bytes {
     let mut lines = Vec::new();
-    let json = match heard {
-        Heard::Event(told) => {
-            let Told { id, kind, json } = &**told;
+    let json = match delivery {
+        Delivery::Event(told) => {
+            let EncodedEvent { id, kind, json } = &**told;
             lines.extend_from_slice(format!("id: {id}\nevent: {kind}\ndata: ").as_bytes());
             json.clone()
         }
-        Heard::Lost(n) => {
+        Delivery::Lost(n) => {
             lines.extend_from_slice(format!("event: {LOST}\ndata: ").as_bytes());
-            lost(*n)
+            lost_event(*n)
         }
     };
     // JSON has its line ends escaped.
@@ -167,17 +167,17 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::events::{Edits, Event, Settings, What};
+    use crate::events::{Edits, Event, EventKind, Settings};
 
     #[tokio::test]
     async fn a_listener_that_does_not_read_loses_the_oldest() {
         let events = Events::new(&Settings { queue: 4, ..Settings::default() });
-        let listener = events.listen(Audience::All).unwrap();
+        let listener = events.subscribe(Audience::All).unwrap();
         let stop = CancellationToken::new();
         let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
         for n in 0..1000 {
-            let what = What::EditBefore(Edits { left_out: n, ..Edits::default() });
-            events.publish(Event { request_id: None, caller: None, what });
+            let kind = EventKind::EditBefore(Edits { left_out: n, ..Edits::default() });
+            events.publish(Event { request_id: None, caller: None, kind });
         }
         stop.cancel();
         let mut texts = Vec::new();

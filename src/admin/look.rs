@@ -19,10 +19,10 @@ use tokio::sync::Semaphore;
 
 use super::recall::decoded;
 use super::{State, text};
-use crate::history::{Entry, KEPT};
+use crate::history::{Entry, MAX_ENTRIES};
 use crate::inspect::Changes;
 use crate::payload::PayloadKey;
-use crate::store::{Cursor, Page, Paged, Time};
+use crate::store::{Cursor, Page, PageQuery, Time};
 
 /// Where they are.
 const STATUS: &str = "/abridge/status";
@@ -67,12 +67,12 @@ fn requests(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     let Some([after, limit]) = read(query, ["after", "limit"]) else {
         return wrong("allowed: after=NUMBER&limit=NUMBER\n");
     };
-    let (Some(after), Some(limit)) = (number(after.as_deref(), 0), number(limit.as_deref(), KEPT)) else {
+    let (Some(after), Some(limit)) = (number(after.as_deref(), 0), number(limit.as_deref(), MAX_ENTRIES)) else {
         return wrong("after and limit are numbers\n");
     };
     let history = state.numbers.history();
     let latest = history.latest();
-    json(StatusCode::OK, to_json(&Requests { requests: history.after(after, limit.min(KEPT)), latest }))
+    json(StatusCode::OK, to_json(&Requests { requests: history.after(after, limit.min(MAX_ENTRIES)), latest }))
 }
 
 // === one request ===
@@ -102,7 +102,7 @@ async fn request(id: &str, state: State<'_>) -> Response<Full<Bytes>> {
     let (history, keep) = (state.numbers.history(), state.numbers.inspect().keep);
     let Some(request) = history.get(id) else {
         let reason = format!(
-            "no request with this id is among the last {KEPT} conversations, or among those whose messages are kept; inspect.keep is {keep}"
+            "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
         );
         return json(StatusCode::NOT_FOUND, to_json(&Reason { reason }));
     };
@@ -157,7 +157,7 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     }
     // It is never closed.
     let _turn = TURN.acquire().await.ok();
-    match store.page(Page { most: limit.clamp(1, MOST), after, prefix, text }).await {
+    match store.page(PageQuery { limit: limit.clamp(1, MOST), after, prefix, text }).await {
         Ok(paged) => json(StatusCode::OK, to_json(&Listed::of(paged))),
         Err(error) => {
             tracing::warn!(%error, cause = %error.source, "payloads could not be listed");
@@ -167,8 +167,8 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
 }
 
 impl Listed {
-    fn of(paged: Paged) -> Self {
-        let payload = |entry: crate::store::Entry| Payload {
+    fn of(paged: Page) -> Self {
+        let payload = |entry: crate::store::PayloadInfo| Payload {
             handle: entry.key,
             bytes: entry.bytes,
             stored_bytes: entry.stored_bytes,

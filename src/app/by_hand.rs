@@ -14,9 +14,9 @@ use super::{LAST_TASKS, close, live, open_store};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
 use crate::dialect;
-use crate::engine::by_hand::Outcome;
-use crate::engine::summarizer::Origin;
-use crate::engine::{Asked, Edited, Engine, Wanted};
+use crate::engine::manual_summary::ManualOutcome;
+use crate::engine::summarizer::SummaryOrigin;
+use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::payload::{Caller, Keys};
 use crate::plan::SummaryEffect;
@@ -68,7 +68,7 @@ impl Desk {
 }
 
 /// Has a body summarised now, as a proxy with these settings would do it.
-pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
+pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let environment = Environment::read(&sources.variables, config)?;
     let runtime = runtime()?;
     let summarized = runtime.block_on(run(config, &environment, body));
@@ -76,7 +76,7 @@ pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Res
     summarized
 }
 
-async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(Edited, Outcome)> {
+async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let tasks = Tasks::default();
     let (store, keys) = open_store(config, environment)?;
     let live = live(config, environment, config.address(), keys.clone(), None)?;
@@ -88,13 +88,13 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
     let origin = || origin(&live, &target, &budget, caller);
-    let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
+    let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
     let _ended = timeout(LAST_TASKS, tasks.drained()).await;
     if let Some(store) = store {
         close(&*store).await;
     }
-    let outcome = edited.outcome(live.rules.planner.policy.names().any(|name| name == "summarize"));
+    let outcome = edited.manual_outcome(live.rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))
 }
 
@@ -103,8 +103,8 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// What stands for the request of a client.
-fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> Origin {
-    Origin {
+fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> SummaryOrigin {
+    SummaryOrigin {
         request_id: None,
         caller,
         dialect: dialect::default(),

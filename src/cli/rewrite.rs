@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::cli::{Exit, print};
 use crate::config::Config;
 use crate::dialect;
-use crate::engine::{Edited, edit_body};
+use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
 
 /// Where clients post the kind of body that is read here.
@@ -41,10 +41,10 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let planner = config.planner(config.address(), config.meter(), Keys::well_known());
     let edited = match dialect::for_path(ROUTE) {
         Some(dialect) => edit_body(&planner, dialect, body),
-        None => Edited::untouched(body),
+        None => EditedBody::untouched(body),
     };
     print(&edited.body)?;
-    if let Some(error) = edited.skipped {
+    if let Some(error) = edited.parse_error {
         crate::cli::complain(&anyhow::Error::new(error).context("printed as it came"));
     }
     if let Some(report) = edited.report.filter(|_| args.report) {

@@ -10,7 +10,7 @@ use tokio::runtime;
 use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePath, Sources};
 use crate::payload::PayloadKey;
-use crate::store::{Clock, Entry, OpenError, Redb, Stats, Store, Swept, Time};
+use crate::store::{Clock, OpenError, PayloadInfo, RedbStore, Stats, Store, SweepResult, Time};
 
 /// What to do with the store of the settings.
 #[derive(Debug, Subcommand)]
@@ -73,13 +73,13 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
     })
 }
 
-fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<Redb> {
+fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<RedbStore> {
     if !path.exists() {
         return Err(NoStore(path.to_owned()).into());
     }
-    let opened = Redb::open(path, config.store.clone(), clock);
+    let opened = RedbStore::open(path, config.store.clone(), clock);
     opened.map_err(|error| match error {
-        error @ OpenError::Taken { .. } => {
+        error @ OpenError::InUse { .. } => {
             anyhow::Error::new(error).context("ask the running proxy, GET /abridge/recall/HANDLE, or stop it first")
         }
         error => error.into(),
@@ -116,7 +116,7 @@ impl Command {
                 if form.json {
                     json(&swept)?
                 } else {
-                    let Swept { aged, crowded_out, stored_bytes, summaries } = swept;
+                    let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
                     format!(
                         "removed {aged} unused for too long and {crowded_out} too many, {stored_bytes} bytes in the file, \
                          and {summaries} summaries\n"
@@ -141,9 +141,9 @@ fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-fn table(entries: &[Entry], now: Time) -> String {
+fn table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");
-    for Entry { key, bytes, stored_bytes, created, used } in entries {
+    for PayloadInfo { key, bytes, stored_bytes, created, used } in entries {
         let (created, used) = (age(now, *created), age(now, *used));
         // Into a String nothing fails.
         let _written = writeln!(text, "{key:26}  {bytes:>10}  {stored_bytes:>10}  {created:>8}  {used:>8}");

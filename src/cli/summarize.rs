@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 
 use crate::cli::{Exit, complain, print};
-use crate::engine::Edited;
-use crate::engine::by_hand::{NoSummary, Outcome};
+use crate::engine::EditedBody;
+use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 
 /// Which body, and what to say about it.
 #[derive(clap::Args, Debug)]
@@ -21,15 +21,18 @@ pub struct Args {
 
 /// Prints the body as `summarize` leaves it. One that is not understood, or in which there is nothing to summarise, comes out as
 /// the other edits leave it.
-pub fn run(args: &Args, summarize: impl FnOnce(Bytes) -> anyhow::Result<(Edited, Outcome)>) -> anyhow::Result<Exit> {
+pub fn run(
+    args: &Args,
+    summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
+) -> anyhow::Result<Exit> {
     let (edited, outcome) = summarize(super::rewrite::read(&args.file)?)?;
     match outcome {
-        Outcome::Made => {}
-        Outcome::Nothing => complain(&anyhow::anyhow!("there is nothing to summarise")),
-        Outcome::Failed(NoSummary::NotUnderstood(error)) => {
+        ManualOutcome::Made => {}
+        ManualOutcome::Nothing => complain(&anyhow::anyhow!("there is nothing to summarise")),
+        ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
             complain(&anyhow::Error::new(error).context("printed as it came"));
         }
-        Outcome::Failed(none) => return Err(none.into()),
+        ManualOutcome::Failed(none) => return Err(none.into()),
     }
     print(&edited.body)?;
     if let Some(report) = edited.report.filter(|_| args.report) {

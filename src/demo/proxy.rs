@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::store::{Clock, OpenError, Redb, Settings, Stats, Store, StoreError};
+use crate::store::{Clock, OpenError, RedbStore, Settings, Stats, Store, StoreError};
 
 /// How long it may take to listen.
 const START: Duration = Duration::from_secs(20);
@@ -110,7 +110,7 @@ impl Abridge {
     /// Ends it, and looks what it has kept.
     pub(super) async fn stop(mut self) -> Result<Stats, NoStore> {
         self.kill();
-        let store = Redb::open(&self.store, Settings::default(), Clock::system())?;
+        let store = RedbStore::open(&self.store, Settings::default(), Clock::system())?;
         let stats = store.stats().await?;
         store.close().await?;
         Ok(stats)

@@ -1,47 +1,47 @@
-//! Why there is no summary.
+//! Why a summary could not be made.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::patience::Late;
+use super::breaker::BreakerError;
 use crate::store::StoreError;
 use crate::units::Period;
 
-/// Why there is no summary.
+/// Why a summary could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SummaryError {
-    /// It could not be made a short time ago.
-    #[error("it could not be made a short time ago")]
-    NotNow,
-    /// It took too long.
+    /// An earlier attempt failed, and `summarize.cooldown` has not passed yet.
+    #[error("an earlier attempt failed less than summarize.cooldown ago")]
+    CoolingDown,
+    /// It was not made within this time.
     #[error("it was not made within {} ms", .0.as_millis())]
-    Slow(Duration),
-    /// Nobody who was asked has made it.
+    TimedOut(Duration),
+    /// No model produced it; the last error as text.
     #[error("{0}")]
     Failed(Arc<str>),
-    /// It could not be kept.
+    /// The store refused it.
     #[error("it could not be stored")]
-    NotKept(#[source] StoreError),
-    /// The store, or the folder that transcripts are also written to, has not answered within this time.
-    #[error("it was not stored, since the disk has been silent for more than {} (store.timeout)", Period(*.0))]
-    Silent(Duration),
+    NotStored(#[source] StoreError),
+    /// The store or the export directory has not answered within this time.
+    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
+    BreakerOpen(Duration),
     /// Its transcript could not be written to `recall.export_dir`.
     #[error("its transcript could not be written to recall.export_dir")]
     NotExported(#[source] Arc<std::io::Error>),
-    /// Too many are being made, or what they are made from takes too much memory.
+    /// Too many summaries are being made, or their input exceeds the memory budget.
     #[error("too many summaries are being made")]
     Busy,
-    /// Nobody waits for it any more.
-    #[error("nobody waits for it any more")]
-    Deserted,
-    /// The task that made it has ended.
-    #[error("abridge is ending, or has a bug")]
-    Ending,
+    /// No request waits for it any more.
+    #[error("no request waits for it any more")]
+    Abandoned,
+    /// The task that made it has ended without a result.
+    #[error("abridge is shutting down, or has a bug")]
+    ShuttingDown,
 }
 
-impl From<Late> for SummaryError {
-    fn from(late: Late) -> Self {
-        let (Late::Now(most) | Late::Before(most)) = late;
-        Self::Silent(most)
+impl From<BreakerError> for SummaryError {
+    fn from(error: BreakerError) -> Self {
+        let (BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) = error;
+        Self::BreakerOpen(timeout)
     }
 }

@@ -1,7 +1,7 @@
-//! Payloads as files, for agents that share the disk and read with a tool of their own.
+//! Writes payloads as files, for agents that share the disk and read files with a tool of their own.
 //!
-//! A file is swept by the rules of the store: by its last use, which is its time of modification, and by what all of them
-//! take. Nothing else in the folder is touched: ours is `HANDLE.txt` that is a plain file, and that only its owner may read.
+//! Files are swept by the rules of the store: by their last use, which is the modification time, and by their total
+//! size. Only files that abridge wrote are touched: regular files named `HANDLE.txt` with mode 0600.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -14,28 +14,28 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::RwLock;
 
 use crate::payload::{Payload, PayloadKey};
-use crate::store::{IN_USE, Settings, Swept, Time};
+use crate::store::{IN_USE, Settings, SweepResult, Time};
 
-/// Makes names of files that nobody else has.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Makes the names of temporary files unique.
+static NEXT_SUFFIX: AtomicU64 = AtomicU64::new(0);
 
-/// A file is looked at and removed only while nobody looks whether it is there.
-static REMOVING: RwLock<()> = RwLock::const_new(());
+/// Removing a file takes this lock for writing; checking whether a file exists takes it for reading.
+static REMOVAL_LOCK: RwLock<()> = RwLock::const_new(());
 
-/// A use is noted if the one that is noted is older than this.
-const GRAIN: Duration = Duration::from_secs(10);
+/// A use is noted only if the noted one is older than this.
+const USE_RESOLUTION: Duration = Duration::from_secs(10);
 
 const MODE: u32 = 0o600;
 
-/// Writes each payload to `{dir}/{handle}.txt`, unless it is there; then it counts as used now. Who reads one sees all of it
-/// or none. When it has returned, the files survive a crash of the machine. Blocks.
+/// Writes each payload to `{dir}/{handle}.txt`, unless it is there; an existing file counts as used now. A reader sees
+/// all of a file or none. When this returns, the files survive a crash of the machine. Blocks.
 pub(super) fn write_all(dir: &Path, payloads: &[(PayloadKey, Payload)], now: Time) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let _staying = REMOVING.blocking_read();
+    let _staying = REMOVAL_LOCK.blocking_read();
     let mut written = false;
     for (key, payload) in payloads {
         let path = dir.join(format!("{key}.txt"));
-        if !is_there(&path, payload, now) {
+        if !is_exported(&path, payload, now) {
             write(dir, &path, *key, payload)?;
             written = true;
         }
@@ -43,28 +43,28 @@ pub(super) fn write_all(dir: &Path, payloads: &[(PayloadKey, Payload)], now: Tim
     if written { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
-/// Whether a file of ours holds the payload; if so it counts as used now.
-fn is_there(path: &Path, payload: &Payload, now: Time) -> bool {
+/// Whether an exported file holds the payload; if so, it counts as used now.
+fn is_exported(path: &Path, payload: &Payload, now: Time) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     // A crash of the machine may have left a file without all of its content.
     if !metadata.is_file() || metadata.len() != payload.len() as u64 {
         return false;
     }
-    let is_noted = used(&metadata) <= now && now.since(used(&metadata)) < GRAIN;
+    let is_noted = last_use(&metadata) <= now && now.since(last_use(&metadata)) < USE_RESOLUTION;
     is_noted || note_use(path, now).is_ok()
 }
 
 fn write(dir: &Path, path: &Path, key: PayloadKey, payload: &Payload) -> io::Result<()> {
-    let temporary = dir.join(format!(".{key}.{}.{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let temporary = dir.join(format!(".{key}.{}.{}", process::id(), NEXT_SUFFIX.fetch_add(1, Ordering::Relaxed)));
     let written = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&temporary).and_then(|mut file| {
-        // Whatever the umask says: it is known by its mode.
+        // Regardless of the umask: exported files are recognised by their mode.
         file.set_permissions(Permissions::from_mode(MODE))?;
         file.write_all(&payload.bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     });
     written.inspect_err(|_| {
-        // What cannot be written may not be removable either; the error that is told is the first.
+        // Removing the file may fail as well; the first error is the one that is returned.
         let _removed = fs::remove_file(&temporary);
     })
 }
@@ -73,23 +73,24 @@ fn note_use(path: &Path, now: Time) -> io::Result<()> {
     File::open(path)?.set_modified(UNIX_EPOCH + Duration::from_secs(now.0))
 }
 
-/// Removes files that were unused for too long, and what is too much. Blocks.
-pub fn sweep(dir: &Path, settings: &Settings, now: Time) -> io::Result<Swept> {
+/// Removes files that were unused for longer than `keep_for`, and the oldest while all exceed `max_bytes`. Blocks.
+pub fn sweep(dir: &Path, settings: &Settings, now: Time) -> io::Result<SweepResult> {
     let mut files = files(dir)?;
-    files.sort_unstable_by_key(|(path, metadata)| (used(metadata), path.clone()));
+    files.sort_unstable_by_key(|(path, metadata)| (last_use(metadata), path.clone()));
     let mut left: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();
-    let mut swept = Swept::default();
-    for (path, _) in files.iter().filter(|(_, metadata)| used(metadata) > now) {
-        // Before the clock was set back, and it would stay till the clock is there again. It may be gone.
+    let mut swept = SweepResult::default();
+    for (path, _) in files.iter().filter(|(_, metadata)| last_use(metadata) > now) {
+        // The time was noted before the clock was set back; without this, the file would stay until the clock reaches
+        // it again. The file may be gone.
         let _noted = note_use(path, now);
     }
     for (path, metadata) in files {
-        let unused = now.since(used(&metadata));
+        let unused = now.since(last_use(&metadata));
         let aged = unused > settings.keep_for.0;
         if !aged && (left <= settings.max_bytes.0 || unused < IN_USE) {
             break;
         }
-        if remove(&path, used(&metadata))? {
+        if remove(&path, last_use(&metadata))? {
             swept.aged += u64::from(aged);
             swept.crowded_out += u64::from(!aged);
             swept.stored_bytes += metadata.len();
@@ -99,17 +100,17 @@ pub fn sweep(dir: &Path, settings: &Settings, now: Time) -> io::Result<Swept> {
     Ok(swept)
 }
 
-/// Removes a file of ours, unless it was used since.
+/// Removes an exported file, unless it was used since `used_before`.
 fn remove(path: &Path, used_before: Time) -> io::Result<bool> {
-    let _alone = REMOVING.blocking_write();
-    if fs::symlink_metadata(path).is_ok_and(|now| is_ours(path, &now) && used(&now) == used_before) {
+    let _alone = REMOVAL_LOCK.blocking_write();
+    if fs::symlink_metadata(path).is_ok_and(|now| is_exported_file(path, &now) && last_use(&now) == used_before) {
         fs::remove_file(path).map(|()| true)
     } else {
         Ok(false)
     }
 }
 
-/// The files in the folder that we have written. None if there is no folder.
+/// The exported files in the directory; none if the directory does not exist.
 fn files(dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -118,9 +119,9 @@ fn files(dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        // What is gone meanwhile is none.
+        // A file that was removed in the meantime is skipped.
         if let Ok(metadata) = fs::symlink_metadata(&path)
-            && is_ours(&path, &metadata)
+            && is_exported_file(&path, &metadata)
         {
             files.push((path, metadata));
         }
@@ -128,8 +129,8 @@ fn files(dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     Ok(files)
 }
 
-/// Whether we have written a file, by its name and by what only a file of ours is. A link is none.
-fn is_ours(path: &Path, metadata: &Metadata) -> bool {
+/// Whether abridge wrote a file, by its name, mode and link count. A symbolic link is not.
+fn is_exported_file(path: &Path, metadata: &Metadata) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".txt"));
     metadata.is_file()
         && metadata.nlink() == 1
@@ -137,7 +138,7 @@ fn is_ours(path: &Path, metadata: &Metadata) -> bool {
         && name.is_some_and(|name| name.parse::<PayloadKey>().is_ok())
 }
 
-fn used(metadata: &Metadata) -> Time {
+fn last_use(metadata: &Metadata) -> Time {
     Time(metadata.mtime().try_into().unwrap_or_default())
 }
 
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_whole_and_its_owner_s_alone() {
+    fn files_are_written_completely_and_private_to_their_owner() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a/b");
         let payloads = [payload(1, 9), payload(2, 18)];
@@ -187,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_unused_for_too_long_goes() {
+    fn unused_files_expire() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
         let keep = |n: u8, day: u64| {
             write_all(dir, &[payload(n, 100)], Time(day * DAY)).unwrap();
-            // Written now, and used for the last time then.
+            // The file is written now, and its last use is set to that day.
             write_all(dir, &[payload(n, 100)], Time(day * DAY)).unwrap();
             let file = File::open(dir.join(name(n))).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(day * DAY)).unwrap();
@@ -200,18 +201,18 @@ mod tests {
         keep(1, 100);
         keep(2, 100);
         keep(3, 106);
-        // A use keeps it, as it does in the store.
+        // A use keeps the file, as it does in the store.
         write_all(dir, &[payload(2, 100)], Time(105 * DAY)).unwrap();
         let settings = Settings::default();
-        assert_eq!(sweep(dir, &settings, Time(107 * DAY)).unwrap(), Swept::default());
+        assert_eq!(sweep(dir, &settings, Time(107 * DAY)).unwrap(), SweepResult::default());
         let swept = sweep(dir, &settings, Time(107 * DAY + 1)).unwrap();
-        assert_eq!(swept, Swept { aged: 1, stored_bytes: 100, ..Swept::default() });
+        assert_eq!(swept, SweepResult { aged: 1, stored_bytes: 100, ..SweepResult::default() });
         assert_eq!(names(dir), [name(2), name(3)]);
-        assert_eq!(sweep(&dir.join("none"), &settings, Time(9)).unwrap(), Swept::default());
+        assert_eq!(sweep(&dir.join("none"), &settings, Time(9)).unwrap(), SweepResult::default());
     }
 
     #[test]
-    fn what_is_too_much_goes_oldest_first_and_what_is_in_use_stays() {
+    fn beyond_the_size_limit_the_oldest_files_go_and_those_in_use_stay() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
         for n in 1..=5 {
@@ -221,22 +222,22 @@ mod tests {
         }
         let settings = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
         let swept = sweep(dir, &settings, Time(1000 * DAY + 160)).unwrap();
-        assert_eq!(swept, Swept { crowded_out: 2, stored_bytes: 2000, ..Swept::default() });
+        assert_eq!(swept, SweepResult { crowded_out: 2, stored_bytes: 2000, ..SweepResult::default() });
         let none = Settings { max_bytes: ByteSize(0), ..settings };
         assert_eq!(sweep(dir, &none, Time(1000 * DAY + 160)).unwrap().crowded_out, 1);
         assert_eq!(names(dir), [name(4), name(5)]);
     }
 
     #[test]
-    fn what_was_used_before_the_clock_was_set_back_goes_some_day() {
+    fn files_with_a_future_time_expire_after_the_clock_was_set_back() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
-        // Written now, and now is later than what the clock of the test says from here on.
+        // The files are written with the real clock, which is later than the test's clock below.
         for n in 1..=3 {
             write_all(dir, &[payload(n, 1000)], Time(0)).unwrap();
         }
         let settings = Settings { max_bytes: ByteSize(2000), ..Settings::default() };
-        assert_eq!(sweep(dir, &settings, Time(1000 * DAY)).unwrap(), Swept::default(), "it may be in use");
+        assert_eq!(sweep(dir, &settings, Time(1000 * DAY)).unwrap(), SweepResult::default(), "it may be in use");
         assert_eq!(sweep(dir, &settings, Time(1000 * DAY + 60)).unwrap().crowded_out, 1);
         write_all(dir, &[payload(3, 1000)], Time(1006 * DAY)).unwrap();
         assert_eq!(sweep(dir, &settings, Time(1008 * DAY)).unwrap().aged, 1);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_have_not_written_stays() {
+    fn files_that_abridge_did_not_write_stay() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, elsewhere) = (folder.path().join("exported"), folder.path().join("precious.txt"));
         write_all(&dir, &[payload(1, 10)], Time(0)).unwrap();
@@ -271,7 +272,7 @@ mod tests {
         let after: Vec<_> = before.into_iter().filter(|found| *found != name(1)).collect();
         assert_eq!((names(&dir), after.len()), (after, 8));
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
-        // And nothing is written through a link.
+        // Nothing is written through a link.
         write_all(&dir, &[payload(2, 10)], Time(0)).unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         assert!(fs::symlink_metadata(dir.join(name(2))).unwrap().is_file());

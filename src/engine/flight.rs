@@ -1,5 +1,5 @@
-//! Single flight: one task makes a summary, and all requests that need it wait for that task. The request that came first may
-//! go away.
+//! Single flight: one task makes a summary, and all requests that need it wait for that task. The first of these
+//! requests may be dropped.
 
 use std::sync::Arc;
 
@@ -15,40 +15,40 @@ pub(super) struct Flight {
     ended: watch::Sender<Option<Result<(), SummaryError>>>,
 }
 
-/// A request that waits for a flight, from now until this is dropped.
+/// A request that waits for a flight; it stops waiting when this is dropped.
 #[derive(Debug)]
 pub(super) struct Waiter(Arc<Flight>);
 
 // === impl Flight ===
 
 impl Flight {
-    /// Nobody waits yet. One in the background is made all the same.
+    /// Creates a flight without waiters. One in the background is made even without waiters.
     pub(super) fn new(background: bool) -> Self {
         Self { background, waiting: watch::channel(0).0, ended: watch::channel(None).0 }
     }
 
-    /// Whether a new call is to be made for it.
+    /// Whether a new call may be made for it.
     pub(super) fn is_wanted(&self) -> bool {
         self.background || *self.waiting.borrow() > 0
     }
 
-    /// Returns when it is not wanted any more.
+    /// Returns when the flight is no longer wanted.
     pub(super) async fn abandoned(&self) {
         if self.background {
             return std::future::pending().await;
         }
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         let mut waiting = self.waiting.subscribe();
         let _none_waits = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Waits from now on.
+    /// Adds a waiter.
     pub(super) fn join(self: Arc<Self>) -> Waiter {
         self.waiting.send_modify(|waiting| *waiting += 1);
         Waiter(self)
     }
 
-    /// Tells all who wait how it ended.
+    /// Passes the result to all waiters.
     pub(super) fn end(&self, result: Result<(), SummaryError>) {
         self.ended.send_replace(Some(result));
     }
@@ -57,11 +57,11 @@ impl Flight {
 // === impl Waiter ===
 
 impl Waiter {
-    /// Waits for the end.
+    /// Waits for the result.
     pub(super) async fn wait(self) -> Result<(), SummaryError> {
         let mut ended = self.0.ended.subscribe();
         let ended = ended.wait_for(Option::is_some).await;
-        ended.ok().and_then(|ended| ended.clone()).unwrap_or(Err(SummaryError::Ending))
+        ended.ok().and_then(|ended| ended.clone()).unwrap_or(Err(SummaryError::ShuttingDown))
     }
 }
 

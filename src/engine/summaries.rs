@@ -1,8 +1,9 @@
-//! What is remembered of summaries: which there are, what the latest of them say, what is being made, and what could not be.
+//! The summaries that are known: which ones exist, the recent texts, the ones being made, and the ones that could not
+//! be made.
 //!
-//! Planning asks this for every message of a large conversation, so asking reads no file and waits for nobody but one who
-//! changes an entry: what there is lies in one map. The texts are bounded by their size, and come out of the store when they
-//! are wanted again.
+//! Planning looks up every message of a large conversation here, so a lookup reads no file and waits for no lock but a
+//! short write lock on the one map. The texts are bounded by size, and are loaded from the store when they are needed
+//! again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,301 +15,301 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
+use super::breaker::DiskBreaker;
 use super::flight::Flight;
-use super::patience::Patience;
-use super::rewritten::Rewritten;
+use super::recent_summaries::RecentSummaries;
 use crate::payload::ChainKey;
-use crate::store::{MOST_SUMMARIES, Store, StoreError};
+use crate::store::{MAX_SUMMARIES, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
 
 mod leader;
 
 pub(super) use leader::Leader;
 
-/// What is remembered. One for the whole process.
+/// All known summaries. There is one per process.
 #[derive(Debug)]
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 pub struct Summaries {
     store: Option<Arc<dyn Store>>,
-    patience: Patience,
-    states: std::sync::RwLock<States>,
-    texts: Cache<ChainKey, Arc<Text>, Bytes>,
-    // Those that were used and are to be counted as such in the store.
-    used: Mutex<Vec<ChainKey>>,
-    began: Instant,
-    read: watch::Sender<bool>,
-    /// What those were made of that were made lately.
-    pub(super) rewritten: Rewritten,
+    breaker: DiskBreaker,
+    statuses: std::sync::RwLock<Statuses>,
+    texts: Cache<ChainKey, Arc<CachedSummary>, TextWeight>,
+    // The summaries whose use is still to be noted in the store.
+    pending_uses: Mutex<Vec<ChainKey>>,
+    started: Instant,
+    index_read: watch::Sender<bool>,
+    /// What recent summaries were made from.
+    pub(super) recent: RecentSummaries,
 }
 
-type States = HashMap<ChainKey, State>;
+type Statuses = HashMap<ChainKey, Status>;
 
-/// What is known of one beginning.
+/// The state of one beginning.
 #[derive(Clone, Debug)]
-enum State {
+enum Status {
     /// There is a summary.
-    Kept,
-    /// There is one, and it cannot be read for the time being.
+    Stored,
+    /// There is a summary that could not be read; it is not read again before this time.
     Unreadable(Instant),
-    /// It is being made.
-    UnderWay(Arc<Flight>),
-    /// It could not be made, and is not to be tried again before then.
-    NotNow(Instant),
+    /// The summary is being made.
+    InFlight(Arc<Flight>),
+    /// The summary could not be made, and is not tried again before this time.
+    CoolingDown(Instant),
 }
 
-/// How making a summary begins.
+/// What a task that wants to make a summary has to do.
 #[derive(Debug)]
-pub(super) enum Begin {
-    /// It need not be made.
-    Kept,
-    /// It could not be made a short time ago.
-    NotNow,
-    /// Somebody makes it.
+pub(super) enum Claim {
+    /// Nothing: there is a summary.
+    Stored,
+    /// Fail: an earlier attempt failed a short time ago.
+    CoolingDown,
+    /// Wait: another task makes it.
     Join(Arc<Flight>),
-    /// Whoever has asked makes it.
-    Yours(Leader),
+    /// Make it.
+    Lead(Leader),
 }
 
 /// A summary in memory.
 #[derive(Debug)]
-struct Text {
+struct CachedSummary {
     summary: Arc<Summary>,
     // When its use was last noted, in seconds since the process began.
-    noted: AtomicU64,
+    last_noted: AtomicU64,
 }
 
-/// How much memory the texts take, in bytes.
-const TEXTS: u64 = 32 << 20;
+/// The memory limit of the texts, in bytes.
+const MAX_TEXT_BYTES: u64 = 32 << 20;
 
 /// A use is noted again after this time.
-const NOTE_AFTER: Duration = Duration::from_mins(5);
+const USE_INTERVAL: Duration = Duration::from_mins(5);
 
-/// How many uses may wait to be noted; more are noted the next time.
-const MOST_USED: usize = 1024;
+/// How many uses may be pending; further ones are noted the next time.
+const MAX_PENDING_USES: usize = 1024;
 
-/// A summary that could not be read is not asked for again for so long.
-const REST: Duration = Duration::from_secs(10);
+/// How long a summary that could not be read is not read again.
+const READ_BACKOFF: Duration = Duration::from_secs(10);
 
-/// How many beginnings are remembered of which a summary could not be made.
-const MOST_REFUSED: usize = 4096;
+/// How many failed beginnings are remembered.
+const MAX_COOLDOWNS: usize = 4096;
 
 // === impl Summaries ===
 
 impl Summaries {
-    /// Nothing is remembered before [`Self::read_index`] has been called. What is made is kept in that store; without one, it is
-    /// remembered as long as there is room.
-    pub(super) fn new(store: Option<Arc<dyn Store>>, patience: Patience) -> Self {
-        let (read, _) = watch::channel(store.is_none());
+    /// Creates an empty index; [`Self::read_index`] fills it. New summaries are written to `store`; without one, they
+    /// are in memory only, as long as there is room.
+    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
+        let (index_read, _) = watch::channel(store.is_none());
         Self {
             store,
-            patience,
-            states: States::default().into(),
-            texts: Cache::with_weighter(1024, TEXTS, Bytes),
-            used: Mutex::default(),
-            began: Instant::now(),
-            read,
-            rewritten: Rewritten::default(),
+            breaker,
+            statuses: Statuses::default().into(),
+            texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, TextWeight),
+            pending_uses: Mutex::default(),
+            started: Instant::now(),
+            index_read,
+            recent: RecentSummaries::default(),
         }
     }
 
-    /// Reads which summaries the store has.
+    /// Reads from the store which summaries it has.
     pub async fn read_index(&self) {
         if let Some(store) = &self.store {
             match store.summaries().await {
-                Ok(kept) => self.change(|states| {
+                Ok(kept) => self.change(|statuses| {
                     for beginning in &kept {
-                        states.entry(*beginning).or_insert(State::Kept);
+                        statuses.entry(*beginning).or_insert(Status::Stored);
                     }
                 }),
                 Err(error) => {
-                    tracing::warn!(%error, cause = %error.source, "the summaries in the store are not known: they will be made again");
+                    tracing::warn!(%error, cause = %error.source, "the index of stored summaries could not be read: summaries will be made again");
                 }
             }
         }
-        self.read.send_replace(true);
+        self.index_read.send_replace(true);
     }
 
-    /// Whether it is known which summaries the store has.
-    pub(super) fn is_read(&self) -> bool {
-        *self.read.borrow()
+    /// Whether the index was read from the store.
+    pub(super) fn is_index_read(&self) -> bool {
+        *self.index_read.borrow()
     }
 
-    /// Waits until it is.
-    pub(super) async fn until_read(&self) {
-        let mut read = self.read.subscribe();
-        let _read = self.patience.wait(async move { read.wait_for(|read| *read).await.is_ok() }).await;
+    /// Waits until the index was read, for `store.timeout` at the longest.
+    pub(super) async fn wait_for_index(&self) {
+        let mut read = self.index_read.subscribe();
+        let _read = self.breaker.call(async move { read.wait_for(|read| *read).await.is_ok() }).await;
     }
 
-    /// Gets the text of a summary out of the store. If that fails, [`Memory::recall`] says another thing from now on.
+    /// Loads the text of a summary from the store. If that fails, [`Memory::recall`] returns another state from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
         let Some(store) = self.store.clone() else { return self.forget(beginning) };
-        match self.patience.wait(async move { store.summary(beginning).await }).await {
+        match self.breaker.call(async move { store.summary(beginning).await }).await {
             Ok(Ok(stored)) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
-                Some(summary) => self.remember(beginning, summary),
+                Some(summary) => self.insert(beginning, summary),
                 None => self.forget(beginning),
             },
             Ok(Err(error)) => {
                 tracing::debug!(%error, cause = %error.source, "a summary cannot be read");
-                self.set(beginning, State::Unreadable(Instant::now() + REST));
+                self.set(beginning, Status::Unreadable(Instant::now() + READ_BACKOFF));
             }
-            Err(_) => self.set(beginning, State::Unreadable(Instant::now() + REST)),
+            Err(_) => self.set(beginning, Status::Unreadable(Instant::now() + READ_BACKOFF)),
         }
     }
 
-    /// Begins to make a summary. Of all who ask at once, one makes it.
-    pub(super) fn begin(self: &Arc<Self>, beginning: ChainKey, background: bool) -> Begin {
+    /// Claims the making of a summary. Of concurrent claims, one leads.
+    pub(super) fn claim(self: &Arc<Self>, beginning: ChainKey, background: bool) -> Claim {
         let (flight, now) = (Arc::new(Flight::new(background)), Instant::now());
-        let begun = self.change(|states| {
-            let begun = begun(states.get(&beginning), now);
-            if begun.is_none() {
-                states.insert(beginning, State::UnderWay(Arc::clone(&flight)));
+        let claim = self.change(|statuses| {
+            let claim = claim_of(statuses.get(&beginning), now);
+            if claim.is_none() {
+                statuses.insert(beginning, Status::InFlight(Arc::clone(&flight)));
             }
-            begun
+            claim
         });
-        begun.unwrap_or_else(|| Begin::Yours(Leader::new(Arc::clone(self), beginning, flight)))
+        claim.unwrap_or_else(|| Claim::Lead(Leader::new(Arc::clone(self), beginning, flight)))
     }
 
-    /// Keeps a summary: durable in the store, if there is one, and then in memory.
-    pub(super) async fn keep(&self, beginning: ChainKey, summary: Summary) -> Result<(), StoreError> {
+    /// Stores a summary durably, if there is a store, and then in memory.
+    pub(super) async fn put(&self, beginning: ChainKey, summary: Summary) -> Result<(), StoreError> {
         if let Some(store) = &self.store {
             let json = serde_json::to_vec(&summary).unwrap_or_default();
-            store.keep_summary(beginning, json.into()).await?;
+            store.put_summary(beginning, json.into()).await?;
         }
-        self.remember(beginning, summary);
+        self.insert(beginning, summary);
         Ok(())
     }
 
-    /// Notes that a summary could not be made.
-    pub(super) fn refuse(&self, beginning: ChainKey, cooldown: Duration) {
+    /// Notes that a summary could not be made, and is not to be tried again for `cooldown`.
+    pub(super) fn cool_down(&self, beginning: ChainKey, cooldown: Duration) {
         let now = Instant::now();
         let until = now + cooldown;
-        self.change(|states| {
-            states.retain(|_, state| !matches!(state, State::NotNow(until) if *until <= now));
-            let refused = |(key, state): (&ChainKey, &State)| match state {
-                State::NotNow(until) => Some((*until, *key)),
+        self.change(|statuses| {
+            statuses.retain(|_, status| !matches!(status, Status::CoolingDown(until) if *until <= now));
+            let refused = |(key, status): (&ChainKey, &Status)| match status {
+                Status::CoolingDown(until) => Some((*until, *key)),
                 _ => None,
             };
-            if states.iter().filter_map(refused).count() >= MOST_REFUSED
-                && let Some((_, first)) = states.iter().filter_map(refused).min()
+            if statuses.iter().filter_map(refused).count() >= MAX_COOLDOWNS
+                && let Some((_, first)) = statuses.iter().filter_map(refused).min()
             {
-                states.remove(&first);
+                statuses.remove(&first);
             }
-            states.insert(beginning, State::NotNow(until));
+            statuses.insert(beginning, Status::CoolingDown(until));
         });
     }
 
-    /// Forgets that a summary is being made, if it is this flight that was to make it.
+    /// Forgets that a summary is being made, if `flight` is the one that makes it.
     pub(super) fn abandon(&self, beginning: ChainKey, flight: &Arc<Flight>) {
-        self.change(|states| {
-            if states.get(&beginning).is_some_and(|state| state.is_flight(flight)) {
-                states.remove(&beginning);
+        self.change(|statuses| {
+            if statuses.get(&beginning).is_some_and(|status| status.is_flight(flight)) {
+                statuses.remove(&beginning);
             }
         });
     }
 
-    /// Counts the summaries as used, and their transcripts with them, that planning has used.
-    pub(super) async fn note_uses(&self) {
-        let Ok(mut used) = self.used.try_lock() else { return };
+    /// Notes in the store that summaries, and their transcripts, were used by plans.
+    pub(super) async fn flush_uses(&self) {
+        let Ok(mut used) = self.pending_uses.try_lock() else { return };
         let Some(store) = self.store.clone().filter(|_| !used.is_empty()) else { return };
         let beginnings = std::mem::take(&mut *used);
         drop(used);
         let texts = beginnings.iter().filter_map(|beginning| self.texts.peek(beginning));
         let transcripts = texts.filter_map(|text| text.summary.transcript).collect();
-        // What fails here has raised its alarm; the next use is noted.
+        // The store logs its failures; the next use is noted again.
         let noting = async move {
             store.touch_summaries(beginnings).await?;
             store.touch(transcripts).await
         };
-        let _noted = self.patience.wait(noting).await;
+        let _noted = self.breaker.call(noting).await;
     }
 
-    fn remember(&self, beginning: ChainKey, summary: Summary) {
-        let noted = AtomicU64::new(self.seconds());
-        self.texts.insert(beginning, Arc::new(Text { summary: Arc::new(summary), noted }));
-        self.set(beginning, State::Kept);
+    fn insert(&self, beginning: ChainKey, summary: Summary) {
+        let last_noted = AtomicU64::new(self.seconds());
+        self.texts.insert(beginning, Arc::new(CachedSummary { summary: Arc::new(summary), last_noted }));
+        self.set(beginning, Status::Stored);
     }
 
-    fn set(&self, beginning: ChainKey, state: State) {
-        self.change(|states| _ = states.insert(beginning, state));
+    fn set(&self, beginning: ChainKey, status: Status) {
+        self.change(|statuses| _ = statuses.insert(beginning, status));
     }
 
     fn forget(&self, beginning: ChainKey) {
-        self.change(|states| _ = states.remove(&beginning));
+        self.change(|statuses| _ = statuses.remove(&beginning));
     }
 
-    fn states(&self) -> RwLockReadGuard<'_, States> {
-        self.states.read().unwrap_or_else(PoisonError::into_inner)
+    fn statuses(&self) -> RwLockReadGuard<'_, Statuses> {
+        self.statuses.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut States) -> T) -> T {
-        let mut states = self.states.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = change(&mut states);
-        if states.len() > 2 * MOST_SUMMARIES {
-            // The store has swept them long ago, or is none.
-            states.retain(|key, state| !matches!(state, State::Kept) || self.texts.peek(key).is_some());
+    fn change<T>(&self, change: impl FnOnce(&mut Statuses) -> T) -> T {
+        let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut statuses);
+        if statuses.len() > 2 * MAX_SUMMARIES {
+            // The store has swept these, or there is no store.
+            statuses.retain(|key, status| !matches!(status, Status::Stored) || self.texts.peek(key).is_some());
         }
         changed
     }
 
     fn seconds(&self) -> u64 {
-        self.began.elapsed().as_secs()
+        self.started.elapsed().as_secs()
     }
 }
 
 impl Memory for Summaries {
     fn recall(&self, beginning: ChainKey) -> Recollection {
-        match self.states().get(&beginning) {
+        match self.statuses().get(&beginning) {
             None => Recollection::Nothing,
-            Some(State::Kept) => match self.texts.get(&beginning) {
+            Some(Status::Stored) => match self.texts.get(&beginning) {
                 Some(text) => {
-                    let (now, noted) = (self.seconds(), text.noted.load(Ordering::Relaxed));
-                    if now.saturating_sub(noted) >= NOTE_AFTER.as_secs()
-                        && let Ok(mut used) = self.used.try_lock()
-                        && used.len() < MOST_USED
+                    let (now, noted) = (self.seconds(), text.last_noted.load(Ordering::Relaxed));
+                    if now.saturating_sub(noted) >= USE_INTERVAL.as_secs()
+                        && let Ok(mut used) = self.pending_uses.try_lock()
+                        && used.len() < MAX_PENDING_USES
                     {
-                        text.noted.store(now, Ordering::Relaxed);
+                        text.last_noted.store(now, Ordering::Relaxed);
                         used.push(beginning);
                     }
                     Recollection::Summary(Arc::clone(&text.summary))
                 }
                 None => Recollection::Stored,
             },
-            Some(State::Unreadable(until)) if *until <= Instant::now() => Recollection::Stored,
-            Some(State::NotNow(until)) if *until <= Instant::now() => Recollection::Nothing,
-            Some(State::UnderWay(_)) => Recollection::UnderWay,
-            Some(State::Unreadable(_) | State::NotNow(_)) => Recollection::NotNow,
+            Some(Status::Unreadable(until)) if *until <= Instant::now() => Recollection::Stored,
+            Some(Status::CoolingDown(until)) if *until <= Instant::now() => Recollection::Nothing,
+            Some(Status::InFlight(_)) => Recollection::UnderWay,
+            Some(Status::Unreadable(_) | Status::CoolingDown(_)) => Recollection::NotNow,
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.states().is_empty()
+        self.statuses().is_empty()
     }
 }
 
-/// What somebody finds who wants to make a summary; none if there is nothing.
-fn begun(state: Option<&State>, now: Instant) -> Option<Begin> {
-    match state? {
-        State::UnderWay(flight) => Some(Begin::Join(Arc::clone(flight))),
-        State::NotNow(until) | State::Unreadable(until) if *until > now => Some(Begin::NotNow),
-        State::Kept | State::Unreadable(_) => Some(Begin::Kept),
-        State::NotNow(_) => None,
+/// What a claim finds in this state; `None` if the claim leads.
+fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
+    match status? {
+        Status::InFlight(flight) => Some(Claim::Join(Arc::clone(flight))),
+        Status::CoolingDown(until) | Status::Unreadable(until) if *until > now => Some(Claim::CoolingDown),
+        Status::Stored | Status::Unreadable(_) => Some(Claim::Stored),
+        Status::CoolingDown(_) => None,
     }
 }
 
-impl State {
+impl Status {
     fn is_flight(&self, flight: &Arc<Flight>) -> bool {
-        matches!(self, Self::UnderWay(other) if Arc::ptr_eq(other, flight))
+        matches!(self, Self::InFlight(other) if Arc::ptr_eq(other, flight))
     }
 }
 
 /// Weighs texts by their memory.
 #[derive(Clone, Copy, Debug)]
-struct Bytes;
+struct TextWeight;
 
-impl Weighter<ChainKey, Arc<Text>> for Bytes {
-    fn weight(&self, _: &ChainKey, text: &Arc<Text>) -> u64 {
-        const PLACE: usize = 256;
-        (text.summary.text.len() + PLACE) as u64
+impl Weighter<ChainKey, Arc<CachedSummary>> for TextWeight {
+    fn weight(&self, _: &ChainKey, text: &Arc<CachedSummary>) -> u64 {
+        const OVERHEAD: usize = 256;
+        (text.summary.text.len() + OVERHEAD) as u64
     }
 }
 

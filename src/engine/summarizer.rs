@@ -1,7 +1,8 @@
-//! Has summaries made: calls a model, checks what it answers, tries again, asks others, and keeps the result.
+//! Makes summaries: calls a model, checks its answer, retries, asks other models, and stores the result.
 //!
-//! One summary is made at a time for one beginning of a conversation, however many wait for it, by a task of its own. It is
-//! tried for `summarize.timeout`, and then not again for `summarize.cooldown`. Whoever waits goes on without one, then.
+//! One task makes the summary of one beginning of a conversation, however many requests wait for it. It is tried for
+//! `summarize.timeout`, and after a failure not again for `summarize.cooldown`; the waiting requests then go on without
+//! it.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -14,11 +15,11 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::error::SummaryError;
-use super::summaries::{Begin, Leader, Summaries};
-use super::{Disks, Rules, export};
+use super::summaries::{Claim, Leader, Summaries};
+use super::{DiskBreakers, EngineConfig, export};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
-use crate::events::{Event, Events, What};
+use crate::events::{Event, EventKind, Events};
 use crate::payload::Caller;
 use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store};
@@ -29,31 +30,31 @@ use crate::upstream::Upstream;
 mod call;
 mod endpoints;
 mod stream;
-mod work;
+mod task;
 
 pub use endpoints::{EndpointError, Endpoints};
-use work::{Work, Written};
+use task::{CountedSummary, SummaryTask};
 
-/// The request that wants a summary.
+/// The request that a summary is made for.
 #[derive(Debug)]
-pub struct Origin {
-    /// Its id, for events.
+pub struct SummaryOrigin {
+    /// The request's id, for events.
     pub request_id: Option<String>,
-    /// Whose it is.
+    /// The caller that sends the request.
     pub caller: Caller,
-    /// The dialect that it is written in.
+    /// The dialect of the request.
     pub dialect: &'static dyn Dialect,
-    /// Where it goes.
+    /// The target that the request goes to.
     pub target: Uri,
-    /// Its headers, but for those of one hop.
+    /// The end-to-end headers of the request.
     pub headers: HeaderMap,
-    /// The upstream that it goes to.
+    /// The upstream that the request goes to.
     pub upstream: Upstream,
-    /// What the bodies of requests may take: the call may outlive its request.
+    /// The memory budget of request bodies, which pays for the call: the call may outlive its request.
     pub budget: Budget,
 }
 
-/// Makes summaries. Clones share what is being made.
+/// Makes summaries. Clones share the running tasks and the counters.
 #[derive(Clone, Debug)]
 pub struct Summarizer {
     shared: Arc<Shared>,
@@ -63,12 +64,12 @@ pub struct Summarizer {
 struct Shared {
     summaries: Arc<Summaries>,
     store: Option<Arc<dyn Store>>,
-    disks: Disks,
+    breakers: DiskBreakers,
     tasks: Tasks,
     events: Events,
-    places: Semaphore,
-    // Who has refused requests with tools: hosts and models.
-    plain: Mutex<HashSet<String>>,
+    permits: Semaphore,
+    // Models that refuse requests with tools, by host and name.
+    toolless: Mutex<HashSet<String>>,
     counts: Counts,
     jitter: RandomState,
 }
@@ -84,26 +85,26 @@ struct Counts {
     output: AtomicU64,
 }
 
-/// Numbers about the summaries of this process.
+/// Counters of the summaries of this process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counted {
-    /// Those that were made.
+pub struct SummaryCounts {
+    /// Summaries that were made.
     pub made: u64,
-    /// Those that could not be made.
+    /// Summaries that could not be made.
     pub failed: u64,
-    /// Requests that waited for one that another had asked for.
+    /// Requests that waited for a summary that another request had begun.
     pub joined: u64,
-    /// Calls.
+    /// Calls to models.
     pub calls: u64,
-    /// The tokens of these calls, as they were billed.
+    /// The billed tokens of these calls.
     pub usage: Usage,
 }
 
 /// How many summaries are made at a time.
-const PLACES: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
-/// How many who refuse tools are remembered.
-const MOST_PLAIN: usize = 256;
+/// How many models that refuse tools are remembered.
+const MAX_TOOLLESS: usize = 256;
 
 /// The first pause between two attempts, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -111,81 +112,84 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 // === impl Summarizer ===
 
 impl Summarizer {
-    /// Makes summaries that are kept there.
+    /// Creates a summarizer that puts summaries into `summaries`.
     pub(super) fn new(
         summaries: Arc<Summaries>,
         store: Option<Arc<dyn Store>>,
-        disks: Disks,
+        breakers: DiskBreakers,
         tasks: Tasks,
         events: Events,
     ) -> Self {
         let shared = Shared {
             summaries,
             store,
-            disks,
+            breakers,
             tasks,
             events,
-            places: Semaphore::new(PLACES),
-            plain: Mutex::default(),
+            permits: Semaphore::new(MAX_CONCURRENT),
+            toolless: Mutex::default(),
             counts: Counts::default(),
             jitter: RandomState::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Makes a summary, or waits for the one that is being made. When this has returned well, [`Summaries`] has it.
-    pub async fn make(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin) -> Result<(), SummaryError> {
-        match self.shared.summaries.begin(effect.key, false) {
-            Begin::Kept => Ok(()),
-            Begin::NotNow => Err(SummaryError::NotNow),
-            Begin::Join(flight) => {
+    /// Makes a summary, or waits for the task that makes it. After `Ok`, [`Summaries`] has it.
+    pub async fn make(
+        &self,
+        config: &Arc<EngineConfig>,
+        effect: SummaryEffect,
+        origin: SummaryOrigin,
+    ) -> Result<(), SummaryError> {
+        match self.shared.summaries.claim(effect.key, false) {
+            Claim::Stored => Ok(()),
+            Claim::CoolingDown => Err(SummaryError::CoolingDown),
+            Claim::Join(flight) => {
                 self.shared.counts.joined.fetch_add(1, Ordering::Relaxed);
                 flight.join().wait().await
             }
-            Begin::Yours(leader) => {
-                let seat = Arc::clone(leader.flight()).join();
-                self.spawn(rules, effect, origin, leader);
-                seat.wait().await
+            Claim::Lead(leader) => {
+                let waiter = Arc::clone(leader.flight()).join();
+                self.spawn_leader(config, effect, origin, leader);
+                waiter.wait().await
             }
         }
     }
 
-    /// Begins to make a summary that nobody waits for, unless it is being made or there are too many.
-    pub fn begin(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin) {
-        if self.shared.places.available_permits() == 0 {
+    /// Makes a summary in the background, unless it is being made or too many are.
+    pub fn spawn(&self, config: &Arc<EngineConfig>, effect: SummaryEffect, origin: SummaryOrigin) {
+        if self.shared.permits.available_permits() == 0 {
             return;
         }
-        if let Begin::Yours(leader) = self.shared.summaries.begin(effect.key, true) {
-            self.spawn(rules, effect, origin, leader);
+        if let Claim::Lead(leader) = self.shared.summaries.claim(effect.key, true) {
+            self.spawn_leader(config, effect, origin, leader);
         }
     }
 
-    /// What was made so far.
-    pub fn counted(&self) -> Counted {
+    /// The current counters.
+    pub fn counts(&self) -> SummaryCounts {
         let Counts { made, failed, joined, calls, input, cached, output } = &self.shared.counts;
         let [made, failed, joined, calls, input, cached, output] =
             [made, failed, joined, calls, input, cached, output].map(|count| count.load(Ordering::Relaxed));
-        Counted { made, failed, joined, calls, usage: Usage { input, cached, output } }
+        SummaryCounts { made, failed, joined, calls, usage: Usage { input, cached, output } }
     }
 
-    fn spawn(&self, rules: &Arc<Rules>, effect: SummaryEffect, origin: Origin, leader: Leader) {
-        let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
-        self.shared.tasks.spawn(async move { shared.run(&rules, effect, &origin, leader).await });
+    fn spawn_leader(&self, config: &Arc<EngineConfig>, effect: SummaryEffect, origin: SummaryOrigin, leader: Leader) {
+        let (shared, config) = (Arc::clone(&self.shared), Arc::clone(config));
+        self.shared.tasks.spawn(async move { shared.run(&config, effect, &origin, leader).await });
     }
 }
-
-// === impl SummaryError ===
 
 // === one summary ===
 
 impl Shared {
-    /// From the wish for a summary to its end.
-    async fn run(&self, rules: &Rules, effect: SummaryEffect, origin: &Origin, leader: Leader) {
+    /// Makes one summary, from the event that announces it to its end.
+    async fn run(&self, config: &EngineConfig, effect: SummaryEffect, origin: &SummaryOrigin, leader: Leader) {
         let began = Instant::now();
         let flight = Arc::clone(leader.flight());
         self.publish(
             origin,
-            What::SummaryBefore {
+            EventKind::SummaryBefore {
                 model: effect.model.clone(),
                 from: effect.covers.start,
                 to: effect.covers.end,
@@ -193,9 +197,9 @@ impl Shared {
                 waits: effect.waits,
             },
         );
-        let mut work = Work {
+        let mut task = SummaryTask {
             shared: self,
-            rules,
+            config,
             effect: &effect,
             origin,
             flight: &flight,
@@ -203,19 +207,19 @@ impl Shared {
             n_calls: 0,
             lease: None,
         };
-        let within = rules.summarize().timeout.0;
-        let written = timeout(within, work.write(began + within)).await.unwrap_or(Err(SummaryError::Slow(within)));
-        let (usage, n_calls) = (work.usage, work.n_calls);
-        let kept = match written {
-            Ok(Written { summary, tokens }) => {
+        let within = config.summarize().timeout.0;
+        let written = timeout(within, task.run(began + within)).await.unwrap_or(Err(SummaryError::TimedOut(within)));
+        let (usage, n_calls) = (task.usage, task.n_calls);
+        let persisted = match written {
+            Ok(CountedSummary { summary, tokens }) => {
                 let content = summary.text.clone();
-                self.keep(rules, &effect, summary).await.map(|()| (tokens, content))
+                self.persist(config, &effect, summary).await.map(|()| (tokens, content))
             }
-            Err(unmade) => Err(unmade),
+            Err(error) => Err(error),
         };
         let milliseconds = millis(began);
-        let (tokens_before, error) = (effect.tokens, kept.as_ref().err().map(ToString::to_string));
-        let (tokens_after, content) = kept.as_ref().ok().cloned().unzip();
+        let (tokens_before, error) = (effect.tokens, persisted.as_ref().err().map(ToString::to_string));
+        let (tokens_after, content) = persisted.as_ref().ok().cloned().unzip();
         match &error {
             None => {
                 tracing::info!(model = effect.model, tokens_before, tokens_after, milliseconds, "a summary was made");
@@ -224,43 +228,55 @@ impl Shared {
                 tracing::warn!(model = effect.model, tokens_before, milliseconds, error, "a summary was not made");
             }
         }
-        self.publish(origin, What::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content });
-        let count = if kept.is_ok() { &self.counts.made } else { &self.counts.failed };
+        self.publish(
+            origin,
+            EventKind::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content },
+        );
+        let count = if persisted.is_ok() { &self.counts.made } else { &self.counts.failed };
         count.fetch_add(1, Ordering::Relaxed);
-        match kept {
+        match persisted {
             Ok(_) => {
-                self.summaries.rewritten.note(effect.outline);
-                leader.made();
+                self.summaries.recent.note(effect.outline);
+                leader.succeed();
             }
-            Err(unmade @ (SummaryError::Deserted | SummaryError::Busy)) if n_calls == 0 => leader.given_up(unmade),
-            Err(unmade) => leader.failed(unmade, rules.summarize().cooldown.0),
+            Err(error @ (SummaryError::Abandoned | SummaryError::Busy)) if n_calls == 0 => leader.abandon(error),
+            Err(error) => leader.fail(error, config.summarize().cooldown.0),
         }
     }
 
-    /// Keeps a summary, and before it what it names.
-    async fn keep(&self, rules: &Rules, effect: &SummaryEffect, summary: Summary) -> Result<(), SummaryError> {
+    /// Stores a summary, and before it the transcript that it names.
+    async fn persist(
+        &self,
+        config: &EngineConfig,
+        effect: &SummaryEffect,
+        summary: Summary,
+    ) -> Result<(), SummaryError> {
         if let (Some(transcript), Some(store)) = (&effect.transcript, self.store.clone()) {
             let payloads = vec![(transcript.key, transcript.payload.clone())];
-            let exported = rules.export_dir().map(|dir| (dir, payloads.clone()));
-            self.disks
+            let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
+            self.breakers
                 .store
-                .wait(async move { store.keep_all(payloads).await })
+                .call(async move { store.put(payloads).await })
                 .await?
-                .map_err(SummaryError::NotKept)?;
+                .map_err(SummaryError::NotStored)?;
             if let Some((dir, payloads)) = exported {
                 let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-                let written = self.disks.export.wait(exporting).await?;
+                let written = self.breakers.export.call(exporting).await?;
                 written
-                    .map_err(|_| SummaryError::Ending)?
+                    .map_err(|_| SummaryError::ShuttingDown)?
                     .map_err(|error| SummaryError::NotExported(Arc::new(error)))?;
             }
         }
         let (summaries, key) = (Arc::clone(&self.summaries), effect.key);
-        self.disks.store.wait(async move { summaries.keep(key, summary).await }).await?.map_err(SummaryError::NotKept)
+        self.breakers
+            .store
+            .call(async move { summaries.put(key, summary).await })
+            .await?
+            .map_err(SummaryError::NotStored)
     }
 
-    fn publish(&self, origin: &Origin, what: What) {
-        self.events.publish(Event { request_id: origin.request_id.clone(), caller: Some(origin.caller), what });
+    fn publish(&self, origin: &SummaryOrigin, kind: EventKind) {
+        self.events.publish(Event { request_id: origin.request_id.clone(), caller: Some(origin.caller), kind });
     }
 
     fn add(&self, usage: Usage) {
@@ -270,20 +286,19 @@ impl Shared {
         }
     }
 
-    /// How long to wait before the `n`th repetition: twice as long each time, and up to half as long again, so that those who
-    /// failed together do not come back together.
-    fn pause(&self, n: u32) -> Duration {
+    /// How long to wait before the `n`th retry: twice as long each time, plus up to half of that as jitter.
+    fn backoff(&self, n: u32) -> Duration {
         let (first, longest) = BACKOFF;
         let pause = first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest);
         let dice = self.jitter.hash_one((n, self.counts.calls.load(Ordering::Relaxed))) % 1000;
         pause + pause * u32::try_from(dice).unwrap_or_default() / 2000
     }
 
-    /// Somebody has refused a request with tools, and taken one without.
-    async fn refuses_tools(&self, name: String) {
-        let mut plain = self.plain.lock().await;
-        if plain.len() < MOST_PLAIN {
-            plain.insert(name);
+    /// Remembers a model that refused a request with tools and accepted one without.
+    async fn note_toolless(&self, name: String) {
+        let mut toolless = self.toolless.lock().await;
+        if toolless.len() < MAX_TOOLLESS {
+            toolless.insert(name);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What the engine does, where all goes well and where the world does not help.
+//! The engine with working and with failing stores.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 
+use super::EditMode::{Apply, DryRun};
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Answer, ErrorFields, Field, Input, NotAnAnswer, Stop};
@@ -10,8 +11,8 @@ use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
 use crate::span::Span;
-use crate::store::memory::Memory;
-use crate::store::{self, Clock, Doing, Entry, Page, Paged, Redb, Stats, Swept};
+use crate::store::memory::MemoryStore;
+use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
 use crate::summary::{Prompt, Source};
 use crate::tokens::{Gauge, Meter};
 
@@ -26,20 +27,20 @@ fn keys() -> Keys {
     Keys::new([1; 32])
 }
 
-fn rules(parts: &Parts) -> Arc<Rules> {
+fn config(parts: &Parts) -> Arc<EngineConfig> {
     let meter = Meter::new(&parts.tokens, &parts.models);
     let planner = Planner::with(parts.clone(), meter, keys(), Offload::Possible);
-    Arc::new(Rules { planner, endpoints: Endpoints::default() })
+    Arc::new(EngineConfig { planner, endpoints: Endpoints::default() })
 }
 
-/// An engine and what it stores in.
-fn engine() -> (Engine, Arc<Memory>) {
-    let store = Arc::new(Memory::new(store::Settings::default(), Clock::system()));
+/// An engine and its store.
+fn engine() -> (Engine, Arc<MemoryStore>) {
+    let store = Arc::new(MemoryStore::new(store::Settings::default(), Clock::system()));
     (Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default()), store)
 }
 
-fn asked(caller: Caller, wanted: Wanted) -> Asked<'static> {
-    Asked { caller, wanted, when: When::Triggered, origin: None }
+fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
+    EditOptions { caller, mode, when: When::Triggered, origin: None }
 }
 
 /// A text that is truncated by default.
@@ -56,43 +57,43 @@ fn body(result: &str) -> Bytes {
     .into()
 }
 
-fn check_same_allocation(body: &Bytes, edited: &Edited) {
+fn check_same_allocation(body: &Bytes, edited: &EditedBody) {
     assert_eq!(edited.body.len(), 1);
     assert_eq!(edited.body[0].as_ptr_range(), body.as_ptr_range());
 }
 
-fn handles(edited: &Edited) -> Vec<PayloadKey> {
+fn handles(edited: &EditedBody) -> Vec<PayloadKey> {
     let report = edited.report.as_ref().unwrap();
     report.changes.iter().flat_map(|change| change.handles.clone()).collect()
 }
 
 // === without a store ===
 
-fn edit(body: &'static str) -> (Bytes, Edited) {
+fn edit(body: &'static str) -> (Bytes, EditedBody) {
     let body = Bytes::from(body.to_owned());
     let edited = edit_body(&Planner::new(Parts::default()), chat(), body.clone());
     (body, edited)
 }
 
 #[test]
-fn what_is_not_understood_goes_on_as_it_came() {
+fn unreadable_bodies_are_unchanged() {
     for body in ["", "no json", r#"{"messages":7}"#, r#"{"messages":["hi"]}"#] {
         let (body, edited) = edit(body);
         check_same_allocation(&body, &edited);
-        assert!(edited.report.is_none() && edited.skipped.is_some());
+        assert!(edited.report.is_none() && edited.parse_error.is_some());
     }
 }
 
 #[test]
-fn what_needs_no_edit_goes_on_as_it_came() {
+fn bodies_without_edits_are_unchanged() {
     let (body, edited) = edit(r#"{"model":"m","messages":[{"role":"user"}]}"#);
     check_same_allocation(&body, &edited);
     assert_eq!(edited.report.unwrap().model.as_deref(), Some("m"));
-    assert_eq!(edited.skipped, None);
+    assert_eq!(edited.parse_error, None);
 }
 
 #[test]
-fn an_edited_body_is_made_of_pieces_of_the_one_that_came() {
+fn an_edited_body_consists_of_slices_of_the_original() {
     let (body, edited) = edit(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}"#);
     assert_eq!(edited.body[0].as_ptr(), body.as_ptr());
     let output = edited.body.concat();
@@ -103,76 +104,75 @@ fn an_edited_body_is_made_of_pieces_of_the_one_that_came() {
 // === with a store ===
 
 #[tokio::test]
-async fn what_is_taken_out_is_kept_as_it_was() {
+async fn payloads_are_stored_unchanged() {
     let (engine, store) = engine();
-    let (body, rules) = (body(&long_text()), rules(&Parts::default()));
+    let (body, config) = (body(&long_text()), config(&Parts::default()));
     let caller = engine.caller(Some(b"Bearer a"));
-    let edited = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
-    assert!(edited.trouble.is_none() && edited.body.concat().len() < body.len());
+    let edited = engine.edit_body(&config, chat(), body.clone(), options(caller, Apply)).await;
+    assert!(edited.error.is_none() && edited.body.concat().len() < body.len());
     let [handle] = handles(&edited)[..] else { panic!("one handle: {edited:?}") };
     assert_eq!(store.get(handle).await.unwrap().unwrap(), long_text());
 
-    // The same again is nothing new; another caller's is another payload.
-    let again = engine.edit_body(&rules, chat(), body.clone(), asked(caller, Wanted::Made)).await;
+    // The same payload again is not stored again; another caller's is another payload.
+    let again = engine.edit_body(&config, chat(), body.clone(), options(caller, Apply)).await;
     assert_eq!(again.body, edited.body);
     for (n, credential) in [(2, Some(&b"Bearer b"[..])), (3, None), (3, None)] {
-        let other =
-            engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(credential), Wanted::Made)).await;
+        let other = engine.edit_body(&config, chat(), body.clone(), options(engine.caller(credential), Apply)).await;
         assert_ne!(handles(&other), [handle]);
         assert_eq!(store.stats().await.unwrap().payloads, n);
     }
 }
 
 #[tokio::test]
-async fn what_is_only_reported_is_not_kept() {
+async fn a_dry_run_stores_nothing() {
     let (engine, store) = engine();
     let caller = engine.caller(None);
     let edited =
-        engine.edit_body(&rules(&Parts::default()), chat(), body(&long_text()), asked(caller, Wanted::Reported)).await;
+        engine.edit_body(&config(&Parts::default()), chat(), body(&long_text()), options(caller, DryRun)).await;
     assert_eq!(handles(&edited).len(), 1);
     assert_eq!(store.stats().await.unwrap().payloads, 0);
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_not_taken_out() {
+async fn texts_that_cannot_be_stored_stay_in_the_body() {
     let (engine, store) = engine();
     store.close().await.unwrap();
     let body = body(&long_text());
     let caller = engine.caller(None);
-    let edited = engine.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
+    let edited = engine.edit_body(&config(&Parts::default()), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
-    assert!(matches!(edited.trouble, Some(Trouble::NotStored(_))), "{:?}", edited.trouble);
+    assert!(matches!(edited.error, Some(EngineError::NotStored(_))), "{:?}", edited.error);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
     let without = Engine::new(None, WAIT, keys(), Tasks::default(), Events::default());
-    let edited = without.edit_body(&rules(&Parts::default()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
+    let edited = without.edit_body(&config(&Parts::default()), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
-    assert!(edited.trouble.is_none());
+    assert!(edited.error.is_none());
 }
 
 #[tokio::test]
-async fn payloads_are_files_too_where_that_is_asked_for() {
+async fn payloads_are_exported_if_export_dir_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let (engine, _store) = engine();
     let parts = |dir: PathBuf| {
         let mut parts = Parts::default();
         parts.recall.via = Via::File;
         parts.recall.export_dir = Some(dir.display().to_string());
-        rules(&parts)
+        config(&parts)
     };
     let dir = folder.path().join("exported");
     let (body, caller) = (body(&long_text()), engine.caller(None));
-    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), asked(caller, Wanted::Made)).await;
+    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), options(caller, Apply)).await;
     let file = dir.join(format!("{}.txt", handles(&edited)[0]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long_text());
     let text = String::from_utf8(edited.body.concat()).unwrap();
     assert!(text.contains(&file.display().to_string()), "the notice names the file");
 
-    // A notice that names a file is not written where the file is not.
+    // A notice that names a file is not written if the file is not.
     let edited =
-        engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), asked(caller, Wanted::Made)).await;
+        engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
-    assert!(matches!(edited.trouble, Some(Trouble::NotExported(_))), "{:?}", edited.trouble);
+    assert!(matches!(edited.error, Some(EngineError::NotExported(_))), "{:?}", edited.error);
 }
 
 /// An agent's session of results of 12,000 bytes, no two of them the same, and a last message.
@@ -191,29 +191,29 @@ fn session(rounds: usize, last: &str) -> Bytes {
 }
 
 #[tokio::test]
-async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
+async fn known_messages_are_neither_tokenised_nor_stored_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.redb");
-    let store = Arc::new(Redb::open(&file, store::Settings::default(), Clock::system()).unwrap());
+    let store = Arc::new(RedbStore::open(&file, store::Settings::default(), Clock::system()).unwrap());
     let engine = Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default());
     let mut parts = Parts::default();
     parts.truncate_tool_results.max_bytes = 8000;
-    let (rules, caller) = (rules(&parts), engine.caller(Some(b"Bearer a")));
+    let (config, caller) = (config(&parts), engine.caller(Some(b"Bearer a")));
     let edit = async |last: &str| {
-        let edited = engine.edit_body(&rules, chat(), session(100, last), asked(caller, Wanted::Made)).await;
-        assert!(edited.trouble.is_none());
+        let edited = engine.edit_body(&config, chat(), session(100, last), options(caller, Apply)).await;
+        assert!(edited.error.is_none());
         edited.report.unwrap().changes
     };
 
     let first = edit("a").await;
     let cleared = first.iter().filter(|change| change.edit == "clear").count();
     assert!(cleared >= 60 && first.len() > cleared, "{cleared} of {} changes clear", first.len());
-    let (stats, tokenised) = (store.stats().await.unwrap(), rules.planner.meter.n_tokenised());
+    let (stats, tokenised) = (store.stats().await.unwrap(), config.planner.meter.n_tokenised());
     assert!(stats.written >= 60 && tokenised > 900_000, "{stats:?}, {tokenised} bytes tokenised");
 
     let tail = "and then go on with the next one ".repeat(22_000 / 33);
     assert_eq!(edit(&tail).await.len(), first.len());
-    let tokenised = rules.planner.meter.n_tokenised() - tokenised;
+    let tokenised = config.planner.meter.n_tokenised() - tokenised;
     let slack = 64; // the role of the last message, and what else is too short to be remembered
     assert!(
         (tail.len() as u64..=tail.len() as u64 + slack).contains(&tokenised),
@@ -225,18 +225,18 @@ async fn what_was_seen_before_is_neither_tokenised_nor_written_again() {
 }
 
 #[tokio::test]
-async fn while_tokens_are_counted_others_are_served() {
+async fn counting_tokens_does_not_block_other_requests() {
     let (engine, _store) = engine();
-    let (rules, caller, counted) = (rules(&Parts::default()), engine.caller(None), Cell::new(false));
+    let (config, caller, counted) = (config(&Parts::default()), engine.caller(None), Cell::new(false));
     let large = async {
-        engine.edit_body(&rules, chat(), session(40, "a"), asked(caller, Wanted::Reported)).await;
+        engine.edit_body(&config, chat(), session(40, "a"), options(caller, DryRun)).await;
         counted.set(true);
     };
-    // There is one thread for both: were the large one counted on it, it would end before a small one begins.
+    // There is one thread for both: if the large body were counted on it, that would end before a small one begins.
     let small = async {
         let mut n_served = 0;
         while !counted.get() {
-            engine.edit_body(&rules, chat(), body("hi"), asked(caller, Wanted::Reported)).await;
+            engine.edit_body(&config, chat(), body("hi"), options(caller, DryRun)).await;
             n_served += 1;
             tokio::task::yield_now().await;
         }
@@ -244,100 +244,100 @@ async fn while_tokens_are_counted_others_are_served() {
     };
     let ((), n_served) = tokio::join!(large, small);
     assert!(n_served >= 5, "{n_served} served");
-    assert!(rules.planner.meter.n_tokenised() > 400_000);
+    assert!(config.planner.meter.n_tokenised() > 400_000);
 }
 
 /// A store whose disk does not answer.
 #[derive(Debug)]
-struct Stuck(Memory);
+struct Stuck(MemoryStore);
 
 impl Store for Stuck {
-    fn keep_all(&self, _: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
+    fn put(&self, _: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
         self.0.get(key)
     }
 
-    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
         self.0.was_swept(key)
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
         self.0.touch(keys)
     }
 
-    fn keep_summary(&self, _: ChainKey, _: Bytes) -> Doing<'_, ()> {
+    fn put_summary(&self, _: ChainKey, _: Bytes) -> StoreFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn summary(&self, _: ChainKey) -> Doing<'_, Option<Bytes>> {
+    fn summary(&self, _: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(std::future::pending())
     }
 
-    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
         Box::pin(std::future::pending())
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
         self.0.touch_summaries(beginnings)
     }
 
-    fn keep_inspected(&self, _: String, _: Bytes, _: usize) -> Doing<'_, ()> {
+    fn put_inspected(&self, _: String, _: Bytes, _: usize) -> StoreFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
         self.0.inspected(id)
     }
 
-    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
+    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
         self.0.trim_inspected(most)
     }
 
-    fn sweep(&self) -> Doing<'_, Swept> {
+    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
         self.0.sweep()
     }
 
-    fn keep_house(&self) -> Doing<'_, ()> {
-        self.0.keep_house()
+    fn maintain(&self) -> StoreFuture<'_, ()> {
+        self.0.maintain()
     }
 
-    fn compact(&self) -> Doing<'_, ()> {
+    fn compact(&self) -> StoreFuture<'_, ()> {
         self.0.compact()
     }
 
-    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
         self.0.list(most)
     }
 
-    fn page(&self, page: Page) -> Doing<'_, Paged> {
-        self.0.page(page)
+    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
+        self.0.page(query)
     }
 
-    fn stats(&self) -> Doing<'_, Stats> {
+    fn stats(&self) -> StoreFuture<'_, Stats> {
         self.0.stats()
     }
 
-    fn close(&self) -> Doing<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         self.0.close()
     }
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_not_waited_for() {
-    let store = Stuck(Memory::new(store::Settings::default(), Clock::system()));
-    let patience = Duration::from_millis(20);
-    let engine = Engine::new(Some(Arc::new(store)), patience, keys(), Tasks::default(), Events::default());
+    let store = Stuck(MemoryStore::new(store::Settings::default(), Clock::system()));
+    let breaker = Duration::from_millis(20);
+    let engine = Engine::new(Some(Arc::new(store)), breaker, keys(), Tasks::default(), Events::default());
     let body = body(&long_text());
-    let rules = rules(&Parts::default());
+    let config = config(&Parts::default());
     for n in 0..3 {
-        let edited = engine.edit_body(&rules, chat(), body.clone(), asked(engine.caller(None), Wanted::Made)).await;
+        let edited = engine.edit_body(&config, chat(), body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);
-        match edited.trouble {
-            Some(Trouble::Slow(waited)) if n == 0 => assert_eq!(waited, patience),
-            Some(Trouble::Silent(since)) if n > 0 => assert_eq!(since, patience),
+        match edited.error {
+            Some(EngineError::TimedOut(wait)) if n == 0 => assert_eq!(wait, breaker),
+            Some(EngineError::BreakerOpen(since)) if n > 0 => assert_eq!(since, breaker),
             other => panic!("{n}: {other:?}"),
         }
         assert_eq!(edited.report.unwrap().left_out.len(), 1);
@@ -347,31 +347,31 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
     let summaries = || {
-        let store = Arc::new(Stuck(Memory::new(store::Settings::default(), Clock::system())));
+        let store = Arc::new(Stuck(MemoryStore::new(store::Settings::default(), Clock::system())));
         let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
         Arc::clone(engine.summaries())
     };
-    let one_waits = |waited: [Duration; 4]| {
-        assert_eq!(waited[0], WAIT);
-        assert!(waited[1..].iter().sum::<Duration>() < Duration::from_secs(1), "{waited:?}");
+    let one_waits = |wait: [Duration; 4]| {
+        assert_eq!(wait[0], WAIT);
+        assert!(wait[1..].iter().sum::<Duration>() < Duration::from_secs(1), "{wait:?}");
     };
-    let (loading, mut waited) = (summaries(), [Duration::ZERO; 4]);
-    for (n, waited) in (0..).zip(&mut waited) {
+    let (loading, mut wait) = (summaries(), [Duration::ZERO; 4]);
+    for (n, wait) in (0..).zip(&mut wait) {
         let began = Instant::now();
         loading.load(ChainKey::from_bytes([n; 16])).await;
-        *waited = began.elapsed();
+        *wait = began.elapsed();
     }
-    one_waits(waited);
-    let (unread, mut waited) = (summaries(), [Duration::ZERO; 4]);
-    for waited in &mut waited {
+    one_waits(wait);
+    let (unread, mut wait) = (summaries(), [Duration::ZERO; 4]);
+    for wait in &mut wait {
         let began = Instant::now();
-        unread.until_read().await;
-        *waited = began.elapsed();
+        unread.wait_for_index().await;
+        *wait = began.elapsed();
     }
-    one_waits(waited);
+    one_waits(wait);
 }
 
-// === faults of our own ===
+// === bugs in abridge ===
 
 /// A dialect with a bug.
 #[derive(Debug)]
@@ -466,11 +466,11 @@ impl Dialect for Panicking {
 #[tokio::test]
 async fn a_panic_in_an_edit_leaves_the_request_as_it_came() {
     let (engine, _store) = engine();
-    for length in [2, HOP_FROM + 1] {
+    for length in [2, BLOCKING_FROM + 1] {
         let body = Bytes::from(vec![b' '; length]);
-        let rules = rules(&Parts::default());
-        let edited = engine.edit_body(&rules, &Panicking, body.clone(), asked(engine.caller(None), Wanted::Made)).await;
+        let config = config(&Parts::default());
+        let edited = engine.edit_body(&config, &Panicking, body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);
-        assert!(matches!(edited.trouble, Some(Trouble::Panic)));
+        assert!(matches!(edited.error, Some(EngineError::Panic)));
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of events, and what each tells.
+//! The kinds of events and their fields.
 
 use serde::{Serialize, Serializer};
 
@@ -9,143 +9,143 @@ use crate::plan::{Report, Sizes};
 /// One event.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// The request that it is about, if it is about one.
+    /// The id of the request that the event is about, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// Whose it is. Not told to anybody.
+    /// The caller of the request. Not part of the JSON.
     #[serde(skip)]
     pub caller: Option<Caller>,
-    /// What happened.
+    /// The kind, with its fields.
     #[serde(flatten)]
-    pub what: What,
+    pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of an event, with its fields.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type")]
-pub enum What {
-    /// A request is edited, or would be, and goes upstream.
+pub enum EventKind {
+    /// A request was edited, or would be in a dry run, and is about to go upstream.
     #[serde(rename = "edit.before")]
     EditBefore(Edits),
     /// The answer to such a request has ended, or there is none.
     #[serde(rename = "edit.after")]
     EditAfter {
-        /// What the edits made of the request.
+        /// The edits of the request.
         #[serde(flatten)]
         edits: Edits,
         /// The answer's status, if there was an answer.
         status: Option<u16>,
-        /// How it ended.
-        end: Ended,
-        /// How long it took from the request's leaving on, in milliseconds.
+        /// How the answer ended.
+        end: AnswerEnd,
+        /// The time since the request was sent upstream, in milliseconds.
         milliseconds: u64,
         /// Why the model stopped.
         stop_reason: Option<String>,
-        /// What the upstream billed.
+        /// The billed tokens.
         usage: Option<Usage>,
     },
-    /// A summary is going to be made.
+    /// The making of a summary begins.
     #[serde(rename = "summary.before")]
     SummaryBefore {
-        /// The model that the request asks.
+        /// The model of the request.
         model: Option<String>,
-        /// The first message that it will stand for.
+        /// The index of the first message that the summary covers.
         from: usize,
-        /// One behind the last.
+        /// The index behind the last message that it covers.
         to: usize,
-        /// The tokens of what it will stand for.
+        /// The tokens of the messages that it covers.
         tokens: usize,
         /// Whether a request waits for it.
         waits: bool,
     },
-    /// A model was asked for a summary.
+    /// A model was called for a summary.
     #[serde(rename = "summary.attempt")]
     SummaryAttempt {
-        /// Who was asked.
+        /// Whether the model is the first choice or a failover.
         phase: Phase,
-        /// Which attempt with this one: 1, 2, …
+        /// The number of the attempt with this model, from 1.
         number: usize,
-        /// Its model.
+        /// The model that was called.
         model: Option<String>,
-        /// What went wrong, if anything did.
+        /// Why the attempt failed, if it did.
         error: Option<String>,
-        /// How long it took, in milliseconds.
+        /// The duration of the attempt in milliseconds.
         milliseconds: u64,
     },
-    /// A summary was made, or not.
+    /// A summary was made, or could not be made.
     #[serde(rename = "summary.after")]
     SummaryAfter {
-        /// The tokens of what it stands for.
+        /// The tokens of the messages that it covers.
         tokens_before: usize,
-        /// Its own tokens, if it was made.
+        /// The tokens of the summary, if it was made.
         tokens_after: Option<usize>,
         /// Why it was not made.
         error: Option<String>,
-        /// How long all of it took, in milliseconds.
+        /// The total duration in milliseconds.
         milliseconds: u64,
-        /// The tokens that its calls were billed, as their answers say.
+        /// The billed tokens of its calls, as their answers report them.
         usage: Option<Usage>,
-        /// What it says. Whoever publishes may always give it; it is told only if `events.content` is on.
+        /// The text of the summary. It may always be set here; it is removed unless `events.content` is on.
         #[serde(skip_serializing_if = "Option::is_none")]
         content: Option<String>,
     },
 }
 
-/// What edits made of a request, or would make of it.
+/// The edits of a request, made or only reported.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Edits {
-    /// The model that is asked.
+    /// The model of the request.
     pub model: Option<String>,
     /// How many changes each edit made.
     pub edits: Counts,
     /// How many changes could not be made.
     pub left_out: usize,
-    /// Whether the request goes on as it came.
+    /// Whether the request is forwarded as it came.
     pub dry_run: bool,
-    /// The messages before and after.
+    /// The number of messages before and after.
     pub messages: Sizes,
-    /// The bytes of the body.
+    /// The bytes of the body before and after.
     pub bytes: Sizes,
-    /// The tokens, where they were counted.
+    /// The tokens before and after, where they were counted.
     pub tokens: Option<Sizes>,
 }
 
-/// Labels of edits and how many changes they made, in policy order. An object in JSON.
+/// The number of changes by the label of the edit, in policy order. An object in JSON.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts(pub Vec<(&'static str, usize)>);
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// As the upstream meant it to.
+pub enum AnswerEnd {
+    /// Completely.
     Complete,
     /// The upstream broke off or paused too long.
     Cut,
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
     /// The upstream gave no answer.
     Unanswered,
 }
 
-/// Who was asked for a summary.
+/// The role of a model that is called for a summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The model itself.
+    /// The first choice.
     Primary,
-    /// One of those that are asked after it.
+    /// A model that is called after another one has failed.
     Failover,
 }
 
-/// The longest name or error that is told, in characters: a request may call its model what it likes.
-const LONGEST: usize = 300;
+/// The longest name or error in an event, in characters. Clients choose the names of models.
+const MAX_CHARS: usize = 300;
 
-// === impl What ===
+// === impl EventKind ===
 
-impl What {
-    /// The type, as it is written.
-    pub fn kind(&self) -> &'static str {
+impl EventKind {
+    /// The type as it is written in JSON.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::EditBefore(_) => "edit.before",
             Self::EditAfter { .. } => "edit.after",
@@ -155,8 +155,8 @@ impl What {
         }
     }
 
-    /// Takes out what is not to be told: content, unless it is wanted, and the ends of long names.
-    pub(super) fn bound(&mut self, content_is_wanted: bool) {
+    /// Removes the content unless it is wanted, and truncates long names.
+    pub(super) fn redact(&mut self, content_is_wanted: bool) {
         let texts = match self {
             Self::EditBefore(edits) => [&mut edits.model, &mut None],
             Self::EditAfter { edits, stop_reason, .. } => [&mut edits.model, stop_reason],
@@ -170,7 +170,7 @@ impl What {
             }
         };
         for text in texts.into_iter().flatten() {
-            if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+            if let Some((cut, _)) = text.char_indices().nth(MAX_CHARS) {
                 text.truncate(cut);
                 text.push('…');
             }
@@ -181,7 +181,7 @@ impl What {
 // === impl Edits ===
 
 impl Edits {
-    /// What a report says.
+    /// Builds the fields from a report.
     pub fn of(report: &Report, dry_run: bool) -> Self {
         let sizes = |before, after| Sizes { before, after };
         Self {

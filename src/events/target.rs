@@ -1,4 +1,4 @@
-//! Where events are posted.
+//! The URL that events are posted to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use http::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// `http://` or `https://`, a host, and perhaps a path and a query, but no user. Its path and its query may hold a
-/// secret, so only its host is ever printed.
+/// An `http://` or `https://` URL with a host, and perhaps a path and a query, but without user information. Path and
+/// query may hold a secret, so only the host is ever printed.
 #[derive(Clone, Eq, PartialEq)]
 pub struct WebhookUrl(Uri);
 
-/// Why a URL could not be read. It is not shown: it may hold a secret.
+/// A URL that cannot be read. The URL is not part of the message, as it may hold a secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "not a webhook's URL: write http:// or https:// and a host, without user, such as \"https://hooks.example/abridge\""
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_its_host_alone() {
+    fn only_the_host_is_printed() {
         let url: WebhookUrl = "https://hooks.example:8443/services/T0/secret?key=secret".parse().unwrap();
         assert_eq!(url.to_string(), "https://hooks.example:8443/***");
         assert_eq!(format!("{url:?}"), "WebhookUrl(https://hooks.example:8443/***)");

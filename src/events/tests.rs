@@ -1,10 +1,10 @@
-//! Who hears what, and what is lost.
+//! Which subscriber receives which events, and what is lost.
 
 use super::*;
 use crate::payload::Keys;
 
 fn note(caller: Option<Caller>, content: Option<&str>) -> Event {
-    let what = What::SummaryAfter {
+    let kind = EventKind::SummaryAfter {
         tokens_before: 10,
         tokens_after: Some(1),
         error: None,
@@ -12,23 +12,23 @@ fn note(caller: Option<Caller>, content: Option<&str>) -> Event {
         usage: None,
         content: content.map(str::to_owned),
     };
-    Event { request_id: Some("req_1".to_owned()), caller, what }
+    Event { request_id: Some("req_1".to_owned()), caller, kind }
 }
 
-fn text(heard: Option<Heard>) -> String {
-    match heard.unwrap() {
-        Heard::Event(told) => String::from_utf8(told.json.to_vec()).unwrap(),
-        Heard::Lost(n) => format!("lost {n}"),
+fn text(delivery: Option<Delivery>) -> String {
+    match delivery.unwrap() {
+        Delivery::Event(event) => String::from_utf8(event.json.to_vec()).unwrap(),
+        Delivery::Lost(n) => format!("lost {n}"),
     }
 }
 
 #[tokio::test]
-async fn a_caller_hears_its_own_events_and_no_others() {
+async fn a_subscriber_receives_the_events_of_its_caller_only() {
     let keys = Keys::new([1; 32]);
     let [a, b] = [b"a", b"b"].map(|credential| keys.caller(credential));
     let events = Events::default();
-    let mut hears_a = events.listen(Audience::Caller(a)).unwrap();
-    let mut hears_all = events.listen(Audience::All).unwrap();
+    let mut hears_a = events.subscribe(Audience::Caller(a)).unwrap();
+    let mut hears_all = events.subscribe(Audience::All).unwrap();
     for whose in [Some(b), None, Some(a)] {
         events.publish(note(whose, None));
     }
@@ -41,11 +41,11 @@ async fn a_caller_hears_its_own_events_and_no_others() {
 }
 
 #[tokio::test]
-async fn who_is_slow_loses_its_own_oldest_and_is_told_how_many() {
+async fn a_slow_subscriber_loses_its_oldest_events_and_learns_how_many() {
     let keys = Keys::new([1; 32]);
     let [a, b] = [b"a", b"b"].map(|credential| keys.caller(credential));
     let events = Events::new(&Settings { queue: 4, ..Settings::default() });
-    let mut slow = events.listen(Audience::Caller(a)).unwrap();
+    let mut slow = events.subscribe(Audience::Caller(a)).unwrap();
     for n in 0..7 {
         let mut event = note(Some(a), None);
         event.request_id = Some(format!("req_{n}"));
@@ -60,35 +60,35 @@ async fn who_is_slow_loses_its_own_oldest_and_is_told_how_many() {
 }
 
 #[tokio::test]
-async fn content_is_told_only_if_it_is_asked_for() {
-    for (content, told) in [(false, 0), (true, 1)] {
+async fn content_is_published_only_if_the_setting_asks_for_it() {
+    for (content, expected) in [(false, 0), (true, 1)] {
         let events = Events::new(&Settings { content, ..Settings::default() });
-        let mut listener = events.listen_beside();
+        let mut listener = events.subscribe_unlimited();
         events.publish(note(None, Some("SECRET")));
-        assert_eq!(text(listener.next().await).matches("SECRET").count(), told);
+        assert_eq!(text(listener.next().await).matches("SECRET").count(), expected);
     }
 }
 
 #[tokio::test]
-async fn names_that_others_choose_are_cut() {
+async fn long_names_are_truncated() {
     let events = Events::default();
-    let mut listener = events.listen_beside();
+    let mut listener = events.subscribe_unlimited();
     let edits = Edits { model: Some("é".repeat(1 << 20)), ..Edits::default() };
-    events.publish(Event { request_id: None, caller: None, what: What::EditBefore(edits) });
+    events.publish(Event { request_id: None, caller: None, kind: EventKind::EditBefore(edits) });
     assert!(text(listener.next().await).len() < 2000);
 }
 
 #[tokio::test]
-async fn places_are_few_and_given_back() {
+async fn subscriptions_are_limited_and_released() {
     let events = Events::new(&Settings { listeners: 2, ..Settings::default() });
-    assert!(!events.are_heard());
-    let first = events.listen(Audience::All).unwrap();
-    let second = events.listen(Audience::All).unwrap();
-    assert!(events.listen(Audience::All).is_none());
-    let beside = events.listen_beside();
+    assert!(!events.has_subscribers());
+    let first = events.subscribe(Audience::All).unwrap();
+    let second = events.subscribe(Audience::All).unwrap();
+    assert!(events.subscribe(Audience::All).is_none());
+    let beside = events.subscribe_unlimited();
     drop(first);
-    let third = events.listen(Audience::All).unwrap();
+    let third = events.subscribe(Audience::All).unwrap();
     drop((second, third, beside));
-    assert!(!events.are_heard());
-    assert!(events.0.places.load().is_empty());
+    assert!(!events.has_subscribers());
+    assert!(events.0.subscribers.load().is_empty());
 }

@@ -22,7 +22,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         first_byte_ms: Some(5.0),
         total_ms: 9.0,
         status: Some(200),
-        end: End::Complete,
+        end: AnswerEnd::Complete,
         input_tokens: Some(200),
         cached_tokens: Some(50),
         output_tokens: Some(3),
@@ -33,24 +33,24 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
 }
 
 #[test]
-fn the_latest_are_kept_and_numbered() {
+fn the_most_recent_entries_are_kept_and_numbered() {
     let history = History::new();
-    for n in 1..=KEPT + 3 {
+    for n in 1..=MAX_ENTRIES + 3 {
         history.push(entry(&format!("req_{n}"), Outcome::Unedited));
     }
     let all = history.after(0, usize::MAX);
-    assert_eq!(all.len(), KEPT);
-    assert_eq!(all.iter().map(|entry| entry.seq).collect::<Vec<_>>(), (4..=KEPT as u64 + 3).collect::<Vec<_>>());
+    assert_eq!(all.len(), MAX_ENTRIES);
+    assert_eq!(all.iter().map(|entry| entry.seq).collect::<Vec<_>>(), (4..=MAX_ENTRIES as u64 + 3).collect::<Vec<_>>());
     let newest: Vec<_> = history.after(0, 2).into_iter().map(|entry| entry.seq).collect();
-    assert_eq!(newest, [KEPT as u64 + 2, KEPT as u64 + 3]);
+    assert_eq!(newest, [MAX_ENTRIES as u64 + 2, MAX_ENTRIES as u64 + 3]);
     assert!(history.after(history.latest(), 5).is_empty());
     assert!(history.get("req_3").is_none());
     assert_eq!(history.get("req_4").unwrap().seq, 4);
-    assert_eq!(history.totals().unedited, KEPT as u64 + 3, "sums are of all");
+    assert_eq!(history.totals().unedited, MAX_ENTRIES as u64 + 3, "sums are of all");
 }
 
 #[test]
-fn sums_are_of_what_was_and_not_of_what_would_have_been() {
+fn totals_leave_out_dry_runs() {
     let history = History::new();
     for outcome in [Outcome::Edited, Outcome::Unedited, Outcome::WouldBeEdited, Outcome::NotUnderstood] {
         history.push(entry("a", outcome));
@@ -69,17 +69,17 @@ fn sums_are_of_what_was_and_not_of_what_would_have_been() {
 }
 
 #[test]
-fn the_added_time_is_that_of_the_entries() {
+fn added_latency_is_computed_from_the_kept_entries() {
     let history = History::new();
-    assert_eq!(history.totals().added_ms, Added::default());
+    assert_eq!(history.totals().added_ms, AddedLatency::default());
     for n in 1..=200_u32 {
         history.push(Entry { added_ms: f64::from(n), ..entry("a", Outcome::Edited) });
     }
-    assert_eq!(history.totals().added_ms, Added { p50: 100.0, p99: 198.0, count: 200 });
+    assert_eq!(history.totals().added_ms, AddedLatency { p50: 100.0, p99: 198.0, count: 200 });
 }
 
 #[test]
-fn an_entry_is_written_with_its_edits_as_an_object() {
+fn an_entry_serialises_its_edits_as_an_object() {
     let json = serde_json::to_string(&entry("req_1", Outcome::WouldBeEdited)).unwrap();
     for part in [r#""edits":{"patch":1,"clear":12}"#, r#""outcome":"would_be_edited""#, r#""end":"complete""#] {
         assert!(json.contains(part), "{part} is not in {json}");

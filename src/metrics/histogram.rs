@@ -1,23 +1,24 @@
-//! Histograms that cost a few relaxed additions.
+//! Histograms whose observations cost a few relaxed additions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper bounds of a histogram's buckets, ascending. Above the last there is one more.
+/// The upper bounds of a histogram's buckets, ascending. A last bucket without a bound is added.
 pub type Bounds = &'static [f64];
 
-/// Our own time: 10 µs to 10 s.
-pub const SHORT: Bounds =
+/// Bounds for abridge's own latency: 10 µs to 10 s.
+pub const OWN_TIMES: Bounds =
     &[1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// The time of one chunk: 100 ns to 10 ms.
-pub const SHORTEST: Bounds = &[1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2];
+/// Bounds for the time of one chunk: 100 ns to 10 ms.
+pub const CHUNK_TIMES: Bounds = &[1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2];
 
-/// The time of a model's answer, as OpenTelemetry advises.
-pub const ANSWER: Bounds = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Bounds for the duration of a model's answer, as OpenTelemetry recommends.
+pub const ANSWER_TIMES: Bounds =
+    &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// Tokens, as OpenTelemetry advises.
-pub const TOKENS: Bounds = &[
+/// Bounds for numbers of tokens, as OpenTelemetry recommends.
+pub const TOKEN_COUNTS: Bounds = &[
     1.0,
     4.0,
     16.0,
@@ -34,7 +35,7 @@ pub const TOKENS: Bounds = &[
     67_108_864.0,
 ];
 
-/// How often a value fell into each bucket. Of times it holds nanoseconds, and tells seconds.
+/// A histogram. Times are summed in nanoseconds and reported in seconds.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: Bounds,
@@ -43,33 +44,33 @@ pub struct Histogram {
     sum: AtomicU64,
 }
 
-/// What its values are.
+/// The unit of the values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Unit {
     Nanoseconds,
     One,
 }
 
-/// A histogram as it is at a moment.
+/// The state of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The sum of all values.
     pub sum: f64,
-    /// How many there are.
+    /// The number of values.
     pub count: u64,
-    /// Each upper bound, and how many values are in its bucket alone.
+    /// Each upper bound with the number of values in its bucket alone.
     pub buckets: Vec<(f64, u64)>,
 }
 
 // === impl Histogram ===
 
 impl Histogram {
-    /// Of times.
+    /// A histogram of times.
     pub fn of_times(bounds: Bounds) -> Self {
         Self::new(bounds, Unit::Nanoseconds)
     }
 
-    /// Of numbers.
+    /// A histogram of numbers.
     pub fn of_numbers(bounds: Bounds) -> Self {
         Self::new(bounds, Unit::One)
     }
@@ -79,13 +80,13 @@ impl Histogram {
         Self { bounds, unit, buckets, sum: AtomicU64::new(0) }
     }
 
-    /// Adds a time.
-    pub fn time(&self, time: Duration) {
+    /// Observes a time.
+    pub fn observe_time(&self, time: Duration) {
         self.add(time.as_secs_f64(), u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds a number.
-    pub fn number(&self, n: u64) {
+    /// Observes a number.
+    pub fn observe_number(&self, n: u64) {
         self.add(float(n), n);
     }
 
@@ -97,7 +98,7 @@ impl Histogram {
         self.sum.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// How it is now.
+    /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         let sum = float(self.sum.load(Ordering::Relaxed));
@@ -120,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_in_the_bucket_whose_bound_it_does_not_pass() {
+    fn values_fall_into_the_first_bucket_with_a_bound_at_least_as_large() {
         let histogram = Histogram::of_numbers(&[1.0, 4.0]);
         for n in [0, 1, 2, 4, 5, 1000] {
-            histogram.number(n);
+            histogram.observe_number(n);
         }
         let Snapshot { sum, count, buckets } = histogram.snapshot();
         assert_eq!((sum, count), (1012.0, 6));
@@ -131,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_seconds() {
+    fn times_are_reported_in_seconds() {
         let histogram = Histogram::of_times(&[0.001, 0.1]);
-        histogram.time(Duration::from_millis(2));
-        histogram.time(Duration::from_millis(500));
+        histogram.observe_time(Duration::from_millis(2));
+        histogram.observe_time(Duration::from_millis(500));
         let Snapshot { sum, count, buckets } = histogram.snapshot();
         assert!((sum - 0.502).abs() < 1e-9, "{sum}");
         assert_eq!((count, buckets.iter().map(|bucket| bucket.1).collect::<Vec<_>>()), (2, vec![0, 1, 1]));

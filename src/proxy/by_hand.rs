@@ -18,8 +18,8 @@ use super::respond::ProxyError;
 use super::{Answer, Proxy, ours};
 use crate::admin::SUMMARIZE;
 use crate::dialect::{self, Dialect};
-use crate::engine::by_hand::{NoSummary, Outcome};
-use crate::engine::{Asked, Edited, Wanted};
+use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
+use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::When;
 
 /// Whether there is a summary in the body.
@@ -59,20 +59,22 @@ impl Proxy {
         let text = self.decode(&parts.headers, &mut held).await?.ok_or(ProxyError::BadEncoding)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
         let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
-        let asked = Asked { caller, wanted: Wanted::Made, when: When::Now, origin: Some(&origin) };
+        let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
         let edited = self.plan(&live, dialect, &parts, text, asked).await;
-        let summary = match edited.outcome(live.rules.planner.policy.names().any(|name| name == "summarize")) {
-            Outcome::Made => "made",
-            Outcome::Nothing => "none",
-            Outcome::Failed(NoSummary::NotUnderstood(error)) => return Err(ProxyError::NotUnderstood(error)),
-            Outcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
+        let summary = match edited.manual_outcome(live.rules.planner.policy.names().any(|name| name == "summarize")) {
+            ManualOutcome::Made => "made",
+            ManualOutcome::Nothing => "none",
+            ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
+                return Err(ProxyError::NotUnderstood(error));
+            }
+            ManualOutcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
         };
         tracing::info!(request_id = %id, summary, "summarised by hand");
         Ok(answer(&edited, summary, &id.to_string()).map(ours))
     }
 }
 
-fn answer(edited: &Edited, summary: &'static str, id: &str) -> Response<Full<bytes::Bytes>> {
+fn answer(edited: &EditedBody, summary: &'static str, id: &str) -> Response<Full<bytes::Bytes>> {
     let mut response = Response::new(Full::from(edited.body.concat()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -20,12 +20,12 @@ use super::prefix::Cache;
 use super::telling::Telling;
 use super::tunnel::Tunnel;
 use crate::dialect::Dialect;
-use crate::engine::{Edited, Trouble};
-use crate::events::Ended as HowEnded;
+use crate::engine::{EditedBody, EngineError};
+use crate::events::AnswerEnd;
 use crate::history;
-use crate::metrics::Streaming;
+use crate::metrics::StreamGuard;
 use crate::plan::{Report, Stretch};
-use crate::recording::{Ended, Recorder, Recording, Sent};
+use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::tap::{Seen, Tap};
 use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, blocking};
@@ -70,7 +70,7 @@ pub struct Exchange {
     books: Option<Arc<Books>>,
     conversation: Option<Conversation>,
     // While the answer is on its way.
-    streaming: Option<Streaming>,
+    streaming: Option<StreamGuard>,
     n_chunks: u32,
     ended: Option<Instant>,
     prefix_kept: Option<f64>,
@@ -155,9 +155,9 @@ impl Exchange {
     }
 
     /// Notes what the edits did, for the answer's headers and the log.
-    pub(super) fn edited(&mut self, edited: Edited, dry_run: bool, report_headers: bool) {
-        let understood = edited.skipped.is_none() && !matches!(edited.trouble, Some(Trouble::Panic));
-        let Edited { report, summary_time, offloaded_bytes, reads, .. } = edited;
+    pub(super) fn edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
+        let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
+        let EditedBody { report, summary_time, offloaded_bytes, reads, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit =
             Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
@@ -183,7 +183,7 @@ impl Exchange {
     }
 
     /// Begins to record what `sent` says, if that is asked for and there is room. What was begun before is forgotten.
-    pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> Sent<'a>) {
+    pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> SentRequest<'a>) {
         let Some(recorder) = recorder else { return };
         self.recording = None;
         self.recording = recorder.begin(&self.id.to_string(), sent());
@@ -195,10 +195,10 @@ impl Exchange {
     /// The head of the answer is here.
     pub(super) fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
-        self.streaming = self.books.as_ref().map(|books| books.metrics.streaming());
+        self.streaming = self.books.as_ref().map(|books| books.metrics.start_stream());
         self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
         if let Some(recording) = &mut self.recording {
-            recording.head(status, response.headers());
+            recording.begin_response(status, response.headers());
         }
         if let Some(edit) = &mut self.edit {
             edit.tap = self
@@ -211,8 +211,8 @@ impl Exchange {
 
     /// The upstream gave no answer.
     pub(super) fn failed(&mut self) {
-        self.write_down(&Seen::default(), history::End::Unanswered);
-        self.tell_end(HowEnded::Unanswered, Seen::default());
+        self.write_down(&Seen::default(), history::AnswerEnd::Unanswered);
+        self.tell_end(AnswerEnd::Unanswered, Seen::default());
         self.finish_recording(End::Cut);
     }
 
@@ -302,7 +302,7 @@ impl Exchange {
         self.write_down(&seen, end.into());
     }
 
-    fn tell_end(&mut self, end: HowEnded, seen: Seen) {
+    fn tell_end(&mut self, end: AnswerEnd, seen: Seen) {
         if let Some(telling) = self.telling.take() {
             telling.end(self.answer.map(|answer| answer.status), end, seen);
         }
@@ -312,9 +312,9 @@ impl Exchange {
     fn finish_recording(&mut self, end: End) {
         let Some(recording) = self.recording.take() else { return };
         let ended = match end {
-            End::Complete => Ended::Complete,
-            End::Cut => Ended::UpstreamCut,
-            End::ClientGone => Ended::ClientGone,
+            End::Complete => ResponseEnd::Complete,
+            End::Cut => ResponseEnd::UpstreamCut,
+            End::ClientGone => ResponseEnd::ClientGone,
         };
         let id = self.id;
         self.tasks.spawn(async move {
@@ -338,10 +338,10 @@ impl Observe for Exchange {
             edit.tap.watch(chunk);
         }
         if let Some(recording) = &mut self.recording {
-            recording.chunk(self.sent.elapsed(), chunk);
+            recording.push_chunk(self.sent.elapsed(), chunk);
         }
         if let (Some(began), Some(books)) = (began, &self.books) {
-            books.metrics.chunk(began.elapsed());
+            books.metrics.observe_chunk(began.elapsed());
         }
     }
 
@@ -362,8 +362,8 @@ impl Drop for Exchange {
     /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.write_down(&Seen::default(), history::End::ClientGone);
-            self.tell_end(HowEnded::ClientGone, Seen::default());
+            self.write_down(&Seen::default(), history::AnswerEnd::ClientGone);
+            self.tell_end(AnswerEnd::ClientGone, Seen::default());
             self.finish_recording(End::ClientGone);
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::Proxy;
 use crate::body::{Budget, Lease};
 use crate::dialect::Dialect;
-use crate::engine::Edited;
+use crate::engine::EditedBody;
 use crate::history::Entry;
 use crate::inspect::{self, Changes, Message};
 use crate::plan::Report;
@@ -75,7 +75,7 @@ impl Inspector {
         keep: usize,
         dialect: &'static dyn Dialect,
         text: &Bytes,
-        edited: &Edited,
+        edited: &EditedBody,
     ) -> Option<Inspecting> {
         if keep == 0 || !edited.changed() {
             return None;
@@ -104,7 +104,7 @@ impl Inspecting {
             serde_json::to_vec(&Document { request: &entry, changes: Changes::of(&report), content, reason })
         };
         let Ok(Ok(document)) = blocking(lay).await else { return Ok(()) };
-        store.keep_inspected(id, document.into(), keep).await
+        store.put_inspected(id, document.into(), keep).await
     }
 }
 
@@ -126,12 +126,12 @@ mod tests {
     use super::*;
     use crate::dialect;
     use crate::plan::{Action, Change, Sizes};
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
     use crate::store::{Clock, Settings};
 
     #[test]
     fn what_waits_for_its_end_is_bounded() {
-        let inspector = Inspector::new(Some(Arc::new(Memory::new(Settings::default(), Clock::system()))));
+        let inspector = Inspector::new(Some(Arc::new(MemoryStore::new(Settings::default(), Clock::system()))));
         let dialect = dialect::for_path("/v1/chat/completions").unwrap();
         let change = Change {
             edit: "patch",
@@ -143,10 +143,10 @@ mod tests {
             handles: Vec::new(),
         };
         let text = Bytes::from(vec![b' '; MOST_HELD / 4]);
-        let unchanged = Edited { report: Some(Report::default()), ..Edited::untouched(text.clone()) };
+        let unchanged = EditedBody { report: Some(Report::default()), ..EditedBody::untouched(text.clone()) };
         let changed =
-            Edited { report: Some(Report { changes: vec![change], ..Report::default() }), ..unchanged.clone() };
-        let hold = |keep, edited: &Edited| inspector.hold(keep, dialect, &text, edited);
+            EditedBody { report: Some(Report { changes: vec![change], ..Report::default() }), ..unchanged.clone() };
+        let hold = |keep, edited: &EditedBody| inspector.hold(keep, dialect, &text, edited);
         assert!(hold(0, &changed).is_none() && hold(1, &unchanged).is_none());
         // As it came and as it went on, each takes half of what there is.
         let [first, second] = [hold(1, &changed), hold(1, &changed)];

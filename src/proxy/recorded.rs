@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::request::Parts;
 
 use super::headers;
-use crate::engine::Edited;
-use crate::recording::{Form, Inputs, Sent};
+use crate::engine::EditedBody;
+use crate::recording::{PlanInputs, RequestForm, SentRequest};
 use crate::tokens::Meter;
 use crate::tokens::models::Source;
 
@@ -13,19 +13,19 @@ use crate::tokens::models::Source;
 pub(super) fn sent<'a>(
     parts: &'a Parts,
     request: Bytes,
-    edited: &Edited,
-    form: Form,
+    edited: &EditedBody,
+    form: RequestForm,
     meter: &Meter,
     dry_run: bool,
-) -> Sent<'a> {
-    let was_planned = edited.report.is_some() || edited.skipped.is_some();
-    let inputs = Inputs {
-        form: if was_planned { form } else { Form::Unedited },
+) -> SentRequest<'a> {
+    let was_planned = edited.report.is_some() || edited.parse_error.is_some();
+    let inputs = PlanInputs {
+        form: if was_planned { form } else { RequestForm::Unedited },
         windows: learned_window(edited, meter).into_iter().collect(),
-        not_stored: was_planned && edited.trouble.is_some(),
-        ..Inputs::default()
+        not_stored: was_planned && edited.error.is_some(),
+        ..PlanInputs::default()
     };
-    Sent {
+    SentRequest {
         target: &parts.uri,
         request,
         rewritten: edited.changed().then(|| edited.body.clone()),
@@ -38,7 +38,7 @@ pub(super) fn sent<'a>(
 }
 
 /// The model and its window, if the plan knew it and the upstream has named it.
-fn learned_window(edited: &Edited, meter: &Meter) -> Option<(String, usize)> {
+fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
     let model = edited.report.as_ref()?.model.as_deref()?;
     let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
     (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))

@@ -22,11 +22,11 @@ use crate::body::Lease;
 use crate::body::ahead::Ahead;
 use crate::body::encoding::Coding;
 use crate::dialect::Dialect;
-use crate::engine::{Asked, Edited, Rules, Wanted};
+use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::When;
-use crate::recording::Form;
+use crate::recording::RequestForm;
 use crate::tasks::blocking;
 use crate::upstream::refusal::{self, Numbers, Refusal};
 
@@ -54,7 +54,7 @@ impl Default for Settings {
 /// How requests are rescued. A reload begins it anew: under other settings, the upstream may take what it has refused.
 #[derive(Debug)]
 pub struct Rescue {
-    rules: Arc<Rules>,
+    rules: Arc<EngineConfig>,
     original: bool,
     unedited: Unedited,
 }
@@ -104,7 +104,7 @@ const SCOPE: &[u8] = b"unedited";
 
 impl Rescue {
     /// Rescues by these rules, which are to be those of [`Parts::shortest`](crate::planner::Parts::shortest).
-    pub fn new(settings: Settings, rules: Arc<Rules>) -> Self {
+    pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
         Self { rules, original: settings.original_on_400, unedited: Unedited::default() }
     }
 }
@@ -148,7 +148,7 @@ impl Proxy {
                 None => return self.rescues.count(Rescued::Overflow, false, first),
             },
             Refusal::Sequence if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
-                (Edited::untouched(spare.bytes.clone()), Rescued::Original)
+                (EditedBody::untouched(spare.bytes.clone()), Rescued::Original)
             }
             Refusal::Sequence | Refusal::Tools => return first,
         };
@@ -167,7 +167,7 @@ impl Proxy {
         let text = spare.text;
         let meter = &rescue.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recorded::sent(&spare.parts, text.clone(), &edited, Form::Shortest, meter, false)
+            recorded::sent(&spare.parts, text.clone(), &edited, RequestForm::Shortest, meter, false)
         });
         exchange.inspecting = self.inspector.hold(live.inspect.keep, spare.dialect, &text, &edited);
         exchange.edited(edited, false, live.report_headers);
@@ -183,13 +183,13 @@ impl Proxy {
         spare: &Spare,
         numbers: Numbers,
         exchange: &Exchange,
-    ) -> Option<Edited> {
+    ) -> Option<EditedBody> {
         let rules = &rescue.rules;
         let caller = self.caller(&spare.parts.headers);
         let target = live.upstream.join(&spare.parts.uri).ok()?;
         let origin = || self.origin(live, spare.dialect, &spare.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
-            let asked = Asked { caller, wanted: Wanted::Made, when, origin };
+            let asked = EditOptions { caller, mode: EditMode::Apply, when, origin };
             self.engine.edit_body(rules, spare.dialect, spare.text.clone(), asked)
         };
         // Clearing comes first and costs no call, so a summary is wanted only if that was not enough.
@@ -246,7 +246,7 @@ impl Spare {
         bytes: Bytes,
         lease: &Arc<Lease>,
         text: Bytes,
-        edited: &Edited,
+        edited: &EditedBody,
     ) -> Self {
         let report = edited.report.as_ref();
         Self {
@@ -261,7 +261,7 @@ impl Spare {
         }
     }
 
-    fn is_shorter(&self, edited: &Edited) -> bool {
+    fn is_shorter(&self, edited: &EditedBody) -> bool {
         edited.report.as_ref().is_some_and(|report| report.bytes_after < self.n_bytes_sent)
     }
 }

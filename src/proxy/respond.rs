@@ -11,7 +11,7 @@ use http_body_util::Full;
 use crate::admin::access::Refused;
 use crate::body::ReadError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
-use crate::engine::by_hand::NoSummary;
+use crate::engine::manual_summary::ManualSummaryError;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPath;
 use crate::upstream::{UpstreamError, UpstreamErrorKind, Whose};
@@ -65,7 +65,7 @@ pub(super) enum ProxyError {
     NotUnderstood(#[source] ParseError),
     /// There is no summary for it.
     #[error(transparent)]
-    NoSummary(NoSummary),
+    NoSummary(ManualSummaryError),
     /// The upstream gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -84,7 +84,7 @@ impl ProxyError {
             | Self::BadTransfer
             | Self::BadEncoding
             | Self::NotUnderstood(_)
-            | Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => StatusCode::BAD_REQUEST,
+            | Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => StatusCode::BAD_REQUEST,
             Self::NoSummary(_) => StatusCode::BAD_GATEWAY,
             Self::Page(_) => StatusCode::FORBIDDEN,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
@@ -114,7 +114,7 @@ impl ProxyError {
             Self::BadTransfer => "bad_transfer_encoding",
             Self::BadEncoding => "bad_encoding",
             Self::NotUnderstood(_) => "not_understood",
-            Self::NoSummary(NoSummary::Off | NoSummary::NoStore) => "summarize_off",
+            Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => "summarize_off",
             Self::NoSummary(_) => "not_summarized",
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",

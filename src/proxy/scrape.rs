@@ -10,19 +10,19 @@ use super::Proxy;
 use crate::admin::{Numbers, Writing};
 use crate::history::History;
 use crate::inspect;
-use crate::metrics::{Labels, Sheet};
+use crate::metrics::{Exposition, Labels};
 
 impl Numbers for Proxy {
     fn metrics(&self) -> Writing<'_> {
         Box::pin(async {
-            let mut sheet = Sheet::default();
-            sheet.info("abridge", "This abridge", one("version", env!("CARGO_PKG_VERSION")));
-            self.write_requests(&mut sheet);
-            self.books.metrics.write(&mut sheet);
-            self.write_store(&mut sheet).await;
-            self.write_summaries(&mut sheet);
-            self.write_load(&mut sheet);
-            sheet.text()
+            let mut exposition = Exposition::default();
+            exposition.info("abridge", "This abridge", one("version", env!("CARGO_PKG_VERSION")));
+            self.write_requests(&mut exposition);
+            self.books.metrics.write(&mut exposition);
+            self.write_store(&mut exposition).await;
+            self.write_summaries(&mut exposition);
+            self.write_load(&mut exposition);
+            exposition.into_text()
         })
     }
 
@@ -40,7 +40,7 @@ impl Numbers for Proxy {
 }
 
 impl Proxy {
-    fn write_requests(&self, sheet: &mut Sheet) {
+    fn write_requests(&self, exposition: &mut Exposition) {
         let totals = self.books.history.totals();
         let outcomes = [
             ("edited", totals.edited),
@@ -49,24 +49,24 @@ impl Proxy {
             ("not_understood", totals.not_understood),
             ("passed", totals.passed),
         ];
-        sheet.counters(
+        exposition.counters(
             "abridge_requests",
             "Requests that have ended, by what became of them",
             each("outcome", outcomes),
         );
         let ended = [("failed", totals.failed), ("shed", totals.shed), ("refused", totals.refused)];
-        sheet.counters(
+        exposition.counters(
             "abridge_unanswered",
             "Requests that got an answer of ours: the upstream failed to answer, there was no room, or they were refused for another reason",
             each("reason", ended),
         );
-        sheet.counter(
+        exposition.counter(
             "abridge_tokens_before",
             "Tokens of requests as they came, where they were counted; dry runs are left out",
             totals.tokens_before,
         );
-        sheet.counter("abridge_tokens_after", "The same as they went on", totals.tokens_after);
-        sheet.counters(
+        exposition.counter("abridge_tokens_after", "The same as they went on", totals.tokens_after);
+        exposition.counters(
             "abridge_fail_open",
             "Requests that went on with less editing than there could be, by the reason",
             each("reason", self.fail_open.counted()),
@@ -75,68 +75,80 @@ impl Proxy {
             .rescues
             .counted()
             .map(|(rescue, outcome, n)| (vec![("rescue", rescue.to_owned()), ("outcome", outcome.to_owned())], n));
-        sheet.counters(
+        exposition.counters(
             "abridge_rescues",
             "Refusals of the upstream that a second try was for, and whether it helped",
             rescues,
         );
-        sheet.counters("abridge_recalls", "Answers to recalls", each("outcome", self.recalls.counted()));
+        exposition.counters("abridge_recalls", "Answers to recalls", each("outcome", self.recalls.counted()));
     }
 
-    async fn write_store(&self, sheet: &mut Sheet) {
+    async fn write_store(&self, exposition: &mut Exposition) {
         let Some(store) = self.engine.store() else { return };
-        let work = store.work();
-        sheet.counter("abridge_store_written", "Payloads that were written", work.written);
-        sheet.counter("abridge_store_written_bytes", "Their length, before they are compressed", work.written_bytes);
-        sheet.counter("abridge_store_known", "Payloads that were to be kept and were known to be", work.known);
-        sheet.counter("abridge_store_commits", "Transactions that were made durable", work.commits);
-        sheet.counter("abridge_store_errors", "What failed, of everything that the store was to do", work.failures);
-        sheet.times(
+        let work = store.counters();
+        exposition.counter("abridge_store_written", "Payloads that were written", work.written);
+        exposition.counter(
+            "abridge_store_written_bytes",
+            "Their length, before they are compressed",
+            work.written_bytes,
+        );
+        exposition.counter("abridge_store_known", "Payloads that were to be kept and were known to be", work.known);
+        exposition.counter("abridge_store_commits", "Transactions that were made durable", work.commits);
+        exposition.counter(
+            "abridge_store_errors",
+            "What failed, of everything that the store was to do",
+            work.failures,
+        );
+        exposition.times(
             "abridge_store_wait",
             "How long a request waited till what was taken out was durable; what was known to be kept is not in it",
             [(Labels::new(), work.waits)],
         );
         let Ok(stats) = self.stats.of(store, Duration::ZERO).await else { return };
-        sheet.gauge("abridge_store_payloads", "Payloads that are kept", stats.payloads);
-        sheet.gauge("abridge_store_payload_bytes", "Their length", stats.bytes);
-        sheet.gauge("abridge_store_summaries", "Summaries that are kept", stats.summaries);
-        sheet.gauge("abridge_store_file_bytes", "The length of the store's file", stats.file_bytes);
+        exposition.gauge("abridge_store_payloads", "Payloads that are kept", stats.payloads);
+        exposition.gauge("abridge_store_payload_bytes", "Their length", stats.bytes);
+        exposition.gauge("abridge_store_summaries", "Summaries that are kept", stats.summaries);
+        exposition.gauge("abridge_store_file_bytes", "The length of the store's file", stats.file_bytes);
     }
 
-    fn write_summaries(&self, sheet: &mut Sheet) {
-        let counted = self.engine.summaries_made();
+    fn write_summaries(&self, exposition: &mut Exposition) {
+        let counted = self.engine.summary_counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed)];
-        sheet.counters("abridge_summaries", "Summaries, by what became of them", each("outcome", outcomes));
-        sheet.counter("abridge_summary_calls", "Calls that were made for summaries", counted.calls);
-        sheet.counter(
+        exposition.counters("abridge_summaries", "Summaries, by what became of them", each("outcome", outcomes));
+        exposition.counter("abridge_summary_calls", "Calls that were made for summaries", counted.calls);
+        exposition.counter(
             "abridge_summary_joined",
             "Requests that waited for a summary that another had asked for",
             counted.joined,
         );
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
-        sheet.counters("abridge_summary_tokens", "What these calls cost: tokens as billed", each("type", tokens));
+        exposition.counters("abridge_summary_tokens", "What these calls cost: tokens as billed", each("type", tokens));
     }
 
-    fn write_load(&self, sheet: &mut Sheet) {
+    fn write_load(&self, exposition: &mut Exposition) {
         let meter = &self.live().rules.planner.meter;
-        sheet.counter(
+        exposition.counter(
             "abridge_tokenised_bytes",
             "Bytes whose tokens were counted anew, since the settings of tokens changed",
             meter.n_tokenised(),
         );
-        sheet.gauge("abridge_in_flight", "Requests in flight, recalls among them", self.in_flight() as u64);
-        sheet.gauge("abridge_buffered_bytes", "Bytes of request bodies in memory", self.limits.budget.taken() as u64);
+        exposition.gauge("abridge_in_flight", "Requests in flight, recalls among them", self.in_flight() as u64);
+        exposition.gauge(
+            "abridge_buffered_bytes",
+            "Bytes of request bodies in memory",
+            self.limits.budget.taken() as u64,
+        );
         if let Ok(runtime) = Handle::try_current() {
             let tasks = runtime.metrics().num_alive_tasks() as u64;
-            sheet.gauge(
+            exposition.gauge(
                 "abridge_tasks",
                 "Tasks that have not ended: connections, what is done for them, and the house",
                 tasks,
             );
         }
         if let Some(bytes) = resident() {
-            sheet.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes);
+            exposition.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes);
         }
     }
 

@@ -10,7 +10,7 @@ use super::headers;
 use super::tunnel::Tunnel;
 use crate::body::ahead::Ahead;
 use crate::body::{Lease, Outgoing};
-use crate::engine::Edited;
+use crate::engine::EditedBody;
 use crate::upstream::{Upstream, UpstreamError};
 
 /// Sends a request to `target`, and waits for the head of its answer.
@@ -34,7 +34,7 @@ pub(super) fn outgoing(
     headers: &mut HeaderMap,
     bytes: Bytes,
     lease: Arc<Lease>,
-    edited: &Edited,
+    edited: &EditedBody,
     dry_run: bool,
 ) -> Outgoing {
     if dry_run || !edited.changed() {

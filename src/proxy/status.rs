@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Proxy;
 use super::scrape::resident;
 use crate::dialect::Usage;
-use crate::history::{Added, KEPT};
+use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::store::{self, Store};
 
 /// Numbers about the store, and when they were asked for: it goes through all its rows for them.
@@ -54,7 +54,7 @@ struct Status {
     offloaded_bytes: u64,
     billed: Usage,
     predicted_cached: u64,
-    added_ms: Added,
+    added_ms: AddedLatency,
     fail_open: BTreeMap<&'static str, u64>,
     summaries: Summaries,
     rescues: BTreeMap<String, u64>,
@@ -148,7 +148,7 @@ impl Proxy {
                     Ok(stats) => (Some(stats), None),
                     Err(trouble) => (None, Some(trouble)),
                 };
-                let failed = store.is_in_trouble().then(|| IN_TROUBLE.to_owned());
+                let failed = store.is_failing().then(|| IN_TROUBLE.to_owned());
                 let path = store.path().map(|path| path.display().to_string());
                 Some(StoreStatus { path, stats, trouble: trouble.or(failed) })
             }
@@ -160,7 +160,7 @@ impl Proxy {
 
     fn status(&self, store: Option<StoreStatus>) -> Status {
         let (live, totals) = (self.live(), self.books.history.totals());
-        let summaries = self.engine.summaries_made();
+        let summaries = self.engine.summary_counts();
         let usage = summaries.usage;
         let began = self.stats.began;
         Status {
@@ -209,7 +209,7 @@ impl Proxy {
     /// The models that were asked lately, and their windows.
     fn windows(&self) -> Vec<Window> {
         let meter = &self.live().rules.planner.meter;
-        let entries = self.books.history.after(0, KEPT);
+        let entries = self.books.history.after(0, MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| match meter.model(&model).window {
             Some(window) => Window { model, tokens: Some(window.value), source: window.source.into() },

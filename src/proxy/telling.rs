@@ -5,8 +5,8 @@ use std::mem;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::engine::Edited;
-use crate::events::{Edits, Ended, Event, Events, What};
+use crate::engine::EditedBody;
+use crate::events::{AnswerEnd, Edits, Event, EventKind, Events};
 use crate::payload::Caller;
 use crate::relay::End;
 use crate::relay::tap::Seen;
@@ -27,21 +27,21 @@ impl Telling {
         events: &Events,
         request_id: String,
         caller: Caller,
-        edited: &Edited,
+        edited: &EditedBody,
         dry_run: bool,
     ) -> Option<Self> {
         let report = edited.report.as_ref().filter(|report| !report.changes.is_empty())?;
         let edits = Edits::of(report, dry_run);
         let telling = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
-        telling.publish(What::EditBefore(telling.edits.clone()));
+        telling.publish(EventKind::EditBefore(telling.edits.clone()));
         Some(telling)
     }
 
     /// Tells how it ended.
-    pub(super) fn end(mut self, status: Option<StatusCode>, end: Ended, seen: Seen) {
+    pub(super) fn end(mut self, status: Option<StatusCode>, end: AnswerEnd, seen: Seen) {
         let Seen { stop_reason, usage, .. } = seen;
         let edits = mem::take(&mut self.edits);
-        self.publish(What::EditAfter {
+        self.publish(EventKind::EditAfter {
             edits,
             status: status.map(|status| status.as_u16()),
             end,
@@ -51,12 +51,12 @@ impl Telling {
         });
     }
 
-    fn publish(&self, what: What) {
-        self.events.publish(Event { request_id: Some(self.request_id.clone()), caller: Some(self.caller), what });
+    fn publish(&self, kind: EventKind) {
+        self.events.publish(Event { request_id: Some(self.request_id.clone()), caller: Some(self.caller), kind });
     }
 }
 
-impl From<End> for Ended {
+impl From<End> for AnswerEnd {
     fn from(end: End) -> Self {
         match end {
             End::Complete => Self::Complete,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
 use crate::dialect;
-use crate::engine::Rules;
+use crate::engine::EngineConfig;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
@@ -74,7 +74,14 @@ impl Windows {
     }
 
     /// Asks the upstream, in a task of its own and as the client of this request, if that has not been done and is of use.
-    pub(super) fn learn(&self, report: &Report, rules: &Arc<Rules>, upstream: &Upstream, parts: &Parts, tasks: &Tasks) {
+    pub(super) fn learn(
+        &self,
+        report: &Report,
+        rules: &Arc<EngineConfig>,
+        upstream: &Upstream,
+        parts: &Parts,
+        tasks: &Tasks,
+    ) {
         let began = self.began;
         if !self.turn.is_free(since(began)) || report.model.is_none() || report.bytes_before < FROM {
             return;
@@ -231,7 +238,7 @@ mod tests {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
         let planner = Planner::new(Policies::default());
-        let rules = Arc::new(Rules { planner, endpoints: Endpoints::default() });
+        let rules = Arc::new(EngineConfig { planner, endpoints: Endpoints::default() });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: FROM, ..Report::default() };
         let windows = Windows { began: Instant::now(), turn: Arc::new(Turn::new(true, Duration::ZERO)) };

@@ -1,4 +1,4 @@
-//! The recorder of the running proxy: exchanges are fed while they run, and written when they have ended.
+//! The recorder of the running proxy: collects exchanges while they run, and writes them when they have ended.
 
 use std::fs;
 use std::io;
@@ -12,18 +12,18 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 
-use super::{Ended, Inputs, Meta, write_file, write_summary};
+use super::{Meta, PlanInputs, ResponseEnd, write_file, write_summary};
 use crate::payload::Keys;
 use crate::plan::OffloadEffect;
 use crate::summary::Used;
 
-/// The longest response body that is kept; what comes behind it is relayed but not recorded.
+/// The longest response body that is recorded, in bytes; the rest is relayed only.
 const MAX_RESPONSE: usize = 64 << 20;
 /// The bytes that all unfinished recordings may hold in memory together.
 const MAX_HELD: usize = 256 << 20;
-/// What a chunk costs besides its bytes: its entry in [`Meta::chunks`].
+/// The memory that a chunk takes besides its bytes: its entry in [`Meta::chunks`].
 const CHUNK_ENTRY: usize = size_of::<(f64, usize)>();
-/// How many exchanges may share one name before a recording gives up.
+/// How many exchanges may share one name before a recording fails.
 const MAX_NAMESAKES: usize = 10_000;
 
 /// Writes exchanges into one folder while the server runs.
@@ -36,9 +36,9 @@ pub struct Recorder {
     limits: Limits,
 }
 
-/// What the relay tells of a request before it goes upstream.
+/// A request as it is about to go upstream.
 #[derive(Clone, Debug)]
-pub struct Sent<'a> {
+pub struct SentRequest<'a> {
     /// The client's target.
     pub target: &'a Uri,
     /// The body as the client sent it, decoded.
@@ -47,17 +47,17 @@ pub struct Sent<'a> {
     pub rewritten: Option<Vec<Bytes>>,
     /// The `content-encoding` that the request came with.
     pub request_encoding: Option<String>,
-    /// The original goes upstream although it would have been rewritten.
+    /// Whether the original goes upstream although it would have been edited.
     pub dry_run: bool,
-    /// What decided on the body, but for the address and the handles, which the recorder adds.
-    pub inputs: Inputs,
+    /// The inputs of planning, without the address and the handles, which the recorder adds.
+    pub inputs: PlanInputs,
     /// The summary that stands for messages.
     pub summary: Option<Used>,
-    /// What was taken out.
+    /// The payloads that were taken out.
     pub offloads: Vec<OffloadEffect>,
 }
 
-/// One exchange while it runs. It is fed, and at the end written with [`Recording::finish`]; dropped, it leaves nothing.
+/// One running exchange. [`Recording::finish`] writes it; if it is dropped instead, nothing is written.
 #[derive(Debug)]
 pub struct Recording {
     dir: Arc<Path>,
@@ -69,7 +69,7 @@ pub struct Recording {
     offloads: Vec<OffloadEffect>,
     keys: Keys,
     meta: Meta,
-    held: Held,
+    held: HeldBytes,
     limits: Limits,
 }
 
@@ -79,9 +79,9 @@ struct Limits {
     held: usize,
 }
 
-/// A recording's share of the memory that all of them may hold; given back on drop.
+/// A recording's share of the memory that all of them may hold; released on drop.
 #[derive(Debug)]
-struct Held {
+struct HeldBytes {
     total: Arc<AtomicUsize>,
     own: usize,
 }
@@ -89,7 +89,7 @@ struct Held {
 // === impl Recorder ===
 
 impl Recorder {
-    /// A recorder that writes into `dir`, which is made, with its parents, if it does not exist.
+    /// Creates a recorder that writes into `dir`, which is created with its parents if it does not exist.
     pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
@@ -97,16 +97,16 @@ impl Recorder {
         Ok(Self { dir: dir.into(), address: None, keys: Keys::well_known(), held: Arc::default(), limits })
     }
 
-    /// The same, where clients reach abridge at `address`.
+    /// Sets the address at which clients reach abridge.
     #[must_use]
     pub fn reached_at(self, address: Option<String>) -> Self {
         Self { address, ..self }
     }
 
-    /// Begins to record an exchange under `name`, such as the request's id. `None` if the unfinished recordings hold
-    /// so much memory that this request does not fit beside them: recording gives way, serving does not.
-    pub fn begin(&self, name: &str, sent: Sent<'_>) -> Option<Recording> {
-        let mut held = Held { total: Arc::clone(&self.held), own: 0 };
+    /// Begins to record an exchange under `name`, such as the request's id. `None` if the request does not fit into the
+    /// memory that unfinished recordings may hold: the exchange is then served but not recorded.
+    pub fn begin(&self, name: &str, sent: SentRequest<'_>) -> Option<Recording> {
+        let mut held = HeldBytes { total: Arc::clone(&self.held), own: 0 };
         if !held.take(sent.request.len(), self.limits.held) {
             return None;
         }
@@ -115,8 +115,8 @@ impl Recorder {
             request_encoding: sent.request_encoding,
             dry_run: sent.dry_run,
             abridge: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            inputs: Some(Inputs { address: self.address.clone(), ..sent.inputs }),
-            ended: Ended::UpstreamCut,
+            inputs: Some(PlanInputs { address: self.address.clone(), ..sent.inputs }),
+            ended: ResponseEnd::UpstreamCut,
             ..Meta::default()
         };
         Some(Recording {
@@ -138,8 +138,8 @@ impl Recorder {
 // === impl Recording ===
 
 impl Recording {
-    /// The upstream's answer begins.
-    pub fn head(&mut self, status: StatusCode, headers: &HeaderMap) {
+    /// Records the head of the upstream's answer.
+    pub fn begin_response(&mut self, status: StatusCode, headers: &HeaderMap) {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         self.meta.status = Some(status.as_u16());
         self.meta.content_type = text(CONTENT_TYPE);
@@ -147,8 +147,8 @@ impl Recording {
         self.response = Some(Vec::new());
     }
 
-    /// A chunk of the answer has come, `after` the request was sent.
-    pub fn chunk(&mut self, after: Duration, chunk: &[u8]) {
+    /// Records a chunk of the answer that arrived `after` the request was sent.
+    pub fn push_chunk(&mut self, after: Duration, chunk: &[u8]) {
         let Some(response) = &mut self.response else { return };
         let fits = response.len() + chunk.len() <= self.limits.response;
         if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, self.limits.held) {
@@ -159,24 +159,24 @@ impl Recording {
         self.meta.chunks.push((micros(after), chunk.len()));
     }
 
-    /// Writes the folder and returns its path. Blocks. The folder appears whole or not at all.
-    pub fn finish(mut self, ended: Ended) -> io::Result<PathBuf> {
+    /// Writes the folder and returns its path. Blocks. The folder appears completely or not at all.
+    pub fn finish(mut self, ended: ResponseEnd) -> io::Result<PathBuf> {
         self.meta.ended = ended;
         if let Some(inputs) = &mut self.meta.inputs {
             let name = |effect: &OffloadEffect| self.keys.payload(self.keys.anonymous(), &effect.payload.bytes());
             inputs.handles = self.offloads.iter().map(|effect| (name(effect), effect.key)).collect();
         }
-        let unfinished = self.claim()?;
+        let unfinished = self.create_unfinished()?;
         let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));
         if written.is_err() {
-            // What cannot be written may not be removable either; the first error is the one to tell.
+            // Removing the folder may fail as well; the first error is the one that is returned.
             let _ = fs::remove_dir_all(&unfinished);
         }
         written
     }
 
-    /// Makes the folder that nobody sees yet.
-    fn claim(&self) -> io::Result<PathBuf> {
+    /// Creates the temporary folder, whose name is hidden.
+    fn create_unfinished(&self) -> io::Result<PathBuf> {
         self.first_free(".tmp-", |path| fs::DirBuilder::new().mode(0o700).create(path))
     }
 
@@ -194,7 +194,7 @@ impl Recording {
         write_file(dir, "meta.json", [self.meta.to_json()?])
     }
 
-    /// Gives the folder its name. A rename never replaces a folder that has something in it.
+    /// Renames the folder to its final name. A rename never replaces a folder that is not empty.
     fn publish(&self, unfinished: &Path) -> io::Result<PathBuf> {
         self.first_free("", |path| fs::rename(unfinished, path))
     }
@@ -215,9 +215,9 @@ impl Recording {
     }
 }
 
-// === impl Held ===
+// === impl HeldBytes ===
 
-impl Held {
+impl HeldBytes {
     /// Takes `n` more bytes if all recordings together then stay within `limit`.
     fn take(&mut self, n: usize, limit: usize) -> bool {
         let before = self.total.fetch_add(n, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.total.fetch_sub(self.own, Ordering::Relaxed);
     }
@@ -242,13 +242,13 @@ fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// The path, and `api-version` if the query has it: Azure needs it, and it is no secret.
+/// The path, with the query's `api-version` if there is one: Azure needs it, and it is no secret.
 fn recorded_path(target: &Uri) -> String {
     let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("api-version="));
     version.map_or_else(|| target.path().to_owned(), |version| format!("{}?{version}", target.path()))
 }
 
-/// `name` as one visible path component: it may come from a client.
+/// `name` as one visible path component, as it may come from a client.
 fn folder_name(name: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = name.chars().take(100).map(kept).collect();

@@ -125,7 +125,7 @@ const LONG: &str = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":
 const POLICY: &str = "truncate_tool_results.max_bytes = 100\nrecall.via = \"http\"\ntokens.counter = \"estimate\"";
 
 /// The body that is sent under these settings and with this knowledge.
-fn sent(settings: &str, inputs: Inputs) -> String {
+fn sent(settings: &str, inputs: PlanInputs) -> String {
     let request = LONG.replace("XX", &"some words ".repeat(100)).into();
     let meta = Meta { inputs: Some(inputs), ..Meta::default() };
     let exchange = Exchange { request, meta, ..Exchange::default() };
@@ -137,11 +137,11 @@ fn sent(settings: &str, inputs: Inputs) -> String {
 fn addresses_handles_and_windows_are_those_of_the_recording() {
     let handle =
         |text: &str| text.split_once("/abridge/recall/").and_then(|(_, rest)| rest.get(..26)).map(str::to_owned);
-    let known = sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), Inputs::default());
+    let known = sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), PlanInputs::default());
     let name: PayloadKey = handle(&known).unwrap().parse().unwrap();
     let recorded = PayloadKey::from_bytes([7; 16]);
     let address = Some("http://bound:2".to_owned());
-    let inputs = Inputs { address, handles: [(name, recorded)].into(), ..Inputs::default() };
+    let inputs = PlanInputs { address, handles: [(name, recorded)].into(), ..PlanInputs::default() };
     let now = sent(POLICY, inputs.clone());
     assert_eq!(now, known.replace(&name.to_string(), &recorded.to_string()).replace("set:1", "bound:2"));
     // What the settings say wins.
@@ -149,8 +149,8 @@ fn addresses_handles_and_windows_are_those_of_the_recording() {
 
     let part =
         "clear_tool_results = { trigger = { fraction = 0.02 }, keep = { results = 0 } }\ntokens.counter = \"estimate\"";
-    let windows = Inputs { windows: [("m".to_owned(), 5000)].into(), ..Inputs::default() };
-    assert!(sent(part, Inputs::default()).contains("some words"));
+    let windows = PlanInputs { windows: [("m".to_owned(), 5000)].into(), ..PlanInputs::default() };
+    assert!(sent(part, PlanInputs::default()).contains("some words"));
     assert!(!sent(part, windows.clone()).contains("some words"));
     let larger = format!("models = [{{ match = \"*\", context_window = 50000 }}]\n{part}");
     assert!(sent(&larger, windows).contains("some words"));
@@ -158,12 +158,16 @@ fn addresses_handles_and_windows_are_those_of_the_recording() {
 
 #[test]
 fn the_form_of_a_request_is_that_of_the_recording() {
-    let as_it_came = sent("policy.edits = []", Inputs::default());
-    for inputs in
-        [Inputs { not_stored: true, ..Inputs::default() }, Inputs { form: Form::Unedited, ..Inputs::default() }]
-    {
+    let as_it_came = sent("policy.edits = []", PlanInputs::default());
+    for inputs in [
+        PlanInputs { not_stored: true, ..PlanInputs::default() },
+        PlanInputs { form: RequestForm::Unedited, ..PlanInputs::default() },
+    ] {
         assert_eq!(sent(POLICY, inputs), as_it_came);
     }
-    let shortest = sent(POLICY, Inputs { form: Form::Shortest, ..Inputs::default() });
-    assert!(!shortest.contains("some words") && sent(POLICY, Inputs::default()).contains("some words"), "{shortest}");
+    let shortest = sent(POLICY, PlanInputs { form: RequestForm::Shortest, ..PlanInputs::default() });
+    assert!(
+        !shortest.contains("some words") && sent(POLICY, PlanInputs::default()).contains("some words"),
+        "{shortest}"
+    );
 }

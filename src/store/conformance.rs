@@ -1,4 +1,4 @@
-//! What every store does. A new one is a store when [`suite`] passes on it.
+//! The conformance tests of stores: an implementation is correct if [`suite`] passes on it.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a panic is a test's answer")]
 
 use std::sync::Arc;
@@ -6,56 +6,56 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, Doing, IN_USE, Kind, Page, Paged, Settings, Store, Time};
+use super::{Clock, IN_USE, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
 use crate::payload::{Caller, ChainKey, Keys, PayloadKey};
 use crate::units::{ByteSize, Period};
 
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// The bytes of a small store.
+/// The size limit of a small store, in bytes.
 const SMALL: u64 = 100_000;
 
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
-pub struct Hands(Arc<AtomicU64>);
+pub struct TestClock(Arc<AtomicU64>);
 
-/// Keeps payloads that are there as they are, as tests have them.
+/// Stores plain bytes as payloads, for tests.
 pub trait PutAll: Store {
-    /// Keeps all of them, or none.
-    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> Doing<'_, ()> {
-        self.keep_all(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
+    /// Stores all of them, or none.
+    fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> StoreFuture<'_, ()> {
+        self.put(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
     }
 }
 
 impl<S: Store> PutAll for S {}
 
-/// Runs all cases, each on an empty store of its own that `open` makes. Panics where one behaves otherwise.
+/// Runs all cases, each on an empty store that `open` makes. Panics if one fails.
 pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     let default = |open: &dyn Fn(Settings, Clock) -> S| {
-        let hands = Hands::new();
-        (open(Settings::default(), hands.clock()), hands)
+        let clock = TestClock::new();
+        (open(Settings::default(), clock.clock()), clock)
     };
     gives_back_what_was_put(&default(&open).0).await;
-    again_is_nothing(&default(&open).0).await;
-    many_at_once(&default(&open).0).await;
+    putting_again_changes_nothing(&default(&open).0).await;
+    takes_concurrent_puts(&default(&open).0).await;
     lists_newest_first(default(&open)).await;
     sweeps_by_age(default(&open)).await;
     remembers_what_was_swept(default(&open)).await;
-    let hands = Hands::new();
+    let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
-    sweeps_by_size((open(small, hands.clock()), hands)).await;
+    sweeps_by_size((open(small, clock.clock()), clock)).await;
     loses_nothing_when_the_clock_is_set_back(default(&open)).await;
-    let hands = Hands::new();
+    let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
-    keeps_nothing_for_ever_when_the_clock_is_set_back((open(small, hands.clock()), hands)).await;
+    keeps_nothing_for_ever_when_the_clock_is_set_back((open(small, clock.clock()), clock)).await;
     a_leap_of_the_clock_is_not_believed_at_once(default(&open)).await;
-    let hands = Hands::new();
+    let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(SMALL), ..Settings::default() };
-    all_that_is_kept_is_within_its_size((open(small, hands.clock()), hands)).await;
+    all_that_is_kept_is_within_its_size((open(small, clock.clock()), clock)).await;
     keeps_summaries(default(&open)).await;
     keeps_the_last_requests(default(&open)).await;
-    pages(default(&open)).await;
+    lists_page_by_page(default(&open)).await;
     compacts(&default(&open).0).await;
     refuses_all_once_closed(&default(&open).0).await;
 }
@@ -81,7 +81,7 @@ async fn gives_back_what_was_put(store: &impl Store) {
     store.put_all(Vec::new()).await.unwrap();
 }
 
-async fn again_is_nothing(store: &impl Store) {
+async fn putting_again_changes_nothing(store: &impl Store) {
     let payload = dense(1, 2_000);
     let put = vec![(key(&payload), payload.clone()), (key(&payload), payload.clone())];
     store.put_all(put.clone()).await.unwrap();
@@ -96,7 +96,7 @@ async fn again_is_nothing(store: &impl Store) {
     assert_eq!(store.get(key(&payload)).await.unwrap(), Some(payload));
 }
 
-async fn many_at_once(store: &impl Store) {
+async fn takes_concurrent_puts(store: &impl Store) {
     let put = |n: u8| {
         let payloads: Vec<_> = (0..8).map(|m| dense(n.wrapping_add(m * 13), 3_000)).collect();
         store.put_all(payloads.into_iter().map(|payload| (key(&payload), payload)).collect())
@@ -108,11 +108,11 @@ async fn many_at_once(store: &impl Store) {
     }
 }
 
-async fn lists_newest_first((store, hands): (impl Store, Hands)) {
+async fn lists_newest_first((store, clock): (impl Store, TestClock)) {
     for n in 0..5 {
         let payload = dense(n, 100);
         store.put_all(vec![(key(&payload), payload)]).await.unwrap();
-        hands.forward(DAY / 4);
+        clock.forward(DAY / 4);
     }
     let newest = store.list(3).await.unwrap();
     let expected: Vec<_> = [4, 3, 2].into_iter().map(|n| key(&dense(n, 100))).collect();
@@ -121,16 +121,16 @@ async fn lists_newest_first((store, hands): (impl Store, Hands)) {
     assert_eq!(store.list(100).await.unwrap().len(), 5);
 }
 
-async fn sweeps_by_age((store, hands): (impl Store, Hands)) {
+async fn sweeps_by_age((store, clock): (impl Store, TestClock)) {
     let (old, touched, read, put) = (dense(1, 2_000), dense(2, 2_000), dense(3, 2_000), dense(4, 2_000));
     let all = [&old, &touched, &read, &put];
     store.put_all(all.iter().map(|payload| (key(payload), (*payload).clone())).collect()).await.unwrap();
-    hands.forward(6 * DAY);
+    clock.forward(6 * DAY);
     assert_eq!(store.sweep().await.unwrap().aged, 0);
     store.touch(vec![key(&touched), key(b"never put")]).await.unwrap();
     store.get(key(&read)).await.unwrap();
     store.put_all(vec![(key(&put), put.clone())]).await.unwrap();
-    hands.forward(DAY + 1);
+    clock.forward(DAY + 1);
     let swept = store.sweep().await.unwrap();
     assert_eq!((swept.aged, swept.crowded_out), (1, 0));
     assert_eq!(store.get(key(&old)).await.unwrap(), None);
@@ -141,30 +141,30 @@ async fn sweeps_by_age((store, hands): (impl Store, Hands)) {
     assert_eq!(store.stats().await.unwrap().payloads, 3);
 }
 
-async fn remembers_what_was_swept((store, hands): (impl Store, Hands)) {
+async fn remembers_what_was_swept((store, clock): (impl Store, TestClock)) {
     let payload = dense(1, 2_000);
     let key = key(&payload);
     store.put_all(vec![(key, payload.clone())]).await.unwrap();
     assert!(!store.was_swept(key).await.unwrap());
-    hands.forward(8 * DAY);
+    clock.forward(8 * DAY);
     store.sweep().await.unwrap();
     assert_eq!(store.get(key).await.unwrap(), None);
     assert!(store.was_swept(key).await.unwrap());
     assert_eq!(store.stats().await.unwrap().tombstones, 1);
-    // What was swept can come again: its conversation has.
+    // A swept payload can be stored again.
     store.put_all(vec![(key, payload.clone())]).await.unwrap();
     assert_eq!(store.get(key).await.unwrap(), Some(payload));
     assert!(!store.was_swept(key).await.unwrap());
 }
 
-async fn sweeps_by_size((store, hands): (impl Store, Hands)) {
+async fn sweeps_by_size((store, clock): (impl Store, TestClock)) {
     let put = |n| {
         let payload = dense(n, 900);
         store.put_all(vec![(key(&payload), payload)])
     };
     for n in 0..3 {
         put(n).await.unwrap();
-        hands.forward(100);
+        clock.forward(100);
     }
     assert_eq!(store.sweep().await.unwrap().crowded_out, 0);
     assert_eq!(store.get(key(&dense(0, 900))).await.unwrap(), Some(dense(0, 900)));
@@ -175,8 +175,8 @@ async fn sweeps_by_size((store, hands): (impl Store, Hands)) {
     for n in [0, 2, 3] {
         assert_eq!(store.get(key(&dense(n, 900))).await.unwrap(), Some(dense(n, 900)));
     }
-    // What requests on their way may name stays, even if it is too much.
-    hands.forward(IN_USE.as_secs());
+    // What was used within the last minute stays, even above the size limit.
+    clock.forward(IN_USE.as_secs());
     for n in 10..20 {
         put(n).await.unwrap();
     }
@@ -186,40 +186,41 @@ async fn sweeps_by_size((store, hands): (impl Store, Hands)) {
     }
 }
 
-async fn loses_nothing_when_the_clock_is_set_back((store, hands): (impl Store, Hands)) {
+async fn loses_nothing_when_the_clock_is_set_back((store, clock): (impl Store, TestClock)) {
     let (before, behind) = (dense(1, 2_000), dense(2, 2_000));
     store.put_all(vec![(key(&before), before.clone())]).await.unwrap();
-    hands.back(365 * DAY);
+    clock.back(365 * DAY);
     store.put_all(vec![(key(&behind), behind.clone())]).await.unwrap();
-    store.keep_house().await.unwrap();
-    hands.forward(6 * DAY);
-    store.keep_house().await.unwrap();
+    store.maintain().await.unwrap();
+    clock.forward(6 * DAY);
+    store.maintain().await.unwrap();
     for payload in [&before, &behind] {
         assert_eq!(store.get(key(payload)).await.unwrap().as_ref(), Some(payload));
     }
-    // Set right again, what was used in the meantime looks old. It goes, if it is not used for a pause, and is remembered.
-    hands.forward(359 * DAY);
-    store.keep_house().await.unwrap();
+    // After the clock is set right, what was used in the meantime looks old. It is removed if it stays unused for one
+    // sweep interval, and is remembered.
+    clock.forward(359 * DAY);
+    store.maintain().await.unwrap();
     assert_eq!(store.get(key(&before)).await.unwrap(), Some(before.clone()));
-    hands.forward(600);
-    store.keep_house().await.unwrap();
+    clock.forward(600);
+    store.maintain().await.unwrap();
     assert_eq!(store.get(key(&before)).await.unwrap(), Some(before));
     assert_eq!(store.get(key(&behind)).await.unwrap(), None);
     assert!(store.was_swept(key(&behind)).await.unwrap());
 }
 
-async fn keeps_nothing_for_ever_when_the_clock_is_set_back((store, hands): (impl Store, Hands)) {
+async fn keeps_nothing_for_ever_when_the_clock_is_set_back((store, clock): (impl Store, TestClock)) {
     let put = async |n: u8| store.put_all(vec![(key(&dense(n, 900)), dense(n, 900))]).await.unwrap();
     let beginning = ChainKey::from_bytes([1; 16]);
     for n in 0..3 {
         put(n).await;
     }
-    store.keep_summary(beginning, dense(9, 100)).await.unwrap();
-    store.keep_inspected("req_1".to_owned(), dense(9, 100), 9).await.unwrap();
-    hands.back(365 * DAY);
+    store.put_summary(beginning, dense(9, 100)).await.unwrap();
+    store.put_inspected("req_1".to_owned(), dense(9, 100), 9).await.unwrap();
+    clock.back(365 * DAY);
     store.sweep().await.unwrap();
-    hands.forward(IN_USE.as_secs());
-    // By size, the old ones first.
+    clock.forward(IN_USE.as_secs());
+    // By size: the old ones first.
     for n in 3..6 {
         put(n).await;
     }
@@ -230,45 +231,45 @@ async fn keeps_nothing_for_ever_when_the_clock_is_set_back((store, hands): (impl
     for n in 3..6 {
         assert_eq!(store.get(key(&dense(n, 900))).await.unwrap(), Some(dense(n, 900)));
     }
-    // By age, everything.
-    hands.forward(2 * DAY);
+    // By age: everything.
+    clock.forward(2 * DAY);
     let swept = store.sweep().await.unwrap();
     assert_eq!((swept.aged, swept.summaries), (3, 1));
     assert_eq!(store.inspected("req_1".to_owned()).await.unwrap(), None);
 }
 
-async fn a_leap_of_the_clock_is_not_believed_at_once((store, hands): (impl Store, Hands)) {
+async fn a_leap_of_the_clock_is_not_believed_at_once((store, clock): (impl Store, TestClock)) {
     let (idle, busy) = (dense(1, 900), dense(2, 900));
     let beginnings = [1, 2].map(|n| ChainKey::from_bytes([n; 16]));
     store.put_all([&idle, &busy].map(|payload| (key(payload), payload.clone())).to_vec()).await.unwrap();
     for beginning in beginnings {
-        store.keep_summary(beginning, dense(3, 100)).await.unwrap();
+        store.put_summary(beginning, dense(3, 100)).await.unwrap();
     }
-    store.keep_house().await.unwrap();
-    hands.forward(365 * DAY);
+    store.maintain().await.unwrap();
+    clock.forward(365 * DAY);
     for _ in 0..2 {
-        store.keep_house().await.unwrap();
-        hands.forward(299);
+        store.maintain().await.unwrap();
+        clock.forward(299);
     }
     assert_eq!(store.stats().await.unwrap().payloads, 2);
     store.touch(vec![key(&busy)]).await.unwrap();
     store.touch_summaries(vec![beginnings[1]]).await.unwrap();
-    hands.forward(2);
-    store.keep_house().await.unwrap();
+    clock.forward(2);
+    store.maintain().await.unwrap();
     assert_eq!((store.get(key(&idle)).await.unwrap(), store.get(key(&busy)).await.unwrap()), (None, Some(busy)));
     assert_eq!(store.summaries().await.unwrap(), [beginnings[1]]);
 }
 
-async fn all_that_is_kept_is_within_its_size((store, hands): (impl Store, Hands)) {
+async fn all_that_is_kept_is_within_its_size((store, clock): (impl Store, TestClock)) {
     let n_bytes = async || {
         let stats = store.stats().await.unwrap();
         (stats.stored_bytes, stats.summary_bytes, stats.inspected_bytes)
     };
     for n in 0..40 {
         store.put_all(vec![(key(&dense(n, 4_000)), dense(n, 4_000))]).await.unwrap();
-        store.keep_summary(ChainKey::from_bytes([n; 16]), dense(n, 1_000)).await.unwrap();
-        store.keep_inspected(format!("req_{n}"), dense(n, 1_000), usize::MAX).await.unwrap();
-        hands.forward(IN_USE.as_secs());
+        store.put_summary(ChainKey::from_bytes([n; 16]), dense(n, 1_000)).await.unwrap();
+        store.put_inspected(format!("req_{n}"), dense(n, 1_000), usize::MAX).await.unwrap();
+        clock.forward(IN_USE.as_secs());
     }
     store.sweep().await.unwrap();
     let (payloads, summaries, requests) = n_bytes().await;
@@ -283,14 +284,14 @@ async fn all_that_is_kept_is_within_its_size((store, hands): (impl Store, Hands)
     assert_eq!(store.summary(ChainKey::from_bytes([0; 16])).await.unwrap(), None, "the oldest");
 }
 
-async fn keeps_summaries((store, hands): (impl Store, Hands)) {
+async fn keeps_summaries((store, clock): (impl Store, TestClock)) {
     let beginning = |n| ChainKey::from_bytes([n; 16]);
     assert_eq!(store.summary(beginning(1)).await.unwrap(), None);
     assert_eq!(store.summaries().await.unwrap(), []);
     let long = Bytes::from("a summary ".repeat(1000));
     for (n, summary) in [(1, Bytes::from_static(b"first")), (1, dense(1, 3_000)), (2, long.clone()), (3, dense(3, 10))]
     {
-        store.keep_summary(beginning(n), summary).await.unwrap();
+        store.put_summary(beginning(n), summary).await.unwrap();
     }
     assert_eq!(store.summary(beginning(1)).await.unwrap(), Some(dense(1, 3_000)), "the later one");
     assert_eq!(store.summary(beginning(2)).await.unwrap(), Some(long));
@@ -303,22 +304,22 @@ async fn keeps_summaries((store, hands): (impl Store, Hands)) {
     assert_eq!(store.list(9).await.unwrap(), []);
 
     // By age, as payloads are.
-    hands.forward(6 * DAY);
+    clock.forward(6 * DAY);
     store.touch_summaries(vec![beginning(1), beginning(9)]).await.unwrap();
     assert!(store.summary(beginning(3)).await.unwrap().is_some());
-    hands.forward(DAY + 1);
+    clock.forward(DAY + 1);
     assert_eq!(store.sweep().await.unwrap().summaries, 1);
     assert_eq!(store.summary(beginning(2)).await.unwrap(), None);
     assert!(
         store.summary(beginning(1)).await.unwrap().is_some() && store.summary(beginning(3)).await.unwrap().is_some()
     );
-    hands.forward(8 * DAY);
+    clock.forward(8 * DAY);
     store.sweep().await.unwrap();
     assert_eq!(store.summaries().await.unwrap(), []);
 }
 
-async fn keeps_the_last_requests((store, hands): (impl Store, Hands)) {
-    let keep = |n: u8, most| store.keep_inspected(format!("req_{n}"), dense(n, 3_000), most);
+async fn keeps_the_last_requests((store, clock): (impl Store, TestClock)) {
+    let keep = |n: u8, most| store.put_inspected(format!("req_{n}"), dense(n, 3_000), most);
     let has = async |n: u8| {
         let seen = store.inspected(format!("req_{n}")).await.unwrap();
         assert!(seen.is_none() || seen == Some(dense(n, 3_000)), "{n}");
@@ -336,38 +337,38 @@ async fn keeps_the_last_requests((store, hands): (impl Store, Hands)) {
     assert_eq!([has(3).await, has(4).await], [false, true]);
 
     // By age, as payloads are.
-    hands.forward(6 * DAY);
+    clock.forward(6 * DAY);
     keep(5, 9).await.unwrap();
-    hands.forward(DAY + 1);
+    clock.forward(DAY + 1);
     store.sweep().await.unwrap();
     assert_eq!([has(4).await, has(5).await], [false, true]);
     store.trim_inspected(0).await.unwrap();
     assert_eq!((has(5).await, store.stats().await.unwrap().inspected), (false, 0));
 }
 
-async fn pages((store, hands): (impl Store, Hands)) {
+async fn lists_page_by_page((store, clock): (impl Store, TestClock)) {
     let payloads: Vec<_> = (0..7).map(|n| Bytes::from(format!("payload {n}: {}", "x".repeat(2_000)))).collect();
     for payload in &payloads {
         store.put_all(vec![(key(payload), payload.clone())]).await.unwrap();
-        hands.forward(DAY / 4);
+        clock.forward(DAY / 4);
     }
     let newest: Vec<_> = payloads.iter().rev().map(|payload| key(payload)).collect();
-    let keys = |paged: &Paged| paged.entries.iter().map(|entry| entry.key).collect::<Vec<_>>();
-    let first = store.page(Page { most: 3, ..Page::default() }).await.unwrap();
+    let keys = |page: &Page| page.entries.iter().map(|entry| entry.key).collect::<Vec<_>>();
+    let first = store.page(PageQuery { limit: 3, ..PageQuery::default() }).await.unwrap();
     assert_eq!(keys(&first), newest[..3]);
-    let second = store.page(Page { most: 4, after: first.next, ..Page::default() }).await.unwrap();
+    let second = store.page(PageQuery { limit: 4, after: first.next, ..PageQuery::default() }).await.unwrap();
     assert_eq!((keys(&second), second.next), (newest[3..].to_vec(), None));
 
     let named = newest[2].to_string();
     let prefix = Some(named.get(..20).unwrap().to_owned());
-    let found = store.page(Page { most: 9, prefix, ..Page::default() }).await.unwrap();
+    let found = store.page(PageQuery { limit: 9, prefix, ..PageQuery::default() }).await.unwrap();
     assert_eq!((keys(&found), found.next), (vec![newest[2]], None));
     let text = Some("payload 5:".to_owned());
-    let found = store.page(Page { most: 9, text, ..Page::default() }).await.unwrap();
+    let found = store.page(PageQuery { limit: 9, text, ..PageQuery::default() }).await.unwrap();
     assert_eq!((keys(&found), found.next), (vec![newest[1]], None));
-    let either = Page { most: 9, text: Some("payload 5:".to_owned()), prefix: Some(named), after: None };
+    let either = PageQuery { limit: 9, text: Some("payload 5:".to_owned()), prefix: Some(named), after: None };
     assert_eq!(keys(&store.page(either).await.unwrap()), newest[1..3]);
-    assert_eq!(store.stats().await.unwrap().recalled, 0, "looking is not using");
+    assert_eq!(store.stats().await.unwrap().recalled, 0, "scan is not using");
 }
 
 async fn compacts(store: &impl Store) {
@@ -382,56 +383,56 @@ async fn refuses_all_once_closed(store: &impl Store) {
     store.close().await.unwrap();
     store.close().await.unwrap();
     let error = store.put_all(vec![(key(&payload), payload)]).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Unavailable);
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
     let error = store.get(key(b"")).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Unavailable);
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
     let beginning = ChainKey::from_bytes([1; 16]);
-    assert_eq!(store.keep_summary(beginning, dense(1, 9)).await.unwrap_err().kind, Kind::Unavailable);
-    assert_eq!(store.summary(beginning).await.unwrap_err().kind, Kind::Unavailable);
+    assert_eq!(store.put_summary(beginning, dense(1, 9)).await.unwrap_err().kind, StoreErrorKind::Unavailable);
+    assert_eq!(store.summary(beginning).await.unwrap_err().kind, StoreErrorKind::Unavailable);
 }
 
 // === helpers ===
 
-// What was used a day ago is in use no more.
+// What was used a day ago is not in use any more.
 const _: () = assert!(DAY > IN_USE.as_secs());
 
-impl Hands {
-    /// Some time in this century.
+impl TestClock {
+    /// Starts at some time in this century.
     pub fn new() -> Self {
         Self(Arc::new(AtomicU64::new(1_800_000_000)))
     }
 
-    /// The clock that they are on.
+    /// The clock for a store.
     pub fn clock(&self) -> Clock {
-        let hands = Arc::clone(&self.0);
-        Clock::new(move || Time(hands.load(Ordering::Relaxed)))
+        let clock = Arc::clone(&self.0);
+        Clock::new(move || Time(clock.load(Ordering::Relaxed)))
     }
 
-    /// Moves them by so many seconds.
+    /// Moves the clock forward by so many seconds.
     pub fn forward(&self, seconds: u64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// Sets them back by so many seconds, as a machine does that learns the time late.
+    /// Sets the clock back by so many seconds, as on a machine that gets the right time late.
     pub fn back(&self, seconds: u64) {
         self.0.fetch_sub(seconds, Ordering::Relaxed);
     }
 }
 
-impl Default for Hands {
+impl Default for TestClock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// The key that tests put a payload under.
+/// The key that tests use for a payload.
 pub fn key(payload: &[u8]) -> PayloadKey {
     let keys = Keys::new([7; 32]);
     let caller: Caller = keys.caller(b"Bearer someone");
     keys.payload(caller, payload)
 }
 
-/// Bytes that no compression makes shorter.
+/// Incompressible bytes.
 pub fn dense(seed: u8, len: usize) -> Bytes {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
@@ -441,10 +442,10 @@ pub fn dense(seed: u8, len: usize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
 
     #[tokio::test]
-    async fn memory_is_a_store() {
-        suite(Memory::new).await;
+    async fn the_memory_store_conforms() {
+        suite(MemoryStore::new).await;
     }
 }

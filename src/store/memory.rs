@@ -1,19 +1,20 @@
-//! A store that is gone with the process: the measure for the others, and what tests put their payloads in.
+//! A store in memory: the reference implementation, and the store of tests.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::ages::Ages;
+use super::expiry::Expiry;
 use super::{
-    Clock, Doing, Entry, IN_USE, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time,
+    Clock, IN_USE, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreError, StoreErrorKind,
+    StoreFuture, SweepResult, Time,
 };
 use crate::payload::{ChainKey, Payload, PayloadKey};
 
 /// Payloads in memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryStore {
     settings: Settings,
     clock: Clock,
     inner: Mutex<Inner>,
@@ -21,7 +22,7 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct Inner {
-    ages: Ages,
+    expiry: Expiry,
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
     summaries: HashMap<ChainKey, (Bytes, Time)>,
@@ -44,11 +45,11 @@ struct Closed;
 
 // === impl Memory ===
 
-impl Memory {
-    /// An empty store.
+impl MemoryStore {
+    /// Creates an empty store.
     pub fn new(settings: Settings, clock: Clock) -> Self {
         let inner = Inner {
-            ages: Ages::new(settings.keep_for.0, None),
+            expiry: Expiry::new(settings.keep_for.0, None),
             rows: HashMap::new(),
             swept: HashMap::new(),
             summaries: HashMap::new(),
@@ -59,20 +60,24 @@ impl Memory {
         Self { settings, clock, inner: Mutex::new(inner) }
     }
 
-    fn locked<'a, T: Send + 'a>(&'a self, op: Op, run: impl FnOnce(&mut Inner, Time) -> T + Send + 'a) -> Doing<'a, T> {
+    fn with_lock<'a, T: Send + 'a>(
+        &'a self,
+        op: Op,
+        run: impl FnOnce(&mut Inner, Time) -> T + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let mut inner = self.inner.lock().await;
             if inner.closed {
-                return Err(StoreError::new(op, Kind::Unavailable, Closed));
+                return Err(StoreError::new(op, StoreErrorKind::Unavailable, Closed));
             }
             Ok(run(&mut inner, self.clock.now()))
         })
     }
 }
 
-impl Store for Memory {
-    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
-        self.locked(Op::Put, |inner, now| {
+impl Store for MemoryStore {
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
                 if let Some(row) = inner.rows.get_mut(&key) {
@@ -88,8 +93,8 @@ impl Store for Memory {
         })
     }
 
-    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
-        self.locked(Op::Get, move |inner, now| {
+    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
+        self.with_lock(Op::Get, move |inner, now| {
             let row = inner.rows.get_mut(&key)?;
             row.used = now;
             inner.stats.recalled += 1;
@@ -97,12 +102,12 @@ impl Store for Memory {
         })
     }
 
-    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
-        self.locked(Op::Get, move |inner, _| inner.swept.contains_key(&key))
+    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
+        self.with_lock(Op::Get, move |inner, _| inner.swept.contains_key(&key))
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
-        self.locked(Op::Get, |inner, now| {
+    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Get, |inner, now| {
             for key in keys {
                 if let Some(row) = inner.rows.get_mut(&key) {
                     row.used = now;
@@ -111,27 +116,27 @@ impl Store for Memory {
         })
     }
 
-    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
-        self.locked(Op::Put, move |inner, now| {
+    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
             inner.summaries.insert(beginning, (summary, now));
             inner.stats.commits += 1;
         })
     }
 
-    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
-        self.locked(Op::Get, move |inner, now| {
+    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
+        self.with_lock(Op::Get, move |inner, now| {
             let (summary, used) = inner.summaries.get_mut(&beginning)?;
             *used = now;
             Some(summary.clone())
         })
     }
 
-    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
-        self.locked(Op::Get, |inner, _| inner.summaries.keys().copied().collect())
+    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
+        self.with_lock(Op::Get, |inner, _| inner.summaries.keys().copied().collect())
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
-        self.locked(Op::Put, move |inner, now| {
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
             for beginning in beginnings {
                 if let Some((_, used)) = inner.summaries.get_mut(&beginning) {
                     *used = now;
@@ -140,44 +145,44 @@ impl Store for Memory {
         })
     }
 
-    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()> {
-        self.locked(Op::Put, move |inner, now| {
+    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
             inner.inspected.push((id, seen, now));
             inner.trim_inspected(&self.settings, now, most);
             inner.stats.commits += 1;
         })
     }
 
-    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
-        self.locked(Op::Get, move |inner, _| {
+    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
+        self.with_lock(Op::Get, move |inner, _| {
             inner.inspected.iter().rev().find(|(of, ..)| *of == id).map(|(_, seen, _)| seen.clone())
         })
     }
 
-    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
-        self.locked(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most))
+    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most))
     }
 
-    fn sweep(&self) -> Doing<'_, Swept> {
-        self.locked(Op::Sweep, |inner, now| {
-            inner.ages.trust(now);
+    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
+        self.with_lock(Op::Sweep, |inner, now| {
+            inner.expiry.trust(now);
             inner.sweep(&self.settings, now)
         })
     }
 
-    fn keep_house(&self) -> Doing<'_, ()> {
-        self.locked(Op::Sweep, |inner, now| {
-            inner.ages.look(now);
+    fn maintain(&self) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Sweep, |inner, now| {
+            inner.expiry.observe(now);
             inner.sweep(&self.settings, now);
         })
     }
 
-    fn compact(&self) -> Doing<'_, ()> {
-        self.locked(Op::Compact, |inner, _| inner.rows.shrink_to_fit())
+    fn compact(&self) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Compact, |inner, _| inner.rows.shrink_to_fit())
     }
 
-    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
-        self.locked(Op::Get, move |inner, _| {
+    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
+        self.with_lock(Op::Get, move |inner, _| {
             let mut entries: Vec<_> = inner.rows.iter().map(|(key, row)| row.entry(*key)).collect();
             entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
             entries.truncate(most);
@@ -185,17 +190,17 @@ impl Store for Memory {
         })
     }
 
-    fn page(&self, page: Page) -> Doing<'_, Paged> {
-        self.locked(Op::Get, move |inner, _| {
-            let mut looking = page.begin();
-            inner.rows.iter().for_each(|(key, row)| looking.see(row.entry(*key)));
+    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
+        self.with_lock(Op::Get, move |inner, _| {
+            let mut scan = query.scan();
+            inner.rows.iter().for_each(|(key, row)| scan.visit(row.entry(*key)));
             let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.clone()));
-            looking.end(read).unwrap_or_else(|never| match never {})
+            scan.finish(read).unwrap_or_else(|never| match never {})
         })
     }
 
-    fn stats(&self) -> Doing<'_, Stats> {
-        self.locked(Op::Get, |inner, _| {
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        self.with_lock(Op::Get, |inner, _| {
             let bytes = inner.bytes();
             Stats {
                 payloads: inner.rows.len() as u64,
@@ -212,7 +217,7 @@ impl Store for Memory {
         })
     }
 
-    fn close(&self) -> Doing<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.inner.lock().await.closed = true;
             Ok(())
@@ -225,20 +230,20 @@ impl Inner {
         self.rows.values().map(|row| row.payload.len() as u64).sum()
     }
 
-    /// What it takes that is no payload.
+    /// The bytes of summaries and inspected requests.
     fn other_bytes(&self) -> u64 {
         let summaries = self.summaries.values().map(|(summary, _)| summary.len() as u64);
         summaries.chain(self.inspected.iter().map(|(_, seen, _)| seen.len() as u64)).sum()
     }
 
-    fn sweep(&mut self, settings: &Settings, now: Time) -> Swept {
-        self.set_back(now);
-        let mut swept = Swept { summaries: self.sweep_summaries(settings, now), ..Swept::default() };
+    fn sweep(&mut self, settings: &Settings, now: Time) -> SweepResult {
+        self.clamp_times(now);
+        let mut swept = SweepResult { summaries: self.sweep_summaries(settings, now), ..SweepResult::default() };
         self.trim_inspected(settings, now, usize::MAX);
         let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| row.entry(*key)).collect();
         rows.sort_by_key(|entry| (entry.used, entry.key));
         let mut bytes = self.bytes() + self.other_bytes();
-        let oldest = self.ages.oldest(now);
+        let oldest = self.expiry.cutoff(now);
         for entry in rows {
             if entry.used < oldest {
                 swept.aged += 1;
@@ -255,8 +260,8 @@ impl Inner {
         swept
     }
 
-    /// What was used later than now was used before the clock was set back.
-    fn set_back(&mut self, now: Time) {
+    /// Sets times that are later than `now` to `now`, after the clock was set back.
+    fn clamp_times(&mut self, now: Time) {
         let rows = self.rows.values_mut().flat_map(|row| [&mut row.created, &mut row.used]);
         let summaries = self.summaries.values_mut().map(|(_, used)| used);
         let inspected = self.inspected.iter_mut().map(|(_, _, kept)| kept);
@@ -267,10 +272,10 @@ impl Inner {
 
     fn trim_inspected(&mut self, settings: &Settings, now: Time, most: usize) {
         let (mut n, mut bytes) = (0, 0);
-        let oldest = self.ages.oldest(now);
+        let oldest = self.expiry.cutoff(now);
         let stays = |(_, seen, kept): &&(String, Bytes, Time)| {
             (n, bytes) = (n + 1, bytes + seen.len() as u64);
-            n <= most && bytes <= settings.most_of_requests() && *kept >= oldest
+            n <= most && bytes <= settings.max_inspected_bytes() && *kept >= oldest
         };
         let n_stay = self.inspected.iter().rev().take_while(stays).count();
         self.inspected.drain(..self.inspected.len() - n_stay);
@@ -280,10 +285,10 @@ impl Inner {
         let before = self.summaries.len();
         let mut rows: Vec<_> = self.summaries.iter().map(|(beginning, (_, used))| (*used, *beginning)).collect();
         rows.sort_unstable_by(|one, other| other.cmp(one));
-        let (mut bytes, oldest) = (0, self.ages.oldest(now));
+        let (mut bytes, oldest) = (0, self.expiry.cutoff(now));
         for (n, (used, beginning)) in rows.into_iter().enumerate() {
             bytes += self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
-            if n >= MOST_SUMMARIES || bytes > settings.most_of_summaries() || used < oldest {
+            if n >= MAX_SUMMARIES || bytes > settings.max_summary_bytes() || used < oldest {
                 self.summaries.remove(&beginning);
             }
         }
@@ -292,8 +297,8 @@ impl Inner {
 }
 
 impl Row {
-    fn entry(&self, key: PayloadKey) -> Entry {
+    fn entry(&self, key: PayloadKey) -> PayloadInfo {
         let bytes = self.payload.len() as u64;
-        Entry { key, bytes, stored_bytes: bytes, created: self.created, used: self.used }
+        PayloadInfo { key, bytes, stored_bytes: bytes, created: self.created, used: self.used }
     }
 }

@@ -1,4 +1,5 @@
-//! Payloads page by page, newest first, by the beginning of their handles or by what they say. The work of one page is bounded.
+//! Pages of stored payloads, newest first, selected by a prefix of the handle or by a text that they contain. The work
+//! for one page is bounded.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,66 +9,66 @@ use std::str::FromStr;
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::{Entry, Time};
+use super::{PayloadInfo, Time};
 use crate::payload::{NotAHandle, PayloadKey};
 
-/// Which payloads are wanted. With both, those for which one of the two is true.
+/// Selects payloads. With both `prefix` and `text`, those that match one of the two.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Page {
-    /// How many at most.
-    pub most: usize,
-    /// Only those behind this one.
+pub struct PageQuery {
+    /// The most payloads of a page.
+    pub limit: usize,
+    /// Only payloads behind this place.
     pub after: Option<Cursor>,
-    /// The handle begins so.
+    /// A prefix of the handle.
     pub prefix: Option<String>,
-    /// The payload holds this text.
+    /// A text that the payload contains.
     pub text: Option<String>,
 }
 
-/// A page.
+/// A page of payloads.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Paged {
+pub struct Page {
     /// The payloads.
-    pub entries: Vec<Entry>,
-    /// Where the next page begins; none if this is the last one. The next page may be empty, and not be the last one.
+    pub entries: Vec<PayloadInfo>,
+    /// Where the next page begins; `None` for the last page. The next page may be empty without being the last.
     pub next: Option<Cursor>,
 }
 
-/// A place among payloads that are sorted by their last use.
+/// A place in the list of payloads that is sorted by last use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Cursor {
     used: Time,
     key: PayloadKey,
 }
 
-/// Payloads that are gone through for a page.
-pub(super) struct Looking<'a> {
-    page: &'a Page,
-    /// Those to show or to read, the newest first, and one more.
-    found: BTreeSet<(Reverse<Time>, PayloadKey, Kept)>,
-    room: usize,
+/// A scan of all payloads for one page.
+pub(super) struct PageScan<'a> {
+    query: &'a PageQuery,
+    /// The newest candidates, and one more to know whether there is a next page.
+    found: BTreeSet<(Reverse<Time>, PayloadKey, Details)>,
+    capacity: usize,
 }
 
-/// What there is to show of a payload.
-type Kept = (u64, u64, u64);
+/// Length, length in the file and time of creation of a payload.
+type Details = (u64, u64, u64);
 
-/// So many payloads are read for one page, and so many bytes of them.
-const MOST_READ: usize = 500;
-const MOST_BYTES_READ: u64 = 64 << 20;
+/// How many payloads, and how many bytes of them, are searched for one page.
+const MAX_PAYLOADS_READ: usize = 500;
+const MAX_BYTES_READ: u64 = 64 << 20;
 
-// === impl Page ===
+// === impl PageQuery ===
 
-impl Page {
-    pub(super) fn begin(&self) -> Looking<'_> {
-        let room = if self.text.is_some() { MOST_READ } else { self.most };
-        Looking { page: self, found: BTreeSet::new(), room }
+impl PageQuery {
+    pub(super) fn scan(&self) -> PageScan<'_> {
+        let capacity = if self.text.is_some() { MAX_PAYLOADS_READ } else { self.limit };
+        PageScan { query: self, found: BTreeSet::new(), capacity }
     }
 }
 
-impl Looking<'_> {
-    /// Shows it a payload. They may come in any order.
-    pub(super) fn see(&mut self, entry: Entry) {
-        let Page { after, prefix, text, .. } = self.page;
+impl PageScan<'_> {
+    /// Passes a payload to the scan. They may come in any order.
+    pub(super) fn visit(&mut self, entry: PayloadInfo) {
+        let PageQuery { after, prefix, text, .. } = self.query;
         let place = |used, key| (Reverse(used), key);
         if after.is_some_and(|after| place(entry.used, entry.key) <= place(after.used, after.key)) {
             return;
@@ -75,21 +76,21 @@ impl Looking<'_> {
         if text.is_none() && prefix.as_ref().is_some_and(|prefix| !entry.key.to_string().starts_with(prefix)) {
             return;
         }
-        let kept = (entry.bytes, entry.stored_bytes, entry.created.0);
-        self.found.insert((Reverse(entry.used), entry.key, kept));
-        if self.found.len() > self.room + 1 {
+        let details = (entry.bytes, entry.stored_bytes, entry.created.0);
+        self.found.insert((Reverse(entry.used), entry.key, details));
+        if self.found.len() > self.capacity + 1 {
             self.found.pop_last();
         }
     }
 
-    /// The page, once it has seen all payloads. `read` gives those whose text is looked through.
-    pub(super) fn end<E>(self, read: impl Fn(PayloadKey) -> Result<Option<Bytes>, E>) -> Result<Paged, E> {
-        let Page { most, prefix, text, .. } = self.page;
-        let (mut paged, mut last, mut bytes_read) = (Paged::default(), None, 0);
+    /// Builds the page when all payloads were visited. `read` returns the content of a payload to search.
+    pub(super) fn finish<E>(self, read: impl Fn(PayloadKey) -> Result<Option<Bytes>, E>) -> Result<Page, E> {
+        let PageQuery { limit, prefix, text, .. } = self.query;
+        let (mut page, mut last, mut bytes_read) = (Page::default(), None, 0);
         for (n, (Reverse(used), key, (bytes, stored_bytes, created))) in self.found.into_iter().enumerate() {
-            let too_much = text.is_some() && bytes_read > 0 && bytes_read + bytes > MOST_BYTES_READ;
-            if n == self.room || paged.entries.len() == *most || too_much {
-                paged.next = last;
+            let too_much = text.is_some() && bytes_read > 0 && bytes_read + bytes > MAX_BYTES_READ;
+            if n == self.capacity || page.entries.len() == *limit || too_much {
+                page.next = last;
                 break;
             }
             last = Some(Cursor { used, key });
@@ -102,10 +103,10 @@ impl Looking<'_> {
                 }
             };
             if is_wanted {
-                paged.entries.push(Entry { key, bytes, stored_bytes, created: Time(created), used });
+                page.entries.push(PayloadInfo { key, bytes, stored_bytes, created: Time(created), used });
             }
         }
-        Ok(paged)
+        Ok(page)
     }
 }
 
@@ -130,28 +131,28 @@ impl FromStr for Cursor {
 mod tests {
     use super::*;
 
-    fn entry(n: u8) -> Entry {
+    fn entry(n: u8) -> PayloadInfo {
         let key = PayloadKey::from_bytes([n; 16]);
-        Entry { key, bytes: 40 << 20, stored_bytes: 1, created: Time(0), used: Time(n.into()) }
+        PayloadInfo { key, bytes: 40 << 20, stored_bytes: 1, created: Time(0), used: Time(n.into()) }
     }
 
     #[test]
-    fn no_more_is_read_than_may_be_and_the_next_page_goes_on_there() {
-        let mut page = Page { most: 9, text: Some("x".to_owned()), ..Page::default() };
+    fn a_page_reads_a_bounded_amount_and_the_next_one_continues() {
+        let mut query = PageQuery { limit: 9, text: Some("x".to_owned()), ..PageQuery::default() };
         let mut found = Vec::new();
         for _ in 0..5 {
-            let mut looking = page.begin();
-            (0..5).for_each(|n| looking.see(entry(n)));
-            let paged = looking.end(|_| Ok::<_, ()>(Some(Bytes::from_static(b"axb")))).unwrap();
-            assert!(paged.entries.len() <= 1, "two of them are too long");
-            found.extend(paged.entries.into_iter().map(|entry| entry.used.0));
-            page.after = paged.next;
+            let mut scan = query.scan();
+            (0..5).for_each(|n| scan.visit(entry(n)));
+            let page = scan.finish(|_| Ok::<_, ()>(Some(Bytes::from_static(b"axb")))).unwrap();
+            assert!(page.entries.len() <= 1, "two of them are too long");
+            found.extend(page.entries.into_iter().map(|entry| entry.used.0));
+            query.after = page.next;
         }
-        assert_eq!((found, page.after), (vec![4, 3, 2, 1, 0], None));
+        assert_eq!((found, query.after), (vec![4, 3, 2, 1, 0], None));
     }
 
     #[test]
-    fn a_cursor_reads_back() {
+    fn a_cursor_parses_back_from_its_text() {
         let cursor = Cursor { used: Time(17), key: entry(3).key };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for wrong in ["", "-", "1", "x-00000000000000000000000000", "1-0"] {

@@ -1,11 +1,11 @@
-//! A store that is one file: redb, with one thread that writes.
+//! A store in one file: redb, with one writer thread.
 //!
-//! Each commit waits for the disk, and waiting for it once for many requests costs what waiting for it once costs. So all
-//! writes go to one thread, which takes what has come together in the meantime, makes one transaction of it, and tells
-//! everybody (`writer`). Readers need no thread of their own, only one that may block.
+//! Each commit waits for the disk, and one commit for many requests costs as much as one for one request. So all writes
+//! go to one thread (`writer`), which puts everything that has queued up into one transaction and then answers all
+//! requests. Reads run on blocking threads.
 //!
-//! A disk that is full or broken is an error for those who ask meanwhile. The file is opened again by itself: redb refuses
-//! everything after a failed write until somebody does so.
+//! While the disk is full or broken, operations fail. The file is reopened automatically, because redb refuses
+//! everything after a failed write until it is reopened.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,44 +21,45 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::known::Known;
+use super::known_keys::KnownKeys;
 use super::{
-    Clock, Doing, Entry, Kind, MOST_SUMMARIES, Op, Page, Paged, Settings, Stats, Store, StoreError, Swept, Time, Work,
+    Clock, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
+    StoreErrorKind, StoreFuture, SweepResult, Time,
 };
-use crate::metrics::histogram::{Histogram, SHORT};
+use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::tasks::blocking;
 
+mod codec;
 mod file;
-mod packed;
 mod tables;
 mod writer;
 
+use codec::Encoded;
 pub use file::OpenError;
 use file::{Opener, SCHEMA, Schema, Secret, kind_of};
-use packed::Packed;
-use writer::{Answer, Job, Writer};
+use writer::{Job, Reply, Writer};
 
-/// How many jobs may wait for the writer; who comes then waits for a place.
-const QUEUE: usize = 64;
+/// How many jobs may be queued for the writer; further requests wait for a place.
+const QUEUE_LEN: usize = 64;
 
-/// How many keys are known without asking the file: twice this at most, at some 60 bytes each.
-const KNOWN: usize = 32_768;
+/// How many keys one generation of [`KnownKeys`] holds, at about 60 bytes each.
+const KNOWN_PER_GENERATION: usize = 32_768;
 
-/// Payloads that together are longer than this are packed on a thread that may block.
-const HOP_FROM: usize = 64 * 1024;
+/// Payloads that together are longer than this are encoded on a blocking thread.
+const BLOCKING_FROM: usize = 64 * 1024;
 
-/// A use is written down if the one in the file is older than this, or than an eighth of the time that payloads are kept.
-const GRAIN: Duration = Duration::from_hours(1);
+/// A use is written if the one in the file is older than this, or than an eighth of `keep_for`.
+const USE_RESOLUTION: Duration = Duration::from_hours(1);
 
-/// How long the writer rests after a failure, before it tries again.
-const REST: Duration = Duration::from_secs(1);
+/// How long the writer pauses after a failure before it tries again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// So many read at a time, so that a disk that does not answer holds no more threads than these.
-const READERS: usize = 8;
+/// How many reads run at a time: a disk that does not answer blocks no more threads than these.
+const MAX_READERS: usize = 8;
 
 /// A store in one file.
-pub struct Redb {
+pub struct RedbStore {
     secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
     shared: Arc<Shared>,
@@ -66,24 +67,24 @@ pub struct Redb {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What readers and the writer have in common.
+/// The state that readers and the writer share.
 struct Shared {
     path: PathBuf,
     settings: Settings,
     clock: Clock,
-    // Written to only while the file is compacted or opened again; empty while it cannot be.
-    slot: RwLock<Option<Database>>,
-    known: Mutex<Known>,
-    // When summaries were used, till the next sweep writes it down.
+    // Locked for writing only while the file is compacted or reopened; `None` while it cannot be opened.
+    database: RwLock<Option<Database>>,
+    known: Mutex<KnownKeys>,
+    // Uses of summaries that the next sweep writes to the file.
     summaries_used: Mutex<HashMap<ChainKey, Time>>,
     counts: Counts,
 }
 
-/// How the file is opened, and by which rules.
-struct Way {
+/// How the file is opened, and how failures are retried.
+struct DatabaseOptions {
     opener: Opener,
     schema: Schema,
-    rest: Duration,
+    retry_pause: Duration,
 }
 
 #[derive(Debug)]
@@ -94,49 +95,49 @@ struct Counts {
     known: AtomicU64,
     recalled: AtomicU64,
     failures: AtomicU64,
-    // It has failed, and was not well since.
-    alarmed: AtomicBool,
+    // Whether an operation has failed and no write has succeeded since.
+    is_failing: AtomicBool,
     waits: Histogram,
 }
 
 impl Default for Counts {
     fn default() -> Self {
         let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
-        let alarmed = AtomicBool::new(false);
-        let waits = Histogram::of_times(SHORT);
-        Self { commits, written, written_bytes, known, recalled, failures, alarmed, waits }
+        let is_failing = AtomicBool::new(false);
+        let waits = Histogram::of_times(OWN_TIMES);
+        Self { commits, written, written_bytes, known, recalled, failures, is_failing, waits }
     }
 }
 
-/// The store was closed, or its thread has died.
+/// The store was closed, or its writer thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("it is closed")]
-struct Closed;
+struct StoreClosed;
 
-// === impl Redb ===
+// === impl RedbStore ===
 
-impl Redb {
-    /// Opens the file, or makes it. Blocks.
+impl RedbStore {
+    /// Opens the file, or creates it. Blocks.
     pub fn open(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let opener = file::opener(path, settings.cache.as_usize());
-        Self::open_as(path, Way { opener, schema: SCHEMA, rest: REST }, settings, clock)
+        Self::open_with(path, DatabaseOptions { opener, schema: SCHEMA, retry_pause: RETRY_PAUSE }, settings, clock)
     }
 
-    fn open_as(path: &Path, way: Way, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        let Way { opener, schema, rest } = way;
+    fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
+        let DatabaseOptions { opener, schema, retry_pause } = options;
         let (db, secret) = file::open(path, &opener, schema, None)?;
-        let grain = GRAIN.min(settings.keep_for.0 / 8);
+        let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             settings,
             clock,
-            slot: RwLock::new(Some(db)),
-            known: Mutex::new(Known::new(KNOWN, grain)),
+            database: RwLock::new(Some(db)),
+            known: Mutex::new(KnownKeys::new(KNOWN_PER_GENERATION, resolution)),
             summaries_used: Mutex::default(),
             counts: Counts::default(),
         });
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let writer = Writer::new(Arc::clone(&shared), queue, Way { opener, schema, rest }, secret);
+        let (jobs, queue) = mpsc::channel(QUEUE_LEN);
+        let writer = Writer::new(Arc::clone(&shared), queue, DatabaseOptions { opener, schema, retry_pause }, secret);
         let writer = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run())
@@ -145,24 +146,24 @@ impl Redb {
             secret: Zeroizing::new(secret),
             jobs,
             shared,
-            readers: Arc::new(Semaphore::new(READERS)),
+            readers: Arc::new(Semaphore::new(MAX_READERS)),
             writer: Mutex::new(Some(writer)),
         })
     }
 
-    /// The secret that was made with the file. It is to make [`Keys`](crate::payload::Keys) of, and for nothing else.
+    /// The secret that was created with the file. Used only to make [`Keys`](crate::payload::Keys).
     pub fn secret(&self) -> [u8; 32] {
         *self.secret
     }
 
-    /// Has the writer do something.
-    async fn ask<T>(&self, op: Op, job: impl FnOnce(Answer<T>) -> Job) -> Result<T, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        self.jobs.send(job(answer)).await.map_err(|_| closed(op))?;
+    /// Submits a job to the writer and waits for its reply.
+    async fn submit<T>(&self, op: Op, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
+        let (reply, answered) = oneshot::channel();
+        self.jobs.send(job(reply)).await.map_err(|_| closed(op))?;
         answered.await.map_err(|_| closed(op))?
     }
 
-    /// Reads on a thread that may block. Where that fails, the file is opened again, and read once more.
+    /// Reads on a blocking thread. If that fails, the file is reopened and read once more.
     async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Database) -> Result<T, Error> + Send + Sync + 'static,
@@ -171,7 +172,7 @@ impl Redb {
         let try_once = || {
             let (shared, read, readers) = (Arc::clone(&self.shared), Arc::clone(&read), Arc::clone(&self.readers));
             async move {
-                // It is never closed. A read that nobody waits for any more keeps its place till the disk has answered.
+                // The semaphore is never closed. An abandoned read keeps its permit until the disk has answered.
                 let place = readers.acquire_owned().await.ok();
                 let read = move || {
                     let found = shared.read(&*read);
@@ -182,8 +183,8 @@ impl Redb {
             }
         };
         match try_once().await {
-            Err(error) if error.kind == Kind::Unavailable => {
-                self.ask(Op::Get, |answer| Job::Mend { answer }).await?;
+            Err(error) if error.kind == StoreErrorKind::Unavailable => {
+                self.submit(Op::Get, |reply| Job::Recover { reply }).await?;
                 try_once().await
             }
             other => other,
@@ -191,42 +192,42 @@ impl Redb {
     }
 }
 
-impl fmt::Debug for Redb {
+impl fmt::Debug for RedbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redb").field("path", &self.shared.path).finish_non_exhaustive()
+        f.debug_struct("RedbStore").field("path", &self.shared.path).finish_non_exhaustive()
     }
 }
 
-impl Store for Redb {
-    fn keep_all(&self, payloads: Vec<(PayloadKey, Payload)>) -> Doing<'_, ()> {
+impl Store for RedbStore {
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let missing = self.shared.missing(payloads).await;
             if missing.is_empty() {
                 return Ok(());
             }
             let began = Instant::now();
-            let payloads = pack(missing).await?;
-            let kept = self.ask(Op::Put, |answer| Job::Put { payloads, answer }).await;
-            self.shared.counts.waits.time(began.elapsed());
+            let payloads = encode_all(missing).await?;
+            let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
+            self.shared.counts.waits.observe_time(began.elapsed());
             kept
         })
     }
 
-    fn get(&self, key: PayloadKey) -> Doing<'_, Option<Bytes>> {
+    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             let Some(payload) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
             self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
-            // The payload is there, whether its use can be noted or not.
+            // The payload is returned even if its use cannot be noted.
             let _noted = self.touch(vec![key]).await;
             Ok(Some(payload))
         })
     }
 
-    fn was_swept(&self, key: PayloadKey) -> Doing<'_, bool> {
+    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
         Box::pin(self.read(move |db| tables::was_swept(db, key)))
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> Doing<'_, ()> {
+    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let unknown: Vec<_> = {
                 let mut known = self.shared.known.lock().await;
@@ -236,18 +237,18 @@ impl Store for Redb {
             if unknown.is_empty() {
                 return Ok(());
             }
-            self.ask(Op::Put, |answer| Job::Touch { keys: unknown, answer }).await
+            self.submit(Op::Put, |reply| Job::Touch { keys: unknown, reply }).await
         })
     }
 
-    fn keep_summary(&self, beginning: ChainKey, summary: Bytes) -> Doing<'_, ()> {
+    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let packed = pack_one(summary).await?;
-            self.ask(Op::Put, |answer| Job::Summary { beginning, packed, answer }).await
+            let encoded = encode(summary).await?;
+            self.submit(Op::Put, |reply| Job::PutSummary { beginning, encoded, reply }).await
         })
     }
 
-    fn summary(&self, beginning: ChainKey) -> Doing<'_, Option<Bytes>> {
+    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             let summary = self.read(move |db| tables::summary(db, beginning)).await?;
             self.touch_summaries(vec![beginning]).await?;
@@ -255,21 +256,21 @@ impl Store for Redb {
         })
     }
 
-    fn summaries(&self) -> Doing<'_, Vec<ChainKey>> {
+    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
         Box::pin(self.read(|db| {
             let mut all = Vec::new();
-            tables::each_summary(db, |beginning, _, _| all.push(beginning))?;
+            tables::for_each_summary(db, |beginning, _, _| all.push(beginning))?;
             Ok(all)
         }))
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Doing<'_, ()> {
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let mut used = self.shared.summaries_used.lock().await;
             let now = self.shared.clock.now();
             for beginning in beginnings {
-                // Were there ever more, they would age a little early.
-                if used.len() < MOST_SUMMARIES || used.contains_key(&beginning) {
+                // Beyond this limit, summaries expire a little early.
+                if used.len() < MAX_SUMMARIES || used.contains_key(&beginning) {
                     used.insert(beginning, now);
                 }
             }
@@ -277,34 +278,34 @@ impl Store for Redb {
         })
     }
 
-    fn keep_inspected(&self, id: String, seen: Bytes, most: usize) -> Doing<'_, ()> {
+    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let packed = pack_one(seen).await?;
-            self.ask(Op::Put, |answer| Job::Inspected { id, packed, most, answer }).await
+            let encoded = encode(seen).await?;
+            self.submit(Op::Put, |reply| Job::PutInspected { id, encoded, most, reply }).await
         })
     }
 
-    fn inspected(&self, id: String) -> Doing<'_, Option<Bytes>> {
+    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(self.read(move |db| tables::inspected(db, &id)))
     }
 
-    fn trim_inspected(&self, most: usize) -> Doing<'_, ()> {
-        Box::pin(self.ask(Op::Sweep, move |answer| Job::TrimInspected { most, answer }))
+    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
+        Box::pin(self.submit(Op::Sweep, move |reply| Job::TrimInspected { most, reply }))
     }
 
-    fn sweep(&self) -> Doing<'_, Swept> {
-        Box::pin(self.ask(Op::Sweep, |answer| Job::Sweep { answer }))
+    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
+        Box::pin(self.submit(Op::Sweep, |reply| Job::Sweep { reply }))
     }
 
-    fn keep_house(&self) -> Doing<'_, ()> {
-        Box::pin(self.ask(Op::Sweep, |answer| Job::KeepHouse { answer }))
+    fn maintain(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.submit(Op::Sweep, |reply| Job::Maintain { reply }))
     }
 
-    fn compact(&self) -> Doing<'_, ()> {
-        Box::pin(self.ask(Op::Compact, |answer| Job::Compact { answer }))
+    fn compact(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.submit(Op::Compact, |reply| Job::Compact { reply }))
     }
 
-    fn list(&self, most: usize) -> Doing<'_, Vec<Entry>> {
+    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
         Box::pin(async move {
             let mut entries = self.read(entries).await?;
             entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
@@ -313,11 +314,11 @@ impl Store for Redb {
         })
     }
 
-    fn page(&self, page: Page) -> Doing<'_, Paged> {
+    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
         Box::pin(self.read(move |db| {
-            let mut looking = page.begin();
-            tables::each(db, |entry| looking.see(entry))?;
-            looking.end(|key| tables::get(db, key))
+            let mut scan = query.scan();
+            tables::for_each_payload(db, |entry| scan.visit(entry))?;
+            scan.finish(|key| tables::get(db, key))
         }))
     }
 
@@ -325,11 +326,11 @@ impl Store for Redb {
         Some(&self.shared.path)
     }
 
-    fn is_in_trouble(&self) -> bool {
-        self.shared.counts.alarmed.load(Ordering::Relaxed)
+    fn is_failing(&self) -> bool {
+        self.shared.counts.is_failing.load(Ordering::Relaxed)
     }
 
-    fn stats(&self) -> Doing<'_, Stats> {
+    fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(async move {
             let mut stats = self.read(totals).await?;
             let counts = &self.shared.counts;
@@ -343,17 +344,17 @@ impl Store for Redb {
         })
     }
 
-    fn work(&self) -> Work {
+    fn counters(&self) -> StoreCounters {
         let Counts { commits, written, written_bytes, known, failures, waits, .. } = &self.shared.counts;
         let [commits, written, written_bytes, known, failures] =
             [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
-        Work { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
+        StoreCounters { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
     }
 
-    fn close(&self) -> Doing<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
-            let closed_well = self.ask(Op::Close, |answer| Job::Close { answer }).await;
+            let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
             blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
             closed_well
         })
@@ -363,7 +364,7 @@ impl Store for Redb {
 // === impl Shared ===
 
 impl Shared {
-    /// The payloads that are not known to be kept; the others count as used now.
+    /// Filters out the payloads that are known to be stored, which count as used now.
     async fn missing(&self, mut payloads: Vec<(PayloadKey, Payload)>) -> Vec<(PayloadKey, Payload)> {
         let n = payloads.len();
         let mut known = self.known.lock().await;
@@ -373,10 +374,10 @@ impl Shared {
         payloads
     }
 
-    /// Reads. Only on threads that may block.
+    /// Reads from the database. Blocks.
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
-        let slot = self.slot.blocking_read();
-        let db = slot.as_ref().ok_or_else(|| closed(Op::Get))?;
+        let database = self.database.blocking_read();
+        let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
         read(db).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             failed(Op::Get, error)
@@ -390,37 +391,37 @@ impl Shared {
 
 // === helpers ===
 
-async fn pack(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Packed)>, StoreError> {
+async fn encode_all(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Encoded)>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let pack = move || payloads.into_iter().map(|(key, payload)| (key, Packed::new(payload.bytes()))).collect();
-    if bytes < HOP_FROM { Ok(pack()) } else { blocking(pack).await.map_err(|_| closed(Op::Put)) }
+    let encode = move || payloads.into_iter().map(|(key, payload)| (key, Encoded::new(payload.bytes()))).collect();
+    if bytes < BLOCKING_FROM { Ok(encode()) } else { blocking(encode).await.map_err(|_| closed(Op::Put)) }
 }
 
-async fn pack_one(bytes: Bytes) -> Result<Packed, StoreError> {
-    if bytes.len() < HOP_FROM {
-        return Ok(Packed::new(bytes));
+async fn encode(bytes: Bytes) -> Result<Encoded, StoreError> {
+    if bytes.len() < BLOCKING_FROM {
+        return Ok(Encoded::new(bytes));
     }
-    blocking(move || Packed::new(bytes)).await.map_err(|_| closed(Op::Put))
+    blocking(move || Encoded::new(bytes)).await.map_err(|_| closed(Op::Put))
 }
 
-fn entries(db: &Database) -> Result<Vec<Entry>, Error> {
+fn entries(db: &Database) -> Result<Vec<PayloadInfo>, Error> {
     let mut entries = Vec::new();
-    tables::each(db, |entry| entries.push(entry))?;
+    tables::for_each_payload(db, |entry| entries.push(entry))?;
     Ok(entries)
 }
 
 fn totals(db: &Database) -> Result<Stats, Error> {
-    let mut stats = Stats { tombstones: tables::n_tombstones(db)?, ..Stats::default() };
-    tables::each(db, |entry| {
+    let mut stats = Stats { tombstones: tables::count_tombstones(db)?, ..Stats::default() };
+    tables::for_each_payload(db, |entry| {
         stats.payloads += 1;
         stats.bytes += entry.bytes;
         stats.stored_bytes += entry.stored_bytes;
     })?;
-    tables::each_summary(db, |_, _, stored_bytes| {
+    tables::for_each_summary(db, |_, _, stored_bytes| {
         stats.summaries += 1;
         stats.summary_bytes += stored_bytes;
     })?;
-    (stats.inspected, stats.inspected_bytes) = tables::n_inspected(db)?;
+    (stats.inspected, stats.inspected_bytes) = tables::inspected_totals(db)?;
     Ok(stats)
 }
 
@@ -429,7 +430,7 @@ fn failed(op: Op, error: Error) -> StoreError {
 }
 
 fn closed(op: Op) -> StoreError {
-    StoreError::new(op, Kind::Unavailable, Closed)
+    StoreError::new(op, StoreErrorKind::Unavailable, StoreClosed)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use abridge_proxy::{
     dialect::{self, Dialect},
     edit::patch_tool_calls::{self, Orphans},
-    engine::{Edited, edit_body},
+    engine::{EditedBody, edit_body},
     planner::{Parts, Planner},
     replay::own_planner,
 };
@@ -28,7 +28,7 @@ fn planner(orphans: Orphans) -> Planner {
     Planner::new(Parts { patch_tool_calls, ..Parts::default() })
 }
 
-fn edit(orphans: Orphans, body: &Bytes) -> Edited {
+fn edit(orphans: Orphans, body: &Bytes) -> EditedBody {
     edit_body(&planner(orphans), dialect(), body.clone())
 }
 
@@ -37,7 +37,7 @@ fn output(orphans: Orphans, body: &Bytes) -> Bytes {
     edit(orphans, body).body.concat().into()
 }
 
-fn is_same_allocation(body: &Bytes, edited: &Edited) -> bool {
+fn is_same_allocation(body: &Bytes, edited: &EditedBody) -> bool {
     matches!(edited.body.as_slice(), [only] if only.as_ptr_range() == body.as_ptr_range())
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use abridge_proxy::recording::{Ended, Exchange};
+use abridge_proxy::recording::{Exchange, ResponseEnd};
 use abridge_proxy::replay::{Chosen, Replay, folders, own_planner};
 use tempfile::TempDir;
 
@@ -47,7 +47,7 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
     assert_eq!(exchange.rewritten.as_ref(), Some(&sent));
     assert_eq!(exchange.response.as_deref(), Some(&b"data: [DONE]\n\n"[..]));
     assert_eq!(exchange.meta.path, "/v1/chat/completions?api-version=1");
-    assert_eq!((exchange.meta.status, exchange.meta.ended), (Some(200), Ended::Complete));
+    assert_eq!((exchange.meta.status, exchange.meta.ended), (Some(200), ResponseEnd::Complete));
     for file in fs::read_dir(&folders(folder.path()).unwrap()[0]).unwrap() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
@@ -64,7 +64,7 @@ async fn an_answer_that_breaks_off_is_recorded_as_far_as_it_came() {
     scene.client.rest().await;
 
     let exchange = only(scene.abridge, folder.path()).await;
-    assert_eq!((exchange.rewritten, exchange.meta.ended), (None, Ended::UpstreamCut));
+    assert_eq!((exchange.rewritten, exchange.meta.ended), (None, ResponseEnd::UpstreamCut));
     assert_eq!(exchange.response.as_deref(), Some(&b"data: 1\n\n"[..]));
 }
 
@@ -78,7 +78,7 @@ async fn an_answer_that_nobody_waits_for_is_recorded_as_such() {
     call.gone().await;
 
     let exchange = only(scene.abridge, folder.path()).await;
-    assert_eq!(exchange.meta.ended, Ended::ClientGone);
+    assert_eq!(exchange.meta.ended, ResponseEnd::ClientGone);
 }
 
 #[tokio::test]

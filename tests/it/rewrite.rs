@@ -9,7 +9,7 @@ use std::thread;
 
 use abridge_proxy::payload::PayloadKey;
 use abridge_proxy::replay::folders;
-use abridge_proxy::store::{self, Clock, Redb, Store};
+use abridge_proxy::store::{self, Clock, RedbStore, Store};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -174,7 +174,7 @@ async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>
 
 /// Makes a store whose secret is the one that `rewrite` names payloads with, so that handles are the same in both.
 async fn know_the_secret(path: &Path) {
-    let store = Redb::open(path, store::Settings::default(), Clock::system()).unwrap();
+    let store = RedbStore::open(path, store::Settings::default(), Clock::system()).unwrap();
     Store::close(&store).await.unwrap();
     drop(store);
     let transaction = redb::Database::open(path).unwrap().begin_write().unwrap();

@@ -4,8 +4,8 @@ use http_body_util::BodyExt as _;
 
 use super::*;
 use crate::store::Settings;
-use crate::store::conformance::{Hands, PutAll as _, dense, key};
-use crate::store::memory::Memory;
+use crate::store::conformance::{PutAll as _, TestClock, dense, key};
+use crate::store::memory::MemoryStore;
 
 fn recalls(places: usize, budget: usize) -> Recalls {
     Recalls::new(Arc::new(Semaphore::new(places)), Budget::new(budget), Duration::from_secs(10))
@@ -157,8 +157,8 @@ fn bytes_that_are_no_text_are_given_as_they_are() {
 
 #[tokio::test]
 async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
-    let hands = Hands::new();
-    let store = Memory::new(Settings::default(), hands.clock());
+    let clock = TestClock::new();
+    let store = MemoryStore::new(Settings::default(), clock.clock());
     let payload = dense(1, 100);
     let handle = key(&payload).to_string();
     let recalls = recalls(9, 1 << 20);
@@ -168,11 +168,11 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();
     // A recall is a use.
     for _ in 0..3 {
-        hands.forward(6 * 86_400);
+        clock.forward(6 * 86_400);
         assert_eq!(status().await, 200);
         store.sweep().await.unwrap();
     }
-    hands.forward(8 * 86_400);
+    clock.forward(8 * 86_400);
     store.sweep().await.unwrap();
     assert_eq!(status().await, 410);
     assert_eq!(answer("x", "", Some(&store)).await.status(), 404);
@@ -187,7 +187,7 @@ async fn what_is_swept_is_gone_and_what_was_never_there_is_not_found() {
 
 #[tokio::test]
 async fn for_a_stranger_s_handle_the_store_is_not_asked() {
-    let store = Memory::new(Settings::default(), Hands::new().clock());
+    let store = MemoryStore::new(Settings::default(), TestClock::new().clock());
     let [payload, other] = [1, 2].map(|seed| dense(seed, 100));
     let large = dense(3, HOP_FROM + 1);
     let names = [key(&payload), key(&large)];
@@ -215,7 +215,7 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
 
 #[tokio::test]
 async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
-    let store = Memory::new(Settings::default(), Hands::new().clock());
+    let store = MemoryStore::new(Settings::default(), TestClock::new().clock());
     let payload = Bytes::from("one\n".repeat(2048));
     let handle = key(&payload).to_string();
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Findings, tempfile_in};
 use crate::config::{Config, Environment, NoStorePath};
 use crate::payload::{Keys, Payload};
-use crate::store::{Clock, OpenError, Redb, Stats, Store};
+use crate::store::{Clock, OpenError, RedbStore, Stats, Store};
 use crate::units::ByteSize;
 
 /// With less room than this, a busy hour may fill the disk.
@@ -56,9 +56,9 @@ fn nearest(path: &Path) -> Option<&Path> {
 
 async fn open(findings: &mut Findings, config: &Config, path: &Path) {
     let size = path.metadata().map_or(0, |metadata| metadata.len());
-    let store = match Redb::open(path, config.store.clone(), Clock::system()) {
+    let store = match RedbStore::open(path, config.store.clone(), Clock::system()) {
         Ok(store) => store,
-        Err(OpenError::Taken { .. }) => {
+        Err(OpenError::InUse { .. }) => {
             let said =
                 format!("{}, {}: a running abridge has it, so it was not opened", path.display(), ByteSize(size));
             return findings.ok("store", said);
@@ -90,11 +90,11 @@ async fn open(findings: &mut Findings, config: &Config, path: &Path) {
 }
 
 /// Keeps a text, and reads it back.
-async fn write(store: &Redb) -> Result<(), String> {
+async fn write(store: &RedbStore) -> Result<(), String> {
     let keys = Keys::new(store.secret());
     let text = Bytes::from_static(TEXT.as_bytes());
     let key = keys.payload(keys.caller(b"abridge doctor"), &text);
-    store.keep_all(vec![(key, Payload::from(text.clone()))]).await.map_err(|error| error.to_string())?;
+    store.put(vec![(key, Payload::from(text.clone()))]).await.map_err(|error| error.to_string())?;
     match store.get(key).await {
         Ok(Some(kept)) if kept == text => Ok(()),
         Ok(_) => Err("what was written cannot be read again".to_owned()),

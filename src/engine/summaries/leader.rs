@@ -1,4 +1,4 @@
-//! The task that makes a summary, and its duty to those who wait: however it ends, they are told.
+//! The leader of a flight: the task that makes a summary, and that must pass its result to the waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::payload::ChainKey;
 
-/// Held by the task that makes a summary. Dropped, it ends the flight for those who wait.
+/// Held by the task that makes a summary. If it is dropped, the waiters get an error.
 #[derive(Debug)]
 pub(in crate::engine) struct Leader {
     summaries: Arc<Summaries>,
@@ -24,26 +24,26 @@ impl Leader {
         Self { summaries, beginning, flight, ended: false }
     }
 
-    /// What requests that come from now on wait for.
+    /// The flight that later requests join.
     pub(in crate::engine) fn flight(&self) -> &Arc<Flight> {
         &self.flight
     }
 
-    /// The summary is kept.
-    pub(in crate::engine) fn made(self) {
+    /// Ends the flight: the summary is stored.
+    pub(in crate::engine) fn succeed(self) {
         self.end(Ok(()));
     }
 
-    /// There is none, and there will be no other try for so long.
-    pub(in crate::engine) fn failed(self, why: SummaryError, cooldown: Duration) {
-        self.summaries.refuse(self.beginning, cooldown);
-        self.end(Err(why));
+    /// Ends the flight with an error, and starts the cooldown.
+    pub(in crate::engine) fn fail(self, error: SummaryError, cooldown: Duration) {
+        self.summaries.cool_down(self.beginning, cooldown);
+        self.end(Err(error));
     }
 
-    /// There is none because nobody wanted it any more, or because there was no room; the next who asks may have one.
-    pub(in crate::engine) fn given_up(self, why: SummaryError) {
+    /// Ends the flight without a cooldown: no request waits, or there is no capacity. The next claim may try again.
+    pub(in crate::engine) fn abandon(self, error: SummaryError) {
         self.summaries.abandon(self.beginning, &self.flight);
-        self.end(Err(why));
+        self.end(Err(error));
     }
 
     fn end(mut self, result: Result<(), SummaryError>) {
@@ -56,7 +56,7 @@ impl Drop for Leader {
     fn drop(&mut self) {
         if !self.ended {
             self.summaries.abandon(self.beginning, &self.flight);
-            self.flight.end(Err(SummaryError::Ending));
+            self.flight.end(Err(SummaryError::ShuttingDown));
         }
     }
 }

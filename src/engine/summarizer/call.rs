@@ -1,4 +1,4 @@
-//! One call for a summary, and what to do when it fails.
+//! One call for a summary, and how its failures are retried.
 
 use std::time::Duration;
 
@@ -14,132 +14,132 @@ use crate::edit::summarize::answer::Fault;
 use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
-/// Why a call brought no summary.
+/// Why a call produced no summary.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    /// No request can be made of what the client sent.
+    /// No request can be built from what the client sent.
     #[error("no request can be made of what the client sent")]
     NoRequest,
-    /// There was no answer.
+    /// The upstream gave no answer.
     #[error("{0}")]
     Upstream(#[source] UpstreamError),
-    /// The head of the answer did not come in time.
+    /// The head of the answer did not arrive within this time.
     #[error("no answer came for {} s", .0.as_secs())]
-    Silent(Duration),
-    /// The answer is a refusal.
+    HeadTimeout(Duration),
+    /// The upstream refused the request.
     #[error("the upstream answered {}", .0.status)]
-    Status(Refused),
+    Status(ErrorResponse),
     /// The answer could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The answer says that it is an error.
-    #[error("the upstream answered with an error in the midst of its answer")]
-    ErrorInside,
-    /// The answer ended without an end.
-    #[error("the answer ended before it was finished")]
-    Unfinished,
-    /// The answer is no summary.
+    /// The answer contains an error event.
+    #[error("the upstream's answer contains an error")]
+    ErrorEvent,
+    /// The answer ended before it was complete.
+    #[error("the answer ended before it was complete")]
+    Incomplete,
+    /// The answer is not a usable summary.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// Its tokens could not be counted.
-    #[error("the answer could not be measured")]
-    Unmeasured,
+    /// The tokens of the answer could not be counted.
+    #[error("the tokens of the answer could not be counted")]
+    NotCounted,
 }
 
-/// An answer that is none.
+/// An answer with another status than 200.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Refused {
-    /// Its status.
+pub(super) struct ErrorResponse {
+    /// The status.
     pub(super) status: StatusCode,
-    /// When to come back.
+    /// How long the upstream asks to wait.
     retry_after: Option<Duration>,
-    /// What it is about, if that is known.
-    about: Option<Refusal>,
+    /// The reason for the refusal, if it is known.
+    refusal: Option<Refusal>,
 }
 
-/// What may help.
+/// How to retry after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Remedy {
-    /// The same again, after some time, if one is given.
-    Again(Option<Duration>),
-    /// Half as much to summarise.
+pub(super) enum Retry {
+    /// Send the same request again, after this time if there is one.
+    Same(Option<Duration>),
+    /// Send half as much of the conversation.
     Shorter,
-    /// A request without tools.
-    Plainer,
-    /// Nothing, here.
-    Nothing,
+    /// Send a request without tools.
+    WithoutTools,
+    /// Do not retry with this model.
+    Never,
 }
 
-/// The longest time that an upstream may ask us to wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest `retry-after` that is honoured.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// How much is read of a refusal, in bytes. Those that say something are far shorter.
-const LONGEST_REFUSAL: usize = 64 << 10;
+/// How many bytes of an error body are read.
+const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// Sends one request, and reads the answer to its end. Nobody is silent for longer than `silence`.
+/// Sends one request and reads its answer. Fails if nothing arrives for `idle_timeout`.
 pub(super) async fn call(
     candidate: &Candidate<'_>,
     dialect: &dyn Dialect,
     body: Bytes,
-    silence: Duration,
+    idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let answering = timeout(silence, candidate.upstream().send(candidate.request(body)));
-    let response = answering.await.map_err(|_| CallError::Silent(silence))?.map_err(CallError::Upstream)?;
+    let answering = timeout(idle_timeout, candidate.upstream().send(candidate.request(body)));
+    let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
-        let text = stream::beginning(response.into_body(), LONGEST_REFUSAL, silence).await;
-        return Err(CallError::Status(Refused { status, retry_after, about: about(status, &text) }));
+        let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
+        return Err(CallError::Status(ErrorResponse { status, retry_after, refusal: refusal_of(status, &text) }));
     }
-    let answer = stream::read(response, dialect, silence).await?;
+    let answer = stream::read(response, dialect, idle_timeout).await?;
     if answer.is_error {
-        return Err(CallError::ErrorInside);
+        return Err(CallError::ErrorEvent);
     }
     if answer.stop_reason.is_none() && !answer.is_complete {
-        return Err(CallError::Unfinished);
+        return Err(CallError::Incomplete);
     }
     Ok(answer)
 }
 
 impl CallError {
-    /// What may help.
-    pub(super) fn remedy(&self) -> Remedy {
+    /// How to retry after this error.
+    pub(super) fn retry(&self) -> Retry {
         match self {
-            Self::Status(refused) => refused.remedy(),
+            Self::Status(response) => response.retry(),
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect
                 | UpstreamErrorKind::Descriptors(_)
                 | UpstreamErrorKind::ConnectTimeout(_)
                 | UpstreamErrorKind::HeadTooLong
                 | UpstreamErrorKind::Malformed
-                | UpstreamErrorKind::Closed => Remedy::Again(None),
-                UpstreamErrorKind::Tls | UpstreamErrorKind::FirstByteTimeout(_) => Remedy::Nothing,
+                | UpstreamErrorKind::Closed => Retry::Same(None),
+                UpstreamErrorKind::Tls | UpstreamErrorKind::FirstByteTimeout(_) => Retry::Never,
             },
-            Self::NoRequest | Self::Silent(_) | Self::Read(ReadError::Silent(_)) | Self::Unmeasured => Remedy::Nothing,
-            Self::Read(_) | Self::ErrorInside | Self::Unfinished | Self::Fault(_) => Remedy::Again(None),
+            Self::NoRequest | Self::HeadTimeout(_) | Self::Read(ReadError::Idle(_)) | Self::NotCounted => Retry::Never,
+            Self::Read(_) | Self::ErrorEvent | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
         }
     }
 }
 
-impl Refused {
-    fn remedy(self) -> Remedy {
-        match (self.about, self.status.as_u16()) {
-            (Some(Refusal::Overflow(_)), _) => Remedy::Shorter,
-            (Some(Refusal::Sequence | Refusal::Tools), _) => Remedy::Plainer,
-            (_, 408 | 409 | 429 | 500..) if self.retry_after.is_none_or(|wait| wait <= LONGEST_WAIT) => {
-                Remedy::Again(self.retry_after)
+impl ErrorResponse {
+    fn retry(self) -> Retry {
+        match (self.refusal, self.status.as_u16()) {
+            (Some(Refusal::Overflow(_)), _) => Retry::Shorter,
+            (Some(Refusal::Sequence | Refusal::Tools), _) => Retry::WithoutTools,
+            (_, 408 | 409 | 429 | 500..) if self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
+                Retry::Same(self.retry_after)
             }
-            _ => Remedy::Nothing,
+            _ => Retry::Never,
         }
     }
 }
 
-/// What an answer of this status refuses, as far as another request may help.
-fn about(status: StatusCode, text: &[u8]) -> Option<Refusal> {
+/// The reason for a refusal with this status, if another request may be accepted.
+fn refusal_of(status: StatusCode, text: &[u8]) -> Option<Refusal> {
     matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::refusal(text)).flatten()
 }
 
-/// How long the upstream asks us to wait, in seconds or, as some have it, in milliseconds. A date is not read.
+/// The pause that the upstream asks for, in seconds or, in `retry-after-ms`, in milliseconds. A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number(RETRY_AFTER.as_str()))?;
@@ -150,48 +150,48 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn remedy(status: u16, text: &str, headers: &[(&'static str, &'static str)]) -> Remedy {
+    fn retry(status: u16, text: &str, headers: &[(&'static str, &'static str)]) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        let about = about(status, text.as_bytes());
-        Refused { status, retry_after: retry_after(&headers), about }.remedy()
+        let refusal = refusal_of(status, text.as_bytes());
+        ErrorResponse { status, retry_after: retry_after(&headers), refusal }.retry()
     }
 
     #[test]
-    fn what_may_pass_is_asked_again() {
+    fn transient_errors_are_retried() {
         for status in [408, 409, 429, 500, 502, 503, 504, 529] {
-            assert_eq!(remedy(status, "context length", &[]), Remedy::Again(None), "{status}");
+            assert_eq!(retry(status, "context length", &[]), Retry::Same(None), "{status}");
         }
         for status in [201, 302, 400, 401, 403, 404, 413, 422] {
-            assert_eq!(remedy(status, "no", &[]), Remedy::Nothing, "{status}");
+            assert_eq!(retry(status, "no", &[]), Retry::Never, "{status}");
         }
     }
 
     #[test]
-    fn a_wait_is_obeyed_unless_it_is_too_long() {
-        let wait = |value| remedy(429, "", &[("retry-after", value)]);
-        assert_eq!(wait("7"), Remedy::Again(Some(Duration::from_secs(7))));
-        assert_eq!(wait("0.5"), Remedy::Again(Some(Duration::from_millis(500))));
-        assert_eq!(wait("30"), Remedy::Again(Some(LONGEST_WAIT)));
-        assert_eq!(wait("31"), Remedy::Nothing);
+    fn retry_after_is_honoured_unless_it_is_too_long() {
+        let wait = |value| retry(429, "", &[("retry-after", value)]);
+        assert_eq!(wait("7"), Retry::Same(Some(Duration::from_secs(7))));
+        assert_eq!(wait("0.5"), Retry::Same(Some(Duration::from_millis(500))));
+        assert_eq!(wait("30"), Retry::Same(Some(MAX_RETRY_AFTER)));
+        assert_eq!(wait("31"), Retry::Never);
         for odd in ["-1", "nan", "1e300", "Fri, 31 Dec 1999 23:59:59 GMT", ""] {
-            assert_eq!(wait(odd), Remedy::Again(None), "{odd}");
+            assert_eq!(wait(odd), Retry::Same(None), "{odd}");
         }
         let both = [("retry-after", "9"), ("retry-after-ms", "250")];
-        assert_eq!(remedy(503, "", &both), Remedy::Again(Some(Duration::from_millis(250))));
+        assert_eq!(retry(503, "", &both), Retry::Same(Some(Duration::from_millis(250))));
     }
 
     #[test]
-    fn what_a_request_is_refused_for_is_read() {
+    fn the_reason_for_a_refusal_decides_the_retry() {
         let overflow = r#"{"error":{"code":"context_length_exceeded"}}"#;
         let tools = r#"{"error":{"message":"Tools are not supported by this model"}}"#;
         let sequence = r#"{"error":{"message":"Conversation roles must alternate"}}"#;
         for status in [400, 413, 422] {
-            assert_eq!(remedy(status, overflow, &[]), Remedy::Shorter, "{status}");
-            assert_eq!(remedy(status, tools, &[]), Remedy::Plainer, "{status}");
-            assert_eq!(remedy(status, sequence, &[]), Remedy::Plainer, "{status}");
+            assert_eq!(retry(status, overflow, &[]), Retry::Shorter, "{status}");
+            assert_eq!(retry(status, tools, &[]), Retry::WithoutTools, "{status}");
+            assert_eq!(retry(status, sequence, &[]), Retry::WithoutTools, "{status}");
         }
-        assert_eq!(remedy(401, overflow, &[]), Remedy::Nothing);
-        assert_eq!(remedy(500, overflow, &[]), Remedy::Again(None));
+        assert_eq!(retry(401, overflow, &[]), Retry::Never);
+        assert_eq!(retry(500, overflow, &[]), Retry::Same(None));
     }
 }

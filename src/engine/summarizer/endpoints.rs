@@ -1,4 +1,4 @@
-//! Whom a summary is asked of: the model that the client asks, or models of the settings' own.
+//! The models that can be called for a summary: the one that the client uses, or those of the settings.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Uri};
 
-use super::Origin;
+use super::SummaryOrigin;
 use crate::body::{Lease, Outgoing};
 use crate::dialect::Dialect;
 use crate::edit::summarize;
@@ -23,7 +23,7 @@ pub struct Endpoints {
     failover: Vec<Endpoint>,
 }
 
-/// A model of the settings' own, with a key of its own. It never sees a header of a client.
+/// A model of the settings, with its own key. It never receives a client's headers.
 #[derive(Clone, Debug)]
 struct Endpoint {
     upstream: Upstream,
@@ -34,33 +34,34 @@ struct Endpoint {
 /// Why an endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// Its URL is none.
+    /// Its URL is invalid.
     #[error("base_url = {url:?} is {source}")]
     Url {
-        /// What is written there.
+        /// The URL as configured.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         source: BaseUrlError,
     },
-    /// There is no way to it.
+    /// No connection to it can be set up.
     #[error(transparent)]
     Connector(#[from] ConnectorError),
 }
 
-/// Somebody who can be asked.
+/// A model that can be called for a summary.
 #[derive(Debug)]
 pub(super) struct Candidate<'a> {
-    /// Whether others come before it.
+    /// Whether it is the first choice or a failover.
     pub(super) phase: Phase,
-    /// The model that it is asked for, if that is not the one of the request.
+    /// The model to request, if it is not the one of the client's request.
     pub(super) model: Option<&'a str>,
     upstream: &'a Upstream,
     target: Uri,
     headers: HeaderMap,
 }
 
-/// Headers of a client that are about its own body and answer, or that would make another request of this one.
-const NOT_OURS: [HeaderName; 5] = [
+/// Client headers that are not forwarded: they are about the client's own body and answer, or would change this
+/// request.
+const NOT_FORWARDED: [HeaderName; 5] = [
     ACCEPT_ENCODING,
     EXPECT,
     HeaderName::from_static("x-abridge"),
@@ -71,11 +72,12 @@ const NOT_OURS: [HeaderName; 5] = [
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// The endpoints of the settings. They are reached as the upstream is; `key` is what to send as `authorization` for a variable.
+    /// Creates the endpoints of the settings, which are reached as the upstream is. `key` returns the `authorization`
+    /// value for the name of an environment variable.
     ///
     /// # Errors
     ///
-    /// When a URL is none, or as [`Upstream::new`].
+    /// If a URL is invalid, and as [`Upstream::new`].
     pub fn new(
         settings: &summarize::Settings,
         upstream: &upstream::Settings,
@@ -89,8 +91,8 @@ impl Endpoints {
         })
     }
 
-    /// All who can be asked for the summary of a request, in order.
-    pub(super) fn candidates<'a>(&'a self, origin: &'a Origin) -> Vec<Candidate<'a>> {
+    /// All models that can be called for this request, in order.
+    pub(super) fn candidates<'a>(&'a self, origin: &'a SummaryOrigin) -> Vec<Candidate<'a>> {
         let first = match &self.primary {
             Some(endpoint) => endpoint.candidate(Phase::Primary, origin.dialect),
             None => Some(Candidate {
@@ -119,7 +121,7 @@ impl Endpoint {
             .base_url
             .parse()
             .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
-        // The headers of the upstream's settings may be keys, and are for the upstream.
+        // The headers of the upstream's settings may be keys for that upstream.
         let settings =
             upstream::Settings { url: url.clone(), headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
         let key = endpoint.api_key_env.as_deref().and_then(key);
@@ -127,7 +129,7 @@ impl Endpoint {
         Ok(Self { upstream, url, model: endpoint.model.clone() })
     }
 
-    /// The endpoint in the dialect of the request; none if its URL takes no path.
+    /// The endpoint in the dialect of the request; `None` if its URL cannot take the path.
     fn candidate(&self, phase: Phase, dialect: &dyn Dialect) -> Option<Candidate<'_>> {
         let target = self.url.join(&Uri::from_static(dialect.path())).ok()?;
         let mut headers = HeaderMap::new();
@@ -140,18 +142,18 @@ impl Endpoint {
 // === impl Candidate ===
 
 impl Candidate<'_> {
-    /// Where requests are sent.
+    /// The upstream that requests go to.
     pub(super) fn upstream(&self) -> &Upstream {
         self.upstream
     }
 
-    /// Names this one among those that were asked before.
+    /// Identifies this model by host and name.
     pub(super) fn name(&self, model: Option<&str>) -> String {
         let host = self.target.authority().map_or("", http::uri::Authority::as_str);
         format!("{host} {}", self.model.or(model).unwrap_or_default())
     }
 
-    /// A request with this body.
+    /// Builds a request with this body.
     pub(super) fn request(&self, body: bytes::Bytes) -> Request<Outgoing> {
         let length = body.len();
         let mut request = Request::new(Outgoing::held(&[body], Lease::default()));
@@ -164,9 +166,9 @@ impl Candidate<'_> {
     }
 }
 
-/// What goes with a call in the client's name: its headers but for those about its own body and answer.
+/// The client's headers for a call in its name, without those about its own body and answer.
 fn headers_of(client: &HeaderMap) -> HeaderMap {
-    let ours = |name: &HeaderName| !NOT_OURS.contains(name) && !name.as_str().starts_with("content-");
+    let ours = |name: &HeaderName| !NOT_FORWARDED.contains(name) && !name.as_str().starts_with("content-");
     let fields = client.iter().filter(|(name, _)| ours(name));
     let mut headers = HeaderMap::with_capacity(client.len());
     for (name, value) in fields {

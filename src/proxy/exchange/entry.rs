@@ -10,7 +10,7 @@ use super::{Answered, Edit, Exchange};
 use crate::dialect::Dialect;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
-use crate::metrics::{Answer, Metrics, Way};
+use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::proxy::prefix::{Cache, Prompts};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -77,10 +77,10 @@ impl Stopwatch {
 impl Books {
     /// A request got an answer of ours.
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
-        self.metrics.error(error.code());
+        self.metrics.count_error(error.code());
         match error {
-            ProxyError::TooManyRequests { .. } => self.metrics.shed("in_flight"),
-            ProxyError::TooManyBytes => self.metrics.shed("memory"),
+            ProxyError::TooManyRequests { .. } => self.metrics.count_shed("in_flight"),
+            ProxyError::TooManyBytes => self.metrics.count_shed("memory"),
             _ => {}
         }
         match error {
@@ -95,18 +95,18 @@ impl Books {
 
 impl Exchange {
     /// Writes down how it ended. Only the first time.
-    pub(super) fn write_down(&mut self, seen: &Seen, end: history::End) {
+    pub(super) fn write_down(&mut self, seen: &Seen, end: history::AnswerEnd) {
         let Some(books) = self.books.take() else { return };
-        let way = if self.edit.is_some() { Way::Edit } else { Way::Pass };
-        books.metrics.added(way, self.added);
+        let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
+        books.metrics.observe_added(way, self.added);
         let Some(mut entry) = self.entry(seen, end) else { return books.history.count_passed() };
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {
-                books.metrics.edited(report);
+                books.metrics.count_edits(report);
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
-            if is_answer && end == history::End::Complete {
-                books.metrics.answered(&Answer {
+            if is_answer && end == history::AnswerEnd::Complete {
+                books.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
                     billed: seen.usage.map(|usage| [usage.input, usage.cached, usage.output]),
@@ -148,7 +148,7 @@ impl Exchange {
     }
 
     /// The line in the history; none if it is no conversation.
-    fn entry(&self, seen: &Seen, end: history::End) -> Option<Entry> {
+    fn entry(&self, seen: &Seen, end: history::AnswerEnd) -> Option<Entry> {
         let Conversation { uri, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
@@ -198,7 +198,7 @@ impl Edit {
     }
 }
 
-impl From<End> for history::End {
+impl From<End> for history::AnswerEnd {
     fn from(end: End) -> Self {
         match end {
             End::Complete => Self::Complete,

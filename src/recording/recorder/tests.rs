@@ -1,4 +1,4 @@
-//! A recording is read back as it was fed; it is private, bounded and never half there.
+//! A recording reads back as it was written; it is private, bounded and written atomically.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,14 +8,14 @@ use super::*;
 use crate::recording::{Exchange, ReadError};
 use crate::summary::Summary;
 
-fn sent(target: &Uri) -> Sent<'_> {
-    Sent {
+fn sent(target: &Uri) -> SentRequest<'_> {
+    SentRequest {
         target,
         request: Bytes::from_static(b"{\"messages\":[]}"),
         rewritten: Some(vec![Bytes::from_static(b"{\"messages\""), Bytes::from_static(b":[1]}")]),
         request_encoding: Some("gzip".to_owned()),
         dry_run: false,
-        inputs: Inputs::default(),
+        inputs: PlanInputs::default(),
         summary: None,
         offloads: Vec::new(),
     }
@@ -45,15 +45,15 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn reads_back_what_it_was_fed() {
+fn a_recording_reads_back_as_written() {
     let scratch = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(scratch.path().join("a/b")).unwrap();
     let target = target("/v1/chat/completions?key=hunter2&api-version=2024-10-21");
     let mut recording = recorder.begin("req-1", sent(&target)).unwrap();
-    recording.head(StatusCode::OK, &event_stream());
-    recording.chunk(Duration::from_micros(1500), b"data: 1\n\n");
-    recording.chunk(Duration::from_secs(2), b"data: [DONE]\n\n");
-    let dir = recording.finish(Ended::Complete).unwrap();
+    recording.begin_response(StatusCode::OK, &event_stream());
+    recording.push_chunk(Duration::from_micros(1500), b"data: 1\n\n");
+    recording.push_chunk(Duration::from_secs(2), b"data: [DONE]\n\n");
+    let dir = recording.finish(ResponseEnd::Complete).unwrap();
 
     assert_eq!(dir, scratch.path().join("a/b/req-1"));
     assert_eq!(names(&dir), ["meta.json", "request.json", "response.sse", "rewritten.json"]);
@@ -66,7 +66,7 @@ fn reads_back_what_it_was_fed() {
     assert_eq!(exchange.meta.status, Some(200));
     assert_eq!(exchange.meta.chunks, [(0.0015, 9), (2.0, 14)]);
     assert_eq!(exchange.meta.request_encoding.as_deref(), Some("gzip"));
-    assert_eq!(exchange.meta.ended, Ended::Complete);
+    assert_eq!(exchange.meta.ended, ResponseEnd::Complete);
 
     let copy = scratch.path().join("copy");
     exchange.write(&copy).unwrap();
@@ -74,26 +74,26 @@ fn reads_back_what_it_was_fed() {
 }
 
 #[test]
-fn what_decided_on_the_body_is_read_back() {
+fn plan_inputs_read_back_as_written() {
     let scratch = tempfile::tempdir().unwrap();
     let address = Some("http://127.0.0.1:1".to_owned());
     let recorder = Recorder::new(scratch.path()).unwrap().reached_at(address.clone());
     let (target, keys) = (target("/v1/chat/completions"), Keys::new([7; 32]));
     let key = keys.payload(keys.caller(b"me"), b"what was taken out");
     let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, transcript: Some(key) };
-    let sent = Sent {
-        inputs: Inputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..Inputs::default() },
+    let sent = SentRequest {
+        inputs: PlanInputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..PlanInputs::default() },
         summary: Some(Used { end: 7, summary: Arc::new(summary) }),
         offloads: vec![OffloadEffect { key, payload: Bytes::from_static(b"what was taken out").into() }],
         ..sent(&target)
     };
     let recording = recorder.begin("r", sent.clone()).unwrap();
-    let exchange = Exchange::read(&recording.finish(Ended::Complete).unwrap()).unwrap();
+    let exchange = Exchange::read(&recording.finish(ResponseEnd::Complete).unwrap()).unwrap();
     assert_eq!(exchange.summary, sent.summary);
     let inputs = exchange.meta.inputs.clone().unwrap();
     let known = Keys::well_known();
     let handles = [(known.payload(known.anonymous(), b"what was taken out"), key)].into();
-    assert_eq!(inputs, Inputs { address, handles, ..sent.inputs });
+    assert_eq!(inputs, PlanInputs { address, handles, ..sent.inputs });
 
     let copy = scratch.path().join("copy");
     exchange.write(&copy).unwrap();
@@ -101,13 +101,13 @@ fn what_decided_on_the_body_is_read_back() {
 }
 
 #[test]
-fn keeps_no_key_and_is_private() {
+fn a_recording_has_no_key_and_is_private() {
     let scratch = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(scratch.path().join("new")).unwrap();
     let target = target("/v1/chat/completions?api-key=hunter2");
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
-    recording.head(StatusCode::OK, &event_stream());
-    let dir = recording.finish(Ended::ClientGone).unwrap();
+    recording.begin_response(StatusCode::OK, &event_stream());
+    let dir = recording.finish(ResponseEnd::ClientGone).unwrap();
 
     assert_eq!(mode(&scratch.path().join("new")), 0o700);
     assert_eq!(mode(&dir), 0o700);
@@ -119,18 +119,18 @@ fn keeps_no_key_and_is_private() {
 }
 
 #[test]
-fn a_name_is_one_visible_folder_and_is_never_taken_twice() {
+fn names_become_unique_visible_folders() {
     let scratch = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(scratch.path()).unwrap();
     let target = target("/v1/chat/completions");
     for name in ["same", "same", "same", "../../etc/x", "..", "", "ünïcode"] {
-        recorder.begin(name, sent(&target)).unwrap().finish(Ended::UpstreamCut).unwrap();
+        recorder.begin(name, sent(&target)).unwrap().finish(ResponseEnd::UpstreamCut).unwrap();
     }
     assert_eq!(names(scratch.path()), ["_.", "_._.._etc_x", "_n_code", "exchange", "same", "same-2", "same-3"]);
 }
 
 #[test]
-fn a_dropped_recording_leaves_nothing_and_gives_its_memory_back() {
+fn a_dropped_recording_writes_nothing_and_releases_its_memory() {
     let scratch = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(scratch.path()).unwrap();
     let target = target("/v1/chat/completions");
@@ -142,17 +142,17 @@ fn a_dropped_recording_leaves_nothing_and_gives_its_memory_back() {
 }
 
 #[test]
-fn an_answer_over_the_limit_is_kept_up_to_a_chunk_and_says_so() {
+fn an_answer_over_the_limit_is_truncated_and_marked() {
     let scratch = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(scratch.path()).unwrap();
     recorder.limits.response = 10;
     let target = target("/v1/chat/completions");
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
-    recording.head(StatusCode::OK, &HeaderMap::new());
-    recording.chunk(Duration::ZERO, b"12345678");
-    recording.chunk(Duration::ZERO, b"9012");
-    recording.chunk(Duration::ZERO, b"3");
-    let exchange = Exchange::read(&recording.finish(Ended::Complete).unwrap()).unwrap();
+    recording.begin_response(StatusCode::OK, &HeaderMap::new());
+    recording.push_chunk(Duration::ZERO, b"12345678");
+    recording.push_chunk(Duration::ZERO, b"9012");
+    recording.push_chunk(Duration::ZERO, b"3");
+    let exchange = Exchange::read(&recording.finish(ResponseEnd::Complete).unwrap()).unwrap();
     assert_eq!(exchange.response.as_deref(), Some(&b"12345678"[..]));
     assert!(exchange.meta.response_truncated);
 }
@@ -166,8 +166,8 @@ fn all_recordings_share_one_memory_limit() {
     let mut first = recorder.begin("first", sent(&target)).unwrap();
     let second = recorder.begin("second", sent(&target)).unwrap();
     assert!(recorder.begin("third", sent(&target)).is_none());
-    first.head(StatusCode::OK, &HeaderMap::new());
-    first.chunk(Duration::ZERO, b"does not fit");
+    first.begin_response(StatusCode::OK, &HeaderMap::new());
+    first.push_chunk(Duration::ZERO, b"does not fit");
     assert!(first.meta.response_truncated);
     drop(second);
     assert!(recorder.begin("third", sent(&target)).is_some());
@@ -181,9 +181,9 @@ fn a_compressed_answer_is_stored_as_bytes() {
     let mut headers = event_stream();
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
-    recording.head(StatusCode::OK, &headers);
-    recording.chunk(Duration::ZERO, &[0, 159, 146, 150]);
-    let dir = recording.finish(Ended::Complete).unwrap();
+    recording.begin_response(StatusCode::OK, &headers);
+    recording.push_chunk(Duration::ZERO, &[0, 159, 146, 150]);
+    let dir = recording.finish(ResponseEnd::Complete).unwrap();
     assert_eq!(names(&dir), ["meta.json", "request.json", "response.bin", "rewritten.json"]);
     let exchange = Exchange::read(&dir).unwrap();
     assert_eq!(exchange.response.as_deref(), Some(&[0, 159, 146, 150][..]));
@@ -191,7 +191,7 @@ fn a_compressed_answer_is_stored_as_bytes() {
 }
 
 #[test]
-fn says_which_file_is_wrong() {
+fn errors_name_the_file() {
     let scratch = tempfile::tempdir().unwrap();
     let missing = Exchange::read(scratch.path()).unwrap_err();
     assert_eq!(missing.to_string(), "request.json");

@@ -1,4 +1,4 @@
-//! Taking hold of the file: who may read it, which version it has, and the secret in it.
+//! Opens the file: permissions, schema version and secret.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -10,65 +10,65 @@ use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
 
 use super::tables::{self, META};
-use crate::store::{Kind, Op, StoreError};
+use crate::store::{Op, StoreError, StoreErrorKind};
 
 /// The secret of a store, which all its keys are made with.
 pub(super) type Secret = [u8; 32];
 
-/// Makes a database out of the file, or of what stands for it in a test.
+/// Opens the database; tests replace it.
 pub(super) type Opener = Arc<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// A step from one version of the tables to the next.
-pub(super) type Step = fn(&WriteTransaction) -> Result<(), Error>;
+/// A migration from one schema version to the next.
+pub(super) type Migration = fn(&WriteTransaction) -> Result<(), Error>;
 
-/// The versions of the tables that there were: the steps lead from version 1 to the present one.
+/// The migrations from version 1 to the current one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Schema(pub(super) &'static [Step]);
+pub(super) struct Schema(pub(super) &'static [Migration]);
 
-/// This version.
+/// The current schema.
 pub(super) const SCHEMA: Schema = Schema(&[tables::add_summaries, tables::add_inspected]);
 
 /// Why a store cannot be opened. One line that says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has the file.
+    /// Another process uses the file.
     #[error("the store {} is in use by another abridge; stop that one, or give this one a store.path of its own", path.display())]
-    Taken {
-        /// The file.
+    InUse {
+        /// The path.
         path: PathBuf,
     },
-    /// A newer abridge wrote the file.
+    /// A newer version of abridge wrote the file.
     #[error(
         "the store {} has format {found}, and this abridge knows formats up to {known}; take the newer abridge, or another store.path",
         path.display()
     )]
     Newer {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// The version of its tables.
+        /// The schema version of the file.
         found: u32,
-        /// The version that this program writes.
+        /// The schema version of this program.
         known: u32,
     },
-    /// The file is not ours, or damaged.
+    /// The file is not a store, or is damaged.
     #[error("{} is no store of abridge, or is damaged; move it away, or set another store.path", path.display())]
     Damaged {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Arc<Error>,
     },
     /// The file cannot be read or written.
     #[error("the store {} cannot be opened; set another store.path, or store.enabled = false", path.display())]
     Io {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: Arc<Error>,
     },
 }
 
-/// Opens the file at `path` for as long as the database lives. Whatever is made here, only its owner may read.
+/// Opens the file at `path`. The file and the directories that are created for it are readable by their owner only.
 pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
     let path = path.to_owned();
     Arc::new(move || {
@@ -80,7 +80,7 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
         if metadata.len() == 0
             && let Some(folder) = path.parent()
         {
-            // The file's name is to survive a crash as well as what will be in it.
+            // The directory entry must survive a crash as well.
             File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()?;
         }
         if metadata.permissions().mode() & 0o077 != 0 {
@@ -90,8 +90,8 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
     })
 }
 
-/// Opens the database and brings its tables to the present version. A new one gets `secret`, or one made now; one that has
-/// another secret than that is refused, because nothing in it could be found.
+/// Opens the database and migrates its tables to the current version. A new file gets `secret`, or a random one. A file
+/// with another secret than `secret` is refused, because none of its payloads could be found.
 pub(super) fn open(
     path: &Path,
     opener: &Opener,
@@ -99,8 +99,8 @@ pub(super) fn open(
     secret: Option<Secret>,
 ) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
-        Error::DatabaseAlreadyOpen => OpenError::Taken { path: path.to_owned() },
-        error if kind_of(&error) == Kind::Corrupt => {
+        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned() },
+        error if kind_of(&error) == StoreErrorKind::Corrupt => {
             OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
         }
         error => OpenError::Io { path: path.to_owned(), source: Arc::new(error) },
@@ -118,27 +118,29 @@ pub(super) fn open(
         (Some(stored), _) if found == known => Ok((db, stored)),
         (stored, secret) => {
             let secret = stored.or(secret).map_or_else(new_secret, Ok).map_err(|error| wrong(error.into()))?;
-            prepare(&db, schema, found, secret).map_err(wrong)?;
+            migrate(&db, schema, found, secret).map_err(wrong)?;
             Ok((db, secret))
         }
     }
 }
 
-/// What kind of failure an error of redb is.
-pub(super) fn kind_of(error: &Error) -> Kind {
+/// The kind of failure of a redb error.
+pub(super) fn kind_of(error: &Error) -> StoreErrorKind {
     match error {
         Error::Io(error) => match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Kind::Full,
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Kind::Corrupt,
-            _ => Kind::Unavailable,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreErrorKind::Full
+            }
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => StoreErrorKind::Corrupt,
+            _ => StoreErrorKind::Unavailable,
         },
         Error::Corrupted(_)
         | Error::UpgradeRequired(_)
         | Error::RepairAborted
         | Error::TableTypeMismatch { .. }
         | Error::TypeDefinitionChanged { .. }
-        | Error::TableDoesNotExist(_) => Kind::Corrupt,
-        _ => Kind::Unavailable,
+        | Error::TableDoesNotExist(_) => StoreErrorKind::Corrupt,
+        _ => StoreErrorKind::Unavailable,
     }
 }
 
@@ -151,11 +153,11 @@ impl Schema {
 }
 
 impl OpenError {
-    /// The same as an error of a store that was open before.
+    /// The same failure as an error of an open store.
     pub(super) fn into_store_error(self, op: Op) -> StoreError {
         let kind = match &self {
-            Self::Taken { .. } => Kind::Unavailable,
-            Self::Newer { .. } | Self::Damaged { .. } => Kind::Corrupt,
+            Self::InUse { .. } => StoreErrorKind::Unavailable,
+            Self::Newer { .. } | Self::Damaged { .. } => StoreErrorKind::Corrupt,
             Self::Io { source, .. } => kind_of(source),
         };
         StoreError::new(op, kind, self)
@@ -164,7 +166,7 @@ impl OpenError {
 
 // === helpers ===
 
-/// The version of the tables, and the secret. A new file is of version 0 and has none.
+/// The schema version and the secret. A new file has version 0 and no secret.
 fn read_meta(db: &Database) -> Result<(u32, Option<Secret>), Error> {
     let meta = match db.begin_read()?.open_table(META) {
         Err(TableError::TableDoesNotExist(_)) => return Ok((0, None)),
@@ -178,8 +180,8 @@ fn read_meta(db: &Database) -> Result<(u32, Option<Secret>), Error> {
     Ok((version, Some(secret)))
 }
 
-/// Brings the tables from one version to the present one, all at once.
-fn prepare(db: &Database, Schema(steps): Schema, found: u32, secret: Secret) -> Result<(), Error> {
+/// Migrates the tables to the current version, in one transaction.
+fn migrate(db: &Database, Schema(steps): Schema, found: u32, secret: Secret) -> Result<(), Error> {
     let transaction = tables::begin(db)?;
     let done = usize::try_from(found).unwrap_or_default();
     if done == 0 {

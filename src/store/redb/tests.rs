@@ -1,4 +1,4 @@
-//! The file behind the store: what it survives, who may have it, and what is written when.
+//! The store in a file: restarts, permissions, failures of the disk, and what is written when.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,9 +9,9 @@ use ::redb::backends::FileBackend;
 use ::redb::{ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
 use tokio::sync::Semaphore;
 
-use super::file::{Schema, Step};
+use super::file::{Migration, Schema};
 use super::*;
-use crate::store::conformance::{Hands, PutAll as _, dense, key, suite};
+use crate::store::conformance::{PutAll as _, TestClock, dense, key, suite};
 
 mod clock;
 mod summaries;
@@ -19,20 +19,20 @@ mod summaries;
 // === what every store does ===
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_a_store() {
+async fn the_redb_store_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let n = AtomicU64::new(0);
     suite(|settings, clock| {
         let path = folder.path().join(n.fetch_add(1, Ordering::Relaxed).to_string());
-        Redb::open(&path, settings, clock).unwrap()
+        RedbStore::open(&path, settings, clock).unwrap()
     })
     .await;
 }
 
 // === the file ===
 
-fn open(path: &Path) -> Result<Redb, OpenError> {
-    Redb::open(path, Settings::default(), Clock::system())
+fn open(path: &Path) -> Result<RedbStore, OpenError> {
+    RedbStore::open(path, Settings::default(), Clock::system())
 }
 
 fn one(n: u8) -> Vec<(PayloadKey, Bytes)> {
@@ -54,7 +54,7 @@ async fn a_restart_keeps_payloads_and_the_secret() {
 }
 
 #[tokio::test]
-async fn only_its_owner_may_read_it() {
+async fn the_file_is_private_to_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let path = folder.path().join("a/b/store.redb");
@@ -68,18 +68,18 @@ async fn only_its_owner_may_read_it() {
 }
 
 #[tokio::test]
-async fn a_file_is_one_process_s() {
+async fn a_file_is_used_by_one_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     let store = open(&path).unwrap();
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Taken { .. }), "{error:?}");
+    assert!(matches!(error, OpenError::InUse { .. }), "{error:?}");
     store.close().await.unwrap();
     open(&path).unwrap();
 }
 
 #[test]
-fn what_is_no_store_is_left_alone() {
+fn files_that_are_no_store_are_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     let text = "not a store ".repeat(1000);
@@ -93,7 +93,7 @@ fn what_is_no_store_is_left_alone() {
 
 #[tokio::test]
 async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
-    // Two more versions of the tables, as later programs would have them.
+    // Two more schema versions, as later programs may have them.
     const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v4");
     fn add_a_table(transaction: &WriteTransaction) -> Result<(), Error> {
         transaction.open_table(NOTES)?.insert("n", 1)?;
@@ -105,13 +105,17 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
         notes.insert("n", n + 1)?;
         Ok(())
     }
-    const STEPS: &[Step] = &[tables::add_summaries, tables::add_inspected, add_a_table, count_up];
+    const STEPS: &[Migration] = &[tables::add_summaries, tables::add_inspected, add_a_table, count_up];
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    let as_version = |steps: &'static [Step]| {
-        let way = Way { opener: file::opener(&path, 1 << 20), schema: Schema(steps), rest: Duration::ZERO };
-        Redb::open_as(&path, way, Settings::default(), Clock::system())
+    let as_version = |steps: &'static [Migration]| {
+        let options = DatabaseOptions {
+            opener: file::opener(&path, 1 << 20),
+            schema: Schema(steps),
+            retry_pause: Duration::ZERO,
+        };
+        RedbStore::open_with(&path, options, Settings::default(), Clock::system())
     };
     let store = open(&path).unwrap();
     store.put_all(one(1)).await.unwrap();
@@ -133,19 +137,19 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
 }
 
 #[tokio::test]
-async fn uses_are_written_down_at_the_end() {
+async fn uses_are_written_on_close() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    let hands = Hands::new();
+    let clock = TestClock::new();
     let day = 86_400;
-    let open = || Redb::open(&path, Settings::default(), hands.clock()).unwrap();
+    let open = || RedbStore::open(&path, Settings::default(), clock.clock()).unwrap();
     let store = open();
     store.put_all(one(1)).await.unwrap();
     store.put_all(one(2)).await.unwrap();
-    hands.forward(6 * day);
+    clock.forward(6 * day);
     store.put_all(one(1)).await.unwrap();
     store.close().await.unwrap();
-    hands.forward(2 * day);
+    clock.forward(2 * day);
     let store = open();
     let entries = store.list(9).await.unwrap();
     assert_eq!((entries[0].key, entries[0].used.since(entries[0].created).as_secs()), (one(1)[0].0, 6 * day));
@@ -154,15 +158,15 @@ async fn uses_are_written_down_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_file_that_shrank_gives_its_room_back() {
+async fn compacting_returns_free_space_to_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    let hands = Hands::new();
-    let store = Redb::open(&path, Settings::default(), hands.clock()).unwrap();
+    let clock = TestClock::new();
+    let store = RedbStore::open(&path, Settings::default(), clock.clock()).unwrap();
     let payload = |n| dense(n, 1 << 20);
     store.put_all((0..40).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
     let full = store.stats().await.unwrap().file_bytes;
-    hands.forward(8 * 86_400);
+    clock.forward(8 * 86_400);
     assert_eq!(store.sweep().await.unwrap().aged, 40);
     store.compact().await.unwrap();
     let empty = store.stats().await.unwrap().file_bytes;
@@ -171,21 +175,21 @@ async fn a_file_that_shrank_gives_its_room_back() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_mostly_air_is_compacted_once_nobody_writes() {
+async fn a_mostly_empty_file_is_compacted_when_idle() {
     let folder = tempfile::tempdir().unwrap();
-    let hands = Hands::new();
-    let store = Redb::open(&folder.path().join("store.redb"), Settings::default(), hands.clock()).unwrap();
+    let clock = TestClock::new();
+    let store = RedbStore::open(&folder.path().join("store.redb"), Settings::default(), clock.clock()).unwrap();
     let payload = |n| dense(n, 1_000_000);
     store.put_all((0..80).map(|n| (key(&payload(n)), payload(n))).collect()).await.unwrap();
     let len = async || store.stats().await.unwrap().file_bytes;
     let full = len().await;
     assert!(full > 64 << 20, "{full}");
-    hands.forward(8 * 86_400);
+    clock.forward(8 * 86_400);
     store.put_all(one(41)).await.unwrap();
-    store.keep_house().await.unwrap();
+    store.maintain().await.unwrap();
     assert_eq!(store.stats().await.unwrap().payloads, 1);
-    assert_eq!(len().await, full, "somebody has written since the last time");
-    store.keep_house().await.unwrap();
+    assert_eq!(len().await, full, "there were commits since the last maintenance");
+    store.maintain().await.unwrap();
     let compacted = len().await;
     assert!(compacted < full / 8, "{full} -> {compacted}");
     assert_eq!(store.get(one(41)[0].0).await.unwrap(), Some(dense(41, 2000)));
@@ -193,15 +197,15 @@ async fn a_file_that_is_mostly_air_is_compacted_once_nobody_writes() {
 
 // === the disk ===
 
-/// A disk with faults: real files, and switches.
+/// A disk with fault injection: real files, and switches.
 #[derive(Debug)]
 struct Disk {
     path: PathBuf,
     // No file can grow.
     crowded: AtomicBool,
-    // Nothing can be written.
+    // Writes fail.
     full: AtomicBool,
-    // Nothing can be read either.
+    // Reads fail as well.
     broken: AtomicBool,
     // The file cannot be opened.
     gone: AtomicBool,
@@ -231,7 +235,7 @@ impl Disk {
         })
     }
 
-    fn store(self: &Arc<Self>) -> Redb {
+    fn store(self: &Arc<Self>) -> RedbStore {
         let disk = Arc::clone(self);
         let opener: Opener = Arc::new(move || {
             if disk.gone.load(Ordering::SeqCst) {
@@ -240,8 +244,8 @@ impl Disk {
             let file: File = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&disk.path)?;
             Database::builder().create_with_backend(Faulty { disk: Arc::clone(&disk), file: FileBackend::new(file)? })
         });
-        let way = Way { opener, schema: SCHEMA, rest: Duration::ZERO };
-        Redb::open_as(&self.path, way, Settings::default(), Clock::system()).unwrap()
+        let options = DatabaseOptions { opener, schema: SCHEMA, retry_pause: Duration::ZERO };
+        RedbStore::open_with(&self.path, options, Settings::default(), Clock::system()).unwrap()
     }
 }
 
@@ -291,7 +295,7 @@ impl StorageBackend for Faulty {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_so_and_recovered_from() {
+async fn a_full_disk_is_reported_and_recovered_from() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
@@ -301,9 +305,9 @@ async fn a_full_disk_is_said_so_and_recovered_from() {
         switch.store(true, Ordering::SeqCst);
         for _ in 0..3 {
             let error = store.put_all(large.clone()).await.unwrap_err();
-            assert_eq!(error.kind, Kind::Full, "{error:?}");
+            assert_eq!(error.kind, StoreErrorKind::Full, "{error:?}");
             if disk.crowded.load(Ordering::SeqCst) {
-                // What is there can be read, and needs no room to be put again.
+                // Stored payloads can be read, and putting them again needs no space.
                 assert_eq!(store.get(large[0].0).await.unwrap(), None);
                 assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
                 store.put_all(one(1)).await.unwrap();
@@ -320,7 +324,7 @@ async fn a_full_disk_is_said_so_and_recovered_from() {
 }
 
 #[tokio::test]
-async fn a_broken_disk_is_said_so_and_recovered_from() {
+async fn a_broken_disk_is_reported_and_recovered_from() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
@@ -329,11 +333,11 @@ async fn a_broken_disk_is_said_so_and_recovered_from() {
         switch.store(true, Ordering::SeqCst);
         disk.broken.store(true, Ordering::SeqCst);
         for _ in 0..3 {
-            assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, Kind::Unavailable);
+            assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, StoreErrorKind::Unavailable);
         }
         disk.broken.store(false, Ordering::SeqCst);
         switch.store(false, Ordering::SeqCst);
-        // The reader is first to find out that it is well again.
+        // A read is the first operation to find that the disk works again.
         assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
     }
     store.put_all(one(2)).await.unwrap();
@@ -341,21 +345,21 @@ async fn a_broken_disk_is_said_so_and_recovered_from() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_exchanged_for_another_is_not_written_to() {
+async fn a_replaced_file_is_not_written_to() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
     store.put_all(one(1)).await.unwrap();
-    fs::rename(&disk.path, folder.path().join("moved")).unwrap();
+    fs::rename(&disk.path, folder.path().join("change")).unwrap();
     open(&disk.path).unwrap().close().await.unwrap();
     disk.full.store(true, Ordering::SeqCst);
     store.put_all(one(2)).await.unwrap_err();
     disk.full.store(false, Ordering::SeqCst);
-    assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, Kind::Corrupt);
+    assert_eq!(store.put_all(one(2)).await.unwrap_err().kind, StoreErrorKind::Corrupt);
 }
 
 #[tokio::test]
-async fn a_file_that_is_removed_is_made_again_with_the_same_secret() {
+async fn a_removed_file_is_recreated_with_the_same_secret() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
@@ -364,7 +368,7 @@ async fn a_file_that_is_removed_is_made_again_with_the_same_secret() {
     disk.full.store(true, Ordering::SeqCst);
     store.put_all(one(2)).await.unwrap_err();
     disk.full.store(false, Ordering::SeqCst);
-    // What was known to be kept is not any more, so it is written again.
+    // Payloads that were known to be stored are gone, so they are written again.
     store.put_all([one(1), one(2)].concat()).await.unwrap();
     let secret = store.secret();
     store.close().await.unwrap();
@@ -374,7 +378,7 @@ async fn a_file_that_is_removed_is_made_again_with_the_same_secret() {
 }
 
 #[tokio::test]
-async fn what_is_known_to_be_kept_asks_no_file() {
+async fn known_payloads_do_not_access_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
@@ -386,7 +390,7 @@ async fn what_is_known_to_be_kept_asks_no_file() {
         store.touch(all.iter().map(|(key, _)| *key).collect()).await.unwrap();
     }
     assert_eq!(disk.accesses.load(Ordering::SeqCst), accesses);
-    assert_eq!(store.work().known, 600, "nor is the writer asked");
+    assert_eq!(store.counters().known, 600, "nor is the writer asked");
     store.close().await.unwrap();
     // After a restart each is looked up, and still none is written.
     let store = disk.store();
@@ -396,12 +400,12 @@ async fn what_is_known_to_be_kept_asks_no_file() {
 }
 
 #[tokio::test]
-async fn those_who_wait_share_one_commit() {
+async fn concurrent_puts_share_one_commit() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(&folder);
     let store = disk.store();
     let closed = disk.gate.forget_permits(1 << 20);
-    // The first is at the disk while the others come.
+    // The first put is waiting for the disk while the others arrive.
     let mut first = store.put_all(one(0));
     let syncs = disk.syncs.load(Ordering::SeqCst);
     while disk.syncs.load(Ordering::SeqCst) == syncs {
@@ -435,7 +439,7 @@ async fn a_dropped_request_leaves_all_or_nothing() {
             }
         }
         drop(putting);
-        // Behind whatever the writer was given before.
+        // Queued behind all earlier jobs.
         store.put_all(one(255)).await.unwrap();
         store.sweep().await.unwrap();
         let mut kept = 0;

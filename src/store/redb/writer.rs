@@ -1,4 +1,4 @@
-//! The one thread that writes: what has come together becomes one transaction.
+//! The writer thread: puts all queued payloads into one transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,95 +9,100 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use super::codec::Encoded;
 use super::file::{self, Opener, Schema, Secret};
-use super::packed::Packed;
-use super::tables::{Room, Worth};
-use super::{Shared, Way, closed, failed, tables};
+use super::tables::{InspectedQuota, SummaryQuota};
+use super::{DatabaseOptions, Shared, closed, failed, tables};
 use crate::payload::{ChainKey, PayloadKey};
-use crate::store::ages::Ages;
-use crate::store::{Kind, Op, StoreError, Swept, Time};
+use crate::store::expiry::Expiry;
+use crate::store::{Op, StoreError, StoreErrorKind, SweepResult, Time};
 
-mod house;
+mod maintenance;
 
-/// Where an answer goes. Who asked may have gone.
-pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+/// Where the result of a job goes. The receiver may be gone.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Something to write.
+/// A job for the writer.
 pub(super) enum Job {
     Put {
-        payloads: Vec<(PayloadKey, Packed)>,
-        answer: Answer<()>,
+        payloads: Vec<(PayloadKey, Encoded)>,
+        reply: Reply<()>,
     },
-    Summary {
+    PutSummary {
         beginning: ChainKey,
-        packed: Packed,
-        answer: Answer<()>,
+        encoded: Encoded,
+        reply: Reply<()>,
     },
-    Inspected {
+    PutInspected {
         id: String,
-        packed: Packed,
+        encoded: Encoded,
         most: usize,
-        answer: Answer<()>,
+        reply: Reply<()>,
     },
     TrimInspected {
         most: usize,
-        answer: Answer<()>,
+        reply: Reply<()>,
     },
     Touch {
         keys: Vec<PayloadKey>,
-        answer: Answer<()>,
+        reply: Reply<()>,
     },
     Sweep {
-        answer: Answer<Swept>,
+        reply: Reply<SweepResult>,
     },
-    KeepHouse {
-        answer: Answer<()>,
+    Maintain {
+        reply: Reply<()>,
     },
     Compact {
-        answer: Answer<()>,
+        reply: Reply<()>,
     },
-    /// A reader has failed: see whether the file is well, and open it again if not.
-    Mend {
-        answer: Answer<()>,
+    /// A read has failed: check the file, and reopen it if necessary.
+    Recover {
+        reply: Reply<()>,
     },
     Close {
-        answer: Answer<()>,
+        reply: Reply<()>,
     },
 }
 
-/// The thread's own.
+/// The state of the writer thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     queue: mpsc::Receiver<Job>,
-    // Taken out of the queue while it was looked through for payloads.
+    // A job that was taken out of the queue while it was searched for payloads.
     next: Option<Job>,
     opener: Opener,
     schema: Schema,
     secret: Zeroizing<Secret>,
-    // What all that is kept takes: payloads, summaries, requests; none if it is not known.
+    // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
-    ages: Ages,
-    // Whether the clock was looked at.
-    has_looked: bool,
-    // The last failure to write, and to open the file. Till `rest` is over there is no use in another try.
+    expiry: Expiry,
+    // Whether the last observation of the clock was read from the file.
+    has_read_clock: bool,
+    // The last failure to write or to open the file. No write is tried again until `retry_pause` has passed.
     failed: Option<(Instant, StoreError)>,
-    rest: Duration,
-    swept: Option<Time>,
-    // When a sweep left too much.
-    in_vain: Option<Time>,
-    // The commits that there were when the house was last kept.
+    retry_pause: Duration,
+    last_sweep: Option<Time>,
+    // When a sweep could not free enough space.
+    ineffective_sweep: Option<Time>,
+    // The number of commits at the last maintenance.
     commits: u64,
 }
 
-/// Payloads of one transaction take about this much at most, in bytes.
-const GROUP: usize = 32 << 20;
+/// The payloads of one transaction take about this many bytes at most.
+const MAX_GROUP_BYTES: usize = 32 << 20;
 
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, way: Way, secret: Secret) -> Self {
-        let Way { opener, schema, rest } = way;
-        let ages = Ages::new(shared.settings.keep_for.0, None);
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        queue: mpsc::Receiver<Job>,
+        options: DatabaseOptions,
+        secret: Secret,
+    ) -> Self {
+        let DatabaseOptions { opener, schema, retry_pause } = options;
+        let expiry = Expiry::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
@@ -106,163 +111,163 @@ impl Writer {
             schema,
             secret: Zeroizing::new(secret),
             stored_bytes: None,
-            ages,
-            has_looked: false,
+            expiry,
+            has_read_clock: false,
             failed: None,
-            rest,
-            swept: None,
-            in_vain: None,
+            retry_pause,
+            last_sweep: None,
+            ineffective_sweep: None,
             commits: 0,
         }
     }
 
-    /// Works until it is told to close, or nobody is left to tell.
+    /// Runs until a job closes the store, or all senders are gone.
     pub(super) fn run(mut self) {
         while let Some(job) = self.next.take().or_else(|| self.queue.blocking_recv()) {
             match job {
-                Job::Put { payloads, answer } => {
-                    self.put(payloads, answer);
+                Job::Put { payloads, reply } => {
+                    self.put(payloads, reply);
                     self.sweep_if_crowded();
                 }
-                Job::Summary { beginning, packed, answer } => {
-                    let kept = self.keep_summary(beginning, &packed);
-                    reply(answer, kept);
+                Job::PutSummary { beginning, encoded, reply } => {
+                    let kept = self.put_summary(beginning, &encoded);
+                    send_reply(reply, kept);
                     self.sweep_if_crowded();
                 }
-                Job::Inspected { id, packed, most, answer } => {
-                    let kept = self.keep_inspected(&id, &packed, most);
-                    reply(answer, kept);
+                Job::PutInspected { id, encoded, most, reply } => {
+                    let kept = self.put_inspected(&id, &encoded, most);
+                    send_reply(reply, kept);
                 }
-                Job::TrimInspected { most, answer } => {
+                Job::TrimInspected { most, reply } => {
                     let trimmed = self.trim_inspected(most);
-                    reply(answer, trimmed);
+                    send_reply(reply, trimmed);
                 }
-                Job::Touch { keys, answer } => reply(answer, self.touch(&keys)),
-                Job::Sweep { answer } => {
-                    let swept = self.sweep_by_hand();
-                    reply(answer, swept);
+                Job::Touch { keys, reply } => send_reply(reply, self.touch(&keys)),
+                Job::Sweep { reply } => {
+                    let swept = self.sweep_now();
+                    send_reply(reply, swept);
                 }
-                Job::KeepHouse { answer } => {
-                    let kept = self.keep_house();
-                    reply(answer, kept);
+                Job::Maintain { reply } => {
+                    let kept = self.maintain();
+                    send_reply(reply, kept);
                 }
-                Job::Compact { answer } => {
+                Job::Compact { reply } => {
                     let compacted = self.compact();
-                    reply(answer, compacted);
+                    send_reply(reply, compacted);
                 }
-                Job::Mend { answer } => {
-                    let mended = self.attempt(Op::Get, |db, _| tables::n_tombstones(db)).map(drop);
-                    reply(answer, mended);
+                Job::Recover { reply } => {
+                    let mended = self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop);
+                    send_reply(reply, mended);
                 }
-                Job::Close { answer } => return reply(answer, self.close()),
+                Job::Close { reply } => return send_reply(reply, self.close()),
             }
         }
         let _closed = self.close();
     }
 
-    /// Keeps the payloads, and those of everybody who waits behind.
-    fn put(&mut self, mut payloads: Vec<(PayloadKey, Packed)>, answer: Answer<()>) {
-        let mut answers = vec![answer];
-        let mut bytes: usize = payloads.iter().map(|(_, packed)| packed.len()).sum();
-        while bytes < GROUP && self.next.is_none() {
+    /// Stores the payloads, and those of all puts that are queued.
+    fn put(&mut self, mut payloads: Vec<(PayloadKey, Encoded)>, reply: Reply<()>) {
+        let mut replies = vec![reply];
+        let mut bytes: usize = payloads.iter().map(|(_, encoded)| encoded.len()).sum();
+        while bytes < MAX_GROUP_BYTES && self.next.is_none() {
             match self.queue.try_recv() {
-                Ok(Job::Put { payloads: more, answer }) => {
-                    bytes += more.iter().map(|(_, packed)| packed.len()).sum::<usize>();
+                Ok(Job::Put { payloads: more, reply }) => {
+                    bytes += more.iter().map(|(_, encoded)| encoded.len()).sum::<usize>();
                     payloads.extend(more);
-                    answers.push(answer);
+                    replies.push(reply);
                 }
                 Ok(other) => self.next = Some(other),
                 Err(_) => break,
             }
         }
         let kept = match &self.failed {
-            Some((at, error)) if at.elapsed() < self.rest => Err(error.clone()),
+            Some((at, error)) if at.elapsed() < self.retry_pause => Err(error.clone()),
             _ => self.attempt(Op::Put, |db, now| tables::put(db, &payloads, now)),
         };
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
             if put.written > 0 {
-                self.well();
+                self.note_recovery();
             }
             let mut known = self.shared.known.blocking_lock();
             for (key, used) in put.kept {
-                known.learn(key, used, now);
+                known.insert(key, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
             self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
         });
-        for answer in answers {
-            reply(answer, result.clone());
+        for reply in replies {
+            send_reply(reply, result.clone());
         }
     }
 
-    fn keep_summary(&mut self, beginning: ChainKey, packed: &Packed) -> Result<(), StoreError> {
+    fn put_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<(), StoreError> {
         if let Some((at, error)) = &self.failed
-            && at.elapsed() < self.rest
+            && at.elapsed() < self.retry_pause
         {
             return Err(error.clone());
         }
-        let moved = self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, packed, now))?;
-        self.moved(moved);
-        self.well();
+        let change = self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, encoded, now))?;
+        self.apply_size_change(change);
+        self.note_recovery();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn keep_inspected(&mut self, id: &str, packed: &Packed, most: usize) -> Result<(), StoreError> {
+    fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> Result<(), StoreError> {
         if let Some((at, error)) = &self.failed
-            && at.elapsed() < self.rest
+            && at.elapsed() < self.retry_pause
         {
             return Err(error.clone());
         }
-        let room = self.room(most);
-        let moved = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, packed, now, room))?;
-        self.moved(moved);
-        self.well();
+        let quota = self.inspected_quota(most);
+        let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
+        self.apply_size_change(change);
+        self.note_recovery();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
-        let room = self.room(most);
-        let moved = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, room))?;
-        self.moved(moved);
+        let quota = self.inspected_quota(most);
+        let change = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, quota))?;
+        self.apply_size_change(change);
         Ok(())
     }
 
-    /// The room for so many requests.
-    fn room(&self, most: usize) -> Room {
-        let oldest = self.ages.oldest(self.shared.clock.now());
-        Room { most, bytes: self.shared.settings.most_of_requests(), oldest }
+    /// The quota for `most` inspected requests.
+    fn inspected_quota(&self, most: usize) -> InspectedQuota {
+        let oldest = self.expiry.cutoff(self.shared.clock.now());
+        InspectedQuota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest }
     }
 
-    /// Notes uses of payloads that were not known here.
+    /// Notes uses of payloads that are not in [`Shared::known`].
     fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
-        let used = self.attempt(Op::Put, |db, _| tables::used(db, keys))?;
+        let used = self.attempt(Op::Put, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
         for (key, used) in used {
-            known.learn(key, used, now);
+            known.insert(key, used, now);
         }
         Ok(())
     }
 
-    /// Writes down what waits, and lets go of the file.
+    /// Writes pending uses and closes the file.
     fn close(&mut self) -> Result<(), StoreError> {
-        let written = if self.shared.slot.blocking_read().is_some() { self.write_all_uses() } else { Ok(()) };
-        drop(self.shared.slot.blocking_write().take());
+        let written = if self.shared.database.blocking_read().is_some() { self.write_all_uses() } else { Ok(()) };
+        drop(self.shared.database.blocking_write().take());
         written
     }
 
     fn write_all_uses(&mut self) -> Result<(), StoreError> {
         self.write_uses()?;
-        self.sweep_summaries(Worth { most: usize::MAX, bytes: u64::MAX, oldest: Time(0) }).map(drop)
+        self.sweep_summaries(SummaryQuota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) }).map(drop)
     }
 
     fn write_uses(&mut self) -> Result<(), StoreError> {
-        let uses = self.shared.known.blocking_lock().unwritten();
+        let uses = self.shared.known.blocking_lock().take_unwritten();
         self.attempt(Op::Sweep, |db, _| tables::write_uses(db, &uses))
     }
 }
@@ -270,7 +275,8 @@ impl Writer {
 // === trouble ===
 
 impl Writer {
-    /// Does something with the file. Where that fails the file is opened again, and where that may help it is done again.
+    /// Runs an operation on the database. If it fails, the file is reopened, and the operation is run again unless the
+    /// disk is full.
     fn attempt<T>(
         &mut self,
         op: Op,
@@ -278,42 +284,42 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
-        let mut once = || shared.slot.blocking_read().as_ref().map(|db| run(db, now));
+        let mut once = || shared.database.blocking_read().as_ref().map(|db| run(db, now));
         let first = match once() {
             Some(Ok(done)) => return Ok(done),
-            Some(Err(error)) => Some(self.fail(failed(op, error))),
+            Some(Err(error)) => Some(self.note_failure(failed(op, error))),
             None => None,
         };
         if let Err(error) = self.reopen() {
             return Err(first.unwrap_or(error));
         }
-        if let Some(full) = first.filter(|error| error.kind == Kind::Full) {
+        if let Some(full) = first.filter(|error| error.kind == StoreErrorKind::Full) {
             return Err(full);
         }
         match once() {
             Some(Ok(done)) => Ok(done),
             Some(Err(error)) => {
-                let error = self.fail(failed(op, error));
-                // Reading may go on, whatever is wrong with writing.
+                let error = self.note_failure(failed(op, error));
+                // Reads may work even if writes do not.
                 self.reopen().map_or(Err(error.clone()), |()| Err(error))
             }
             None => Err(closed(op)),
         }
     }
 
-    /// Something was made durable: if it could not be before, that is over.
-    fn well(&mut self) {
+    /// Called after a durable write: ends the failing state, and logs that.
+    fn note_recovery(&mut self) {
         self.failed = None;
-        if self.shared.counts.alarmed.swap(false, Ordering::Relaxed) {
+        if self.shared.counts.is_failing.swap(false, Ordering::Relaxed) {
             tracing::warn!(path = %self.shared.path.display(), "the store works again");
         }
     }
 
-    /// One alarm, however often it fails, until it is well again.
-    fn fail(&mut self, error: StoreError) -> StoreError {
+    /// Counts and logs a failure: as an error once, until a write succeeds again.
+    fn note_failure(&mut self, error: StoreError) -> StoreError {
         self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
         self.failed = Some((Instant::now(), error.clone()));
-        if self.shared.counts.alarmed.swap(true, Ordering::Relaxed) {
+        if self.shared.counts.is_failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(kind = error.kind.label(), %error, cause = %error.source, "the store failed again");
         } else {
             tracing::error!(
@@ -327,22 +333,22 @@ impl Writer {
         error
     }
 
-    /// Opens the file again: after a failure redb does nothing else with it.
+    /// Reopens the file: after a failed write redb refuses everything else.
     fn reopen(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
-        let mut slot = shared.slot.blocking_write();
-        drop(slot.take());
-        // What is in the file now may be less than what was.
+        let mut database = shared.database.blocking_write();
+        drop(database.take());
+        // The file may have lost what was in it.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
         let opened = file::open(&shared.path, &self.opener, self.schema, Some(*self.secret));
-        let (db, _) = opened.map_err(|error| self.fail(error.into_store_error(Op::Open)))?;
-        *slot = Some(db);
+        let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Open)))?;
+        *database = Some(db);
         Ok(())
     }
 }
 
-fn reply<T>(answer: Answer<T>, result: Result<T, StoreError>) {
-    // A request that was dropped does not wait for its answer.
-    let _gone = answer.send(result);
+fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {
+    // The receiver is gone if the request was dropped.
+    let _gone = reply.send(result);
 }

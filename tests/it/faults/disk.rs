@@ -190,7 +190,7 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
     }
     let waited = began.elapsed();
     assert!(waited < Duration::from_secs(6), "{waited:?}: each of them waits, too");
-    let lines = said(&scene, "was not stored");
+    let lines = said(&scene, "were not stored");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("store.timeout"), "{lines:?}");
     // What needs no store waits for nothing, and what is stored can be read.

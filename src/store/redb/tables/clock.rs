@@ -1,29 +1,29 @@
-//! What the file says of the clock: when it was last used, and times that are still to come.
+//! What the file says about the clock: its last observation, and times in the future.
 
 use ::redb::{Database, Error, Key, ReadableDatabase, ReadableTable, Value};
 
 use super::{INSPECTED_ROWS, ROWS, SUMMARY_ROWS, SWEPT, begin};
 use crate::store::Time;
 
-/// The last use that is written down: the clock was looked at then.
+/// The last use in the file, which is an observation of the clock.
 pub(in crate::store::redb) fn last_use(db: &Database) -> Result<Option<Time>, Error> {
     let mut last = None;
-    super::each(db, |entry| last = last.max(Some(entry.used)))?;
-    super::each_summary(db, |_, used, _| last = last.max(Some(used)))?;
+    super::for_each_payload(db, |entry| last = last.max(Some(entry.used)))?;
+    super::for_each_summary(db, |_, used, _| last = last.max(Some(used)))?;
     Ok(last)
 }
 
-/// What is said to have been later than now was before the clock was set back, and counts as now.
-pub(in crate::store::redb) fn set_back(db: &Database, Time(now): Time) -> Result<(), Error> {
+/// Sets times that are later than `now` to `now`, after the clock was set back.
+pub(in crate::store::redb) fn clamp_times(db: &Database, Time(now): Time) -> Result<(), Error> {
     let file = db.begin_read()?;
-    let payloads = ahead(&file.open_table(ROWS)?, |key, (used, created, bytes, stored_bytes)| {
+    let payloads = future_rows(&file.open_table(ROWS)?, |key, (used, created, bytes, stored_bytes)| {
         (used.max(created) > now).then(|| (key, (used.min(now), created.min(now), bytes, stored_bytes)))
     })?;
-    let swept = ahead(&file.open_table(SWEPT)?, |key, time| (time > now).then_some(key))?;
-    let summaries = ahead(&file.open_table(SUMMARY_ROWS)?, |key, (used, stored_bytes)| {
+    let swept = future_rows(&file.open_table(SWEPT)?, |key, time| (time > now).then_some(key))?;
+    let summaries = future_rows(&file.open_table(SUMMARY_ROWS)?, |key, (used, stored_bytes)| {
         (used > now).then_some((key, stored_bytes))
     })?;
-    let requests = ahead(&file.open_table(INSPECTED_ROWS)?, |n, (id, kept, stored_bytes)| {
+    let requests = future_rows(&file.open_table(INSPECTED_ROWS)?, |n, (id, kept, stored_bytes)| {
         (kept > now).then(|| (n, id.to_owned(), stored_bytes))
     })?;
     drop(file);
@@ -47,15 +47,16 @@ pub(in crate::store::redb) fn set_back(db: &Database, Time(now): Time) -> Result
     Ok(())
 }
 
-/// What `put_right` makes of the rows that it wants to be others. Nobody else writes, so they are the same a moment later.
-fn ahead<K: Key + 'static, V: Value + 'static, T>(
+/// Collects what `corrected` returns for the rows. There is one writer, so the rows do not change before they are
+/// written.
+fn future_rows<K: Key + 'static, V: Value + 'static, T>(
     rows: &impl ReadableTable<K, V>,
-    put_right: impl Fn(K::SelfType<'_>, V::SelfType<'_>) -> Option<T>,
+    corrected: impl Fn(K::SelfType<'_>, V::SelfType<'_>) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     let mut wrong = Vec::new();
     for row in rows.iter()? {
         let (key, value) = row?;
-        wrong.extend(put_right(key.value(), value.value()));
+        wrong.extend(corrected(key.value(), value.value()));
     }
     Ok(wrong)
 }

@@ -1,4 +1,4 @@
-//! Numbers as they are at one moment, written as OpenMetrics text.
+//! Metrics at one moment, written as OpenMetrics text.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Snapshot;
 
-/// What a client asks for, and what the text is.
+/// The media type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All numbers, one family after the other.
+/// Metric families in the order in which they are written.
 #[derive(Debug, Default)]
-pub struct Sheet(Vec<Family>);
+pub struct Exposition(Vec<Family>);
 
-/// The values that have one name.
+/// The samples of one name.
 #[derive(Debug)]
 struct Family {
     name: &'static str,
@@ -27,7 +27,7 @@ struct Family {
     samples: Vec<(Labels, Value)>,
 }
 
-/// What sets values of one name apart.
+/// The labels of a sample.
 pub type Labels = Vec<(&'static str, String)>;
 
 #[derive(Debug)]
@@ -38,27 +38,27 @@ enum Value {
     Info,
 }
 
-// === impl Sheet ===
+// === impl Exposition ===
 
-impl Sheet {
-    /// A number that only grows. `_total` is put behind its name.
+impl Exposition {
+    /// Adds a counter. `_total` is appended to its name.
     pub fn counter(&mut self, name: &'static str, help: &'static str, n: u64) {
         self.counters(name, help, [(Labels::new(), n)]);
     }
 
-    /// Several of one name.
+    /// Adds a counter with labels.
     pub fn counters(&mut self, name: &'static str, help: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
         let samples = each.into_iter().map(|(labels, n)| (labels, Value::Counter(n))).collect();
         self.0.push(Family { name, help, unit: None, kind: MetricType::Counter, samples });
     }
 
-    /// A number that goes up and down.
+    /// Adds a gauge.
     pub fn gauge(&mut self, name: &'static str, help: &'static str, n: u64) {
         let samples = vec![(Labels::new(), Value::Gauge(n))];
         self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
     }
 
-    /// Times. `_seconds` is put behind the name.
+    /// Adds histograms of times. `_seconds` is appended to the name.
     pub fn times(
         &mut self,
         name: &'static str,
@@ -68,7 +68,7 @@ impl Sheet {
         self.histograms(name, help, Some(Unit::Seconds), each);
     }
 
-    /// Sizes.
+    /// Adds histograms of sizes.
     pub fn sizes(
         &mut self,
         name: &'static str,
@@ -89,23 +89,23 @@ impl Sheet {
         self.0.push(Family { name, help, unit, kind: MetricType::Histogram, samples });
     }
 
-    /// Words. `_info` is put behind the name.
+    /// Adds an info metric. `_info` is appended to the name.
     pub fn info(&mut self, name: &'static str, help: &'static str, labels: Labels) {
         self.0.push(Family { name, help, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
     }
 
-    /// All of it as text, with its end.
-    pub fn text(self) -> String {
+    /// The whole text, with its end marker.
+    pub fn into_text(self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         let mut text = String::new();
-        // Into a String nothing fails.
+        // Writing to a `String` cannot fail.
         let _written = encode(&mut text, &registry);
         text
     }
 }
 
-impl Collector for Sheet {
+impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { name, help, unit, kind, samples } in &self.0 {
             let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
@@ -139,20 +139,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_openmetrics() {
-        let mut sheet = Sheet::default();
-        sheet.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
-        sheet.counters("none", "Not there.", []);
-        sheet.gauge("g", "A g.", 7);
+    fn the_text_is_openmetrics() {
+        let mut exposition = Exposition::default();
+        exposition.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
+        exposition.counters("none", "Not there.", []);
+        exposition.gauge("g", "A g.", 7);
         let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
-        sheet.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
-        sheet.info("i", "Words.", vec![("version", "1".to_owned())]);
+        exposition.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
+        exposition.info("i", "Words.", vec![("version", "1".to_owned())]);
         let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
             # HELP none Not there.\n# TYPE none counter\n\
             # HELP g A g.\n# TYPE g gauge\ng 7\n\
             # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
             t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
             # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";
-        assert_eq!(sheet.text(), expected);
+        assert_eq!(exposition.into_text(), expected);
     }
 }

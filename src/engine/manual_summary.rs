@@ -1,0 +1,79 @@
+//! The outcome of a summary that was requested explicitly, not by a trigger.
+
+use super::error::SummaryError;
+use super::{EditedBody, EngineError};
+use crate::dialect::ParseError;
+use crate::edit::summarize::Summarize;
+use crate::plan::{Action, LeftOut, Why};
+
+/// The outcome of a summary that was requested explicitly.
+#[derive(Clone, Debug)]
+pub enum ManualOutcome {
+    /// The body has the summary.
+    Made,
+    /// There is nothing to summarize; the body has the other edits, if any.
+    Nothing,
+    /// The summary was not made.
+    Failed(ManualSummaryError),
+}
+
+/// Why an explicitly requested summary was not made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ManualSummaryError {
+    /// The body is not a conversation.
+    #[error("the body is not a conversation that can be read")]
+    NotUnderstood(#[source] ParseError),
+    /// The policy does not contain `summarize`.
+    #[error("summarize is not in policy.edits")]
+    Disabled,
+    /// There is no store for the transcript that the summary should name.
+    #[error(
+        "there is no store for the transcript; store.enabled = true gives one, summarize.transcript = false needs none"
+    )]
+    NoStore,
+    /// No summary was produced or stored.
+    #[error("the summary was not made: {0}")]
+    Summary(#[source] SummaryError),
+    /// The engine failed.
+    #[error("the summary was not made: {0}")]
+    Engine(#[source] EngineError),
+    /// The reason is not known.
+    #[error("the summary was not made")]
+    Unknown,
+}
+
+impl EditedBody {
+    /// The outcome of the summary; `has_summarize` says whether the policy contains `summarize`.
+    pub fn manual_outcome(&self, has_summarize: bool) -> ManualOutcome {
+        match self.try_manual_outcome(has_summarize) {
+            Ok(true) => ManualOutcome::Made,
+            Ok(false) => ManualOutcome::Nothing,
+            Err(error) => ManualOutcome::Failed(error),
+        }
+    }
+
+    fn try_manual_outcome(&self, has_summarize: bool) -> Result<bool, ManualSummaryError> {
+        if let Some(error) = self.parse_error {
+            return Err(ManualSummaryError::NotUnderstood(error));
+        }
+        if !has_summarize {
+            return Err(ManualSummaryError::Disabled);
+        }
+        if let Some(error) = &self.summary_error {
+            return Err(ManualSummaryError::Summary(error.clone()));
+        }
+        let report = self.report.as_ref();
+        let (changes, left_out) = report.map(|report| (&*report.changes, &*report.left_out)).unwrap_or_default();
+        if changes.iter().any(|change| matches!(change.action, Action::Summarize { .. })) {
+            return Ok(true);
+        }
+        if let Some(error) = &self.error {
+            return Err(ManualSummaryError::Engine(error.clone()));
+        }
+        match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
+            None | Some(Why::TooLittle) => Ok(false),
+            Some(Why::NoStore) => Err(ManualSummaryError::NoStore),
+            Some(Why::NoSummary | Why::NotSmaller | Why::Rewritten) => Err(ManualSummaryError::Unknown),
+        }
+    }
+}

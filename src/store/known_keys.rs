@@ -1,0 +1,162 @@
+//! The keys that are known to be in the store, so that a request whose payloads were all seen before does not access
+//! the file.
+//!
+//! Bounded by two generations: when the young one is full it becomes the old one, and the keys of the previous old one
+//! are forgotten. A key that is used moves to the young generation, so it stays as long as it is used.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Time;
+use crate::payload::PayloadKey;
+
+/// Stored keys, and when they were used.
+#[derive(Debug)]
+pub(super) struct KnownKeys {
+    young: HashMap<PayloadKey, Use>,
+    old: HashMap<PayloadKey, Use>,
+    // Uses of forgotten keys that are still to be written to the file.
+    forgotten: HashMap<PayloadKey, Time>,
+    generation_size: usize,
+    // A use is written only if the one in the file is older than this.
+    resolution: Duration,
+}
+
+/// When a key was last used, and its last use in the file.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    used: Time,
+    written: Time,
+}
+
+// === impl KnownKeys ===
+
+impl KnownKeys {
+    /// Creates an empty set of at most `2 * generation_size` keys.
+    pub(super) fn new(generation_size: usize, resolution: Duration) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), forgotten: HashMap::new(), generation_size, resolution }
+    }
+
+    /// Notes a use; `false` if the key is not known to be stored.
+    pub(super) fn touch(&mut self, key: PayloadKey, now: Time) -> bool {
+        if let Some(known) = self.young.get_mut(&key) {
+            known.used = known.used.max(now);
+            return true;
+        }
+        let Some(known) = self.old.remove(&key) else { return false };
+        self.insert_use(key, Use { used: known.used.max(now), ..known });
+        true
+    }
+
+    /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
+    pub(super) fn insert(&mut self, key: PayloadKey, written: Time, now: Time) {
+        self.old.remove(&key);
+        self.forgotten.remove(&key);
+        self.insert_use(key, Use { used: now.max(written), written });
+    }
+
+    /// Sets uses that are later than `now` to `now`, after the clock was set back.
+    pub(super) fn clamp_times(&mut self, now: Time) {
+        for known in self.young.values_mut().chain(self.old.values_mut()) {
+            *known = Use { used: known.used.min(now), written: known.written.min(now) };
+        }
+        for used in self.forgotten.values_mut() {
+            *used = now.min(*used);
+        }
+    }
+
+    /// Removes a key that is not stored any more.
+    pub(super) fn forget(&mut self, key: PayloadKey) {
+        self.young.remove(&key);
+        self.old.remove(&key);
+        self.forgotten.remove(&key);
+    }
+
+    /// Removes all keys: the file may be another one.
+    pub(super) fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+        self.forgotten.clear();
+    }
+
+    /// When the key was last used, if this process knows.
+    pub(super) fn last_use(&self, key: PayloadKey) -> Option<Time> {
+        let known = self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used);
+        known.or_else(|| self.forgotten.get(&key).copied())
+    }
+
+    /// Returns the uses that are to be written to the file, and marks them as written.
+    pub(super) fn take_unwritten(&mut self) -> Vec<(PayloadKey, Time)> {
+        let mut uses: Vec<_> = self.forgotten.drain().collect();
+        let resolution = self.resolution;
+        for (key, known) in self.young.iter_mut().chain(self.old.iter_mut()) {
+            if known.is_unwritten(resolution) {
+                known.written = known.used;
+                uses.push((*key, known.used));
+            }
+        }
+        uses
+    }
+
+    fn insert_use(&mut self, key: PayloadKey, of: Use) {
+        if self.young.len() >= self.generation_size {
+            let forgotten = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+            // Beyond this limit uses are lost and their payloads expire a little early; the payloads themselves are not
+            // lost.
+            let room = self.generation_size.saturating_sub(self.forgotten.len());
+            let unwritten = forgotten.into_iter().filter(|(_, known)| known.is_unwritten(self.resolution)).take(room);
+            self.forgotten.extend(unwritten.map(|(key, known)| (key, known.used)));
+        }
+        self.young.insert(key, of);
+    }
+}
+
+impl Use {
+    fn is_unwritten(self, resolution: Duration) -> bool {
+        self.used > self.written && self.used.since(self.written) >= resolution
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u8) -> PayloadKey {
+        PayloadKey::from_bytes([n; 16])
+    }
+
+    #[test]
+    fn unused_keys_are_forgotten_but_their_uses_are_written() {
+        let mut known = KnownKeys::new(2, Duration::from_secs(10));
+        known.insert(key(1), Time(0), Time(50));
+        for n in 2..=6 {
+            known.insert(key(n), Time(50), Time(50));
+        }
+        assert!(!known.touch(key(1), Time(60)));
+        assert!(known.touch(key(6), Time(51)));
+        assert_eq!(known.last_use(key(1)), Some(Time(50)));
+        assert_eq!(known.take_unwritten(), [(key(1), Time(50))]);
+        assert_eq!(known.take_unwritten(), []);
+    }
+
+    #[test]
+    fn used_keys_stay_known() {
+        let mut known = KnownKeys::new(2, Duration::ZERO);
+        known.insert(key(0), Time(0), Time(0));
+        for n in 1..100 {
+            known.insert(key(n), Time(0), Time(0));
+            assert!(known.touch(key(0), Time(u64::from(n))));
+        }
+    }
+
+    #[test]
+    fn a_use_is_written_once_and_only_if_it_is_newer_by_the_resolution() {
+        let mut known = KnownKeys::new(8, Duration::from_secs(10));
+        known.insert(key(1), Time(100), Time(100));
+        known.touch(key(1), Time(109));
+        assert_eq!(known.take_unwritten(), []);
+        known.touch(key(1), Time(110));
+        assert_eq!(known.take_unwritten(), [(key(1), Time(110))]);
+        assert_eq!(known.take_unwritten(), []);
+    }
+}

@@ -1,0 +1,207 @@
+//! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::redb::Error;
+
+use super::{Job, Writer};
+use crate::store::expiry::Expiry;
+use crate::store::redb::tables::{SizeChange, SummaryQuota};
+use crate::store::redb::{closed, failed, tables};
+use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, StoreError, SweepResult, Time};
+
+/// How many payloads one transaction of a sweep removes. Between two transactions, queued puts are done.
+const SWEEP_GROUP: usize = 1000;
+
+/// The store may exceed its limit by this fraction before a sweep is due at once.
+const SLACK: u64 = 16;
+
+/// How long an immediate sweep is not repeated after one that could not free enough, because all payloads are in use: a
+/// sweep visits every payload, and payloads leave use within a minute.
+const INEFFECTIVE_SWEEP_PAUSE: Duration = Duration::from_secs(10);
+
+/// A shorter file is not compacted.
+const COMPACT_FROM: u64 = 64 << 20;
+
+impl Writer {
+    pub(super) fn maintain(&mut self) -> Result<(), StoreError> {
+        self.observe_clock()?;
+        let (now, pause) = (self.shared.clock.now(), self.expiry.sweep_interval());
+        // If the clock was set back, the time since the last sweep is not known.
+        if self.last_sweep.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
+            self.sweep()?;
+        } else {
+            self.write_uses()?;
+        }
+        let commits = self.shared.counts.commits.load(Ordering::Relaxed);
+        let idle = std::mem::replace(&mut self.commits, commits) == commits;
+        let len = self.shared.file_len();
+        if idle && len >= COMPACT_FROM && len / 2 > self.stored_bytes()? {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sweep_if_crowded(&mut self) {
+        let most = self.shared.settings.max_bytes.0;
+        let crowded = |bytes| bytes > most.saturating_add(most / SLACK);
+        let now = self.shared.clock.now();
+        let rests =
+            self.ineffective_sweep.is_some_and(|swept| now >= swept && now.since(swept) < INEFFECTIVE_SWEEP_PAUSE);
+        if !rests && self.stored_bytes().is_ok_and(crowded) {
+            // The failure is logged and counted; the put has had its own reply.
+            let _swept = self.sweep();
+            self.ineffective_sweep = self.stored_bytes().is_ok_and(crowded).then_some(now);
+        }
+    }
+
+    /// Observes the clock. The last use in the file counts as the last observation before this process began.
+    fn observe_clock(&mut self) -> Result<(), StoreError> {
+        if !self.has_read_clock {
+            let seen = self.attempt(Op::Sweep, |db, _| tables::clock::last_use(db))?;
+            self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
+            self.has_read_clock = true;
+        }
+        self.expiry.observe(self.shared.clock.now());
+        Ok(())
+    }
+
+    /// The bytes of all that is stored.
+    fn stored_bytes(&mut self) -> Result<u64, StoreError> {
+        if let Some(bytes) = self.stored_bytes {
+            return Ok(bytes);
+        }
+        let mut bytes = 0;
+        self.attempt(Op::Sweep, |db, _| {
+            bytes = tables::inspected_totals(db)?.1;
+            tables::for_each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)?;
+            tables::for_each_payload(db, |entry| bytes += entry.stored_bytes)
+        })?;
+        self.stored_bytes = Some(bytes);
+        Ok(bytes)
+    }
+
+    /// Applies what a transaction added and removed.
+    pub(super) fn apply_size_change(&mut self, change: SizeChange) {
+        let SizeChange { bytes_added, bytes_removed, .. } = change;
+        self.stored_bytes = self.stored_bytes.map(|bytes| (bytes + bytes_added).saturating_sub(bytes_removed));
+    }
+
+    /// Writes noted uses of summaries, and removes those beyond the quota.
+    pub(super) fn sweep_summaries(&mut self, quota: SummaryQuota) -> Result<u64, StoreError> {
+        let uses = self.shared.summaries_used.blocking_lock().clone();
+        let change = self.attempt(Op::Sweep, |db, _| tables::sweep_summaries(db, &uses, quota))?;
+        self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
+        self.apply_size_change(change);
+        Ok(change.n_removed)
+    }
+
+    /// Sets times that are later than now to now, after the clock was set back.
+    fn clamp_times(&mut self) -> Result<(), StoreError> {
+        let now = self.shared.clock.now();
+        self.shared.known.blocking_lock().clamp_times(now);
+        for used in self.shared.summaries_used.blocking_lock().values_mut() {
+            *used = now.min(*used);
+        }
+        self.attempt(Op::Sweep, |db, _| tables::clock::clamp_times(db, now))
+    }
+
+    /// Sweeps on an operator's request, which says that the clock is right.
+    pub(super) fn sweep_now(&mut self) -> Result<SweepResult, StoreError> {
+        self.expiry.trust(self.shared.clock.now());
+        self.has_read_clock = true;
+        self.sweep()
+    }
+
+    fn sweep(&mut self) -> Result<SweepResult, StoreError> {
+        self.clamp_times()?;
+        self.write_uses()?;
+        let now = self.shared.clock.now();
+        self.last_sweep = Some(now);
+        self.attempt(Op::Sweep, tables::trim_tombstones)?;
+        let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
+        let summaries = self.sweep_summaries(SummaryQuota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
+        let mut swept = SweepResult { summaries, ..SweepResult::default() };
+        self.trim_inspected(usize::MAX)?;
+        for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {
+            self.remove(entries, oldest, &mut swept)?;
+            if self.next.is_none()
+                && let Ok(job) = self.queue.try_recv()
+            {
+                match job {
+                    Job::Put { payloads, reply } => self.put(payloads, reply),
+                    other => self.next = Some(other),
+                }
+            }
+        }
+        if swept != SweepResult::default() {
+            let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
+            tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
+        }
+        Ok(swept)
+    }
+
+    /// The payloads that have expired, and then the oldest ones while the store exceeds its limit.
+    fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<PayloadInfo>, StoreError> {
+        let most = self.shared.settings.max_bytes.0;
+        let mut left = self.stored_bytes()?;
+        let now = self.shared.clock.now();
+        let crowded = left > most;
+        let mut entries = Vec::new();
+        self.attempt(Op::Sweep, |db, _| {
+            entries.clear();
+            tables::for_each_payload(db, |entry| {
+                if crowded || entry.used < oldest {
+                    entries.push(entry);
+                }
+            })
+        })?;
+        {
+            let known = self.shared.known.blocking_lock();
+            for entry in &mut entries {
+                entry.used = known.last_use(entry.key).unwrap_or_default().max(entry.used);
+            }
+        }
+        entries.sort_unstable_by_key(|entry| (entry.used, entry.key));
+        let n = entries.iter().take_while(|entry| {
+            let goes = entry.used < oldest || left > most && now.since(entry.used) >= IN_USE;
+            left = left.saturating_sub(entry.stored_bytes);
+            goes
+        });
+        let n = n.count();
+        entries.truncate(n);
+        Ok(entries)
+    }
+
+    /// Removes those that were not used in the meantime.
+    fn remove(&mut self, entries: &[PayloadInfo], oldest: Time, swept: &mut SweepResult) -> Result<(), StoreError> {
+        let entries: Vec<_> = {
+            let mut known = self.shared.known.blocking_lock();
+            let unused = |entry: &&PayloadInfo| known.last_use(entry.key).is_none_or(|used| used <= entry.used);
+            let entries: Vec<_> = entries.iter().filter(unused).copied().collect();
+            // They are forgotten before they are removed: a concurrent request puts them again, after this job.
+            for entry in &entries {
+                known.forget(entry.key);
+            }
+            entries
+        };
+        let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
+        self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
+        let bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
+        let aged = entries.iter().filter(|entry| entry.used < oldest).count() as u64;
+        swept.aged += aged;
+        swept.crowded_out += entries.len() as u64 - aged;
+        swept.stored_bytes += bytes;
+        self.apply_size_change(SizeChange { bytes_removed: bytes, ..SizeChange::default() });
+        Ok(())
+    }
+
+    pub(super) fn compact(&mut self) -> Result<(), StoreError> {
+        let mut database = self.shared.database.blocking_write();
+        let db = database.as_mut().ok_or_else(|| closed(Op::Compact))?;
+        let compacted = db.compact().map_err(Error::from);
+        drop(database);
+        compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Compact, error)))
+    }
+}
