@@ -23,7 +23,7 @@ use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
 use crate::store::{Clock, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;
 
 pub mod by_hand;
@@ -391,7 +391,7 @@ impl Engine {
             let planned = catch_unwind(AssertUnwindSafe(|| rules.planner.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| Unplanned::Panic)?.map_err(Unplanned::NotUnderstood)
         };
-        if long { blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }
+        if long { run_blocking(plan).await.unwrap_or(Err(Unplanned::Panic)) } else { plan() }
     }
 
     /// Keeps what a plan takes out. All of it, or the plan is not to be used.
@@ -403,7 +403,7 @@ impl Engine {
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // It would take a thread, and keep it.
         self.disks.export.is_not_late()?;
-        let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+        let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
         let written = self.disks.export.wait(exporting).await?;
         written.map_err(|_| Trouble::Ending)?.map_err(|error| Trouble::NotExported(Arc::new(error)))
     }

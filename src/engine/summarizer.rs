@@ -23,7 +23,7 @@ use crate::payload::Caller;
 use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store};
 use crate::summary::Summary;
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, run_blocking};
 use crate::upstream::Upstream;
 
 mod call;
@@ -248,7 +248,7 @@ impl Shared {
                 .await?
                 .map_err(SummaryError::NotKept)?;
             if let Some((dir, payloads)) = exported {
-                let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+                let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
                 let written = self.disks.export.wait(exporting).await?;
                 written
                     .map_err(|_| SummaryError::Ending)?

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::metrics::histogram::{Histogram, SHORT};
 use crate::payload::{ChainKey, Payload, PayloadKey};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 
 mod file;
 mod packed;
@@ -178,7 +178,7 @@ impl Redb {
                     drop(place);
                     found
                 };
-                blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
+                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
             }
         };
         match try_once().await {
@@ -354,7 +354,7 @@ impl Store for Redb {
         Box::pin(async move {
             let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
             let closed_well = self.ask(Op::Close, |answer| Job::Close { answer }).await;
-            blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
+            run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
             closed_well
         })
     }
@@ -393,14 +393,14 @@ impl Shared {
 async fn pack(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Packed)>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let pack = move || payloads.into_iter().map(|(key, payload)| (key, Packed::new(payload.bytes()))).collect();
-    if bytes < HOP_FROM { Ok(pack()) } else { blocking(pack).await.map_err(|_| closed(Op::Put)) }
+    if bytes < HOP_FROM { Ok(pack()) } else { run_blocking(pack).await.map_err(|_| closed(Op::Put)) }
 }
 
 async fn pack_one(bytes: Bytes) -> Result<Packed, StoreError> {
     if bytes.len() < HOP_FROM {
         return Ok(Packed::new(bytes));
     }
-    blocking(move || Packed::new(bytes)).await.map_err(|_| closed(Op::Put))
+    run_blocking(move || Packed::new(bytes)).await.map_err(|_| closed(Op::Put))
 }
 
 fn entries(db: &Database) -> Result<Vec<Entry>, Error> {

@@ -136,7 +136,7 @@ impl Refused {
 
 /// What an answer of this status refuses, as far as another request may help.
 fn about(status: StatusCode, text: &[u8]) -> Option<Refusal> {
-    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::refusal(text)).flatten()
+    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::classify(text)).flatten()
 }
 
 /// How long the upstream asks us to wait, in seconds or, as some have it, in milliseconds. A date is not read.

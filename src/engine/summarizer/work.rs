@@ -20,7 +20,7 @@ use crate::engine::flight::Flight;
 use crate::events::{Phase, What};
 use crate::plan::SummaryEffect;
 use crate::summary::{Prompt, Source, Summary};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 use crate::tokens::Gauge;
 
 /// A summary that is being written.
@@ -199,7 +199,7 @@ impl Work<'_> {
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
         let text = self.effect.frame.around(&summary);
         let (gauge, measured) = (self.gauge(None), text.clone());
-        let tokens = blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::Unmeasured)?;
+        let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::Unmeasured)?;
         answer::smaller(tokens, self.effect.tokens)?;
         let transcript = self.effect.transcript.as_ref().map(|transcript| transcript.key);
         Ok(Written { summary: Summary { text, tokens_replaced: self.effect.tokens_replaced, transcript }, tokens })
