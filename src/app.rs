@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::proxy::rescue::Rescue;
+use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, local_url};
@@ -107,8 +107,9 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-    let beside = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, beside));
+    let services =
+        Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
+    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, services));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
@@ -197,7 +198,7 @@ fn live(
         if spends { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
     let rescue = config.rescue.enabled.then(|| {
         let planner = planner.under(planner.parts.shortest());
-        Rescue::new(config.rescue, Arc::new(Rules { planner, endpoints: endpoints.clone() }))
+        RescuePolicy::new(config.rescue, Arc::new(Rules { planner, endpoints: endpoints.clone() }))
     });
     Ok(LiveConfig {
         rules: Arc::new(Rules { planner, endpoints }),

@@ -92,7 +92,7 @@ pub enum RequestBody {
     Buffered {
         /// The parts, in order; none is empty.
         parts: VecDeque<Bytes>,
-        /// Shared with every other holder of the body.
+        /// Held until the last part is sent, or longer where the body is kept longer.
         lease: Arc<Lease>,
     },
     /// Forwarded as it arrives.

@@ -180,14 +180,14 @@ impl Proxy {
     pub async fn handle(&self, request: Request<Incoming>, connection: ConnectionInfo) -> Response<ResponseBody> {
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
-        if is_admin && let Err(refused) = self.live.load().access.check(&request, connection) {
-            tracing::debug!(error = %refused, "refused a request for a path of abridge itself");
-            return refused.to_response().map(full_body);
+        if is_admin && let Err(error) = self.live.load().access.check(&request, connection) {
+            tracing::debug!(%error, "refused a request for a path of abridge itself");
+            return error.to_response().map(full_body);
         }
         let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
         let answer = match route(&request) {
-            Route::Edit(_) | Route::Pass if let Some(refused) = self.page_error(&request, connection) => {
-                Err(self.reject_page(request, refused))
+            Route::Edit(_) | Route::Pass if let Some(error) = self.page_error(&request, connection) => {
+                Err(self.reject_page(request, error))
             }
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();

@@ -69,7 +69,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
+fn notify_end<O: Observe>(observer: &mut Option<O>, end: End) {
     if let Some(observer) = observer.take() {
         observer.on_end(end);
     }

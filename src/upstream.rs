@@ -166,7 +166,8 @@ pub enum DescriptorLimit {
     System,
 }
 
-/// The most header fields in one head of HTTP/1.1, in requests and answers. With one more, hyper reads heads on the heap, and each open stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
+/// The most header fields in one head of HTTP/1.1, in requests and answers. With one more, hyper reads heads on the heap,
+/// and each open stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
 pub const MAX_HEADER_FIELDS: usize = 100;
 
 /// The most bytes in one head, in requests and answers. In HTTP/2 each field counts 32 bytes more.

@@ -110,11 +110,11 @@ pub struct RecallHandler {
 #[derive(Clone, Copy, Debug)]
 pub enum Requester<'a> {
     /// The handle is enough: no credential is required, or an operator sent the request.
-    Anybody,
+    Unrestricted,
     /// Only payloads that these keys name for this caller.
     Caller(&'a Keys, Caller),
     /// A credential is required, and the request has none.
-    Stranger,
+    Unauthenticated,
 }
 
 /// The number of answers by outcome.
@@ -259,7 +259,7 @@ impl Requester<'_> {
     fn owner(self) -> Option<(Keys, Caller)> {
         match self {
             Self::Caller(keys, caller) => Some((keys.clone(), caller)),
-            Self::Anybody | Self::Stranger => None,
+            Self::Unrestricted | Self::Unauthenticated => None,
         }
     }
 }

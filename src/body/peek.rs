@@ -36,7 +36,7 @@ impl PeekableBody {
             return None;
         }
         let mut text = Vec::with_capacity(self.n_peeked());
-        for frame in &self.read {
+        for frame in &self.peeked {
             text.extend_from_slice(frame.as_ref().ok()?.data_ref().map_or(&[][..], |data| data));
         }
         Some(text.into())

@@ -59,7 +59,7 @@ pub struct Exchange {
     /// The client's request to switch protocols.
     pub(super) tunnel: Option<Tunnel>,
     /// How the request was sent a second time, if that answer is relayed.
-    pub(super) rescued: Option<RescueKind>,
+    pub(super) rescue: Option<RescueKind>,
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<PendingInspection>,
     id: RequestId,
@@ -128,7 +128,7 @@ impl Exchange {
     ) -> Self {
         Self {
             tunnel: None,
-            rescued: None,
+            rescue: None,
             pending_inspection: None,
             id,
             timer,
@@ -205,7 +205,7 @@ impl Exchange {
                 .conversation
                 .as_ref()
                 .map_or_else(Tap::default, |conversation| Tap::new(conversation.dialect, response.headers()));
-            edit.put_headers(self.id, self.rescued, response.headers_mut());
+            edit.put_headers(self.id, self.rescue, response.headers_mut());
         }
     }
 
@@ -251,7 +251,7 @@ impl Exchange {
                     request_id = %self.id,
                     outcome = $outcome,
                     edits = $edits,
-                    rescue = self.rescued.map(tracing::field::display),
+                    rescue = self.rescue.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
                     bytes_in,
                     bytes_out,
@@ -277,7 +277,7 @@ impl Exchange {
         }
         let sentence = || report.map(|report| self.log_message(edit, report)).unwrap_or_default();
         match edit.counts() {
-            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
+            None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
             Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
             Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
@@ -378,12 +378,12 @@ impl EditState {
     }
 
     /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.
-    fn put_headers(&self, id: RequestId, rescued: Option<RescueKind>, headers: &mut HeaderMap) {
+    fn put_headers(&self, id: RequestId, rescue: Option<RescueKind>, headers: &mut HeaderMap) {
         let edits = self.counts();
-        if !self.report_headers || edits.is_none() && rescued.is_none() {
+        if !self.report_headers || edits.is_none() && rescue.is_none() {
             return;
         }
-        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescued.map(|by| by.to_string()))];
+        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescue.map(|by| by.to_string()))];
         for (name, value) in values {
             if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
                 headers.insert(name, value);

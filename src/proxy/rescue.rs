@@ -162,8 +162,8 @@ impl Proxy {
         };
         let helped = second.status().is_success();
         if helped && by == RescueKind::Original {
-            let names = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
-            names.last().into_iter().for_each(|name| rescue.bypassed.insert(*name));
+            let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
+            keys.last().into_iter().for_each(|key| rescue.bypassed.insert(*key));
         }
         let text = retry.text;
         let meter = &rescue.rules.planner.meter;
@@ -172,7 +172,7 @@ impl Proxy {
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);
-        exchange.rescued = Some(by);
+        exchange.rescue = Some(by);
         self.rescue_counters.count(by, helped, second)
     }
 
@@ -193,7 +193,7 @@ impl Proxy {
             let asked = Asked { caller, wanted: Wanted::Made, when, origin };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
-        // Clearing comes first because it costs no call.
+        // Clearing comes first because it costs no call; a summary is made only if that is not enough.
         let cleared = edit(When::Triggered, None).await;
         let report = cleared.report.as_ref()?;
         if let (Some(model), Some(window)) = (&report.model, counts.window) {
@@ -211,14 +211,14 @@ impl Proxy {
     async fn chain_keys(&self, dialect: &'static dyn Dialect, headers: &HeaderMap, text: &Bytes) -> Vec<ChainKey> {
         let mut chain = self.engine.chain(self.caller(headers), SCOPE);
         let body = text.clone();
-        let mut name = move || {
+        let mut keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let messages = conversation.messages.iter();
             messages
                 .map(|message| chain.push(message.prints(&body).message, || dialect.canonical(message.span.of(&body))))
                 .collect()
         };
-        if text.len() < BLOCKING_FROM { name() } else { run_blocking(name).await.unwrap_or_default() }
+        if text.len() < BLOCKING_FROM { keys() } else { run_blocking(keys).await.unwrap_or_default() }
     }
 }
 
