@@ -107,9 +107,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-    let services =
-        Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, services));
+    let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
+    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;

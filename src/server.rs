@@ -182,7 +182,7 @@ impl Server {
     /// Serves a connection in a task.
     fn spawn_connection(&self, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
         let connection = Connection {
-            connection: ConnectionInfo { peer: socket.peer(), listener_role },
+            info: ConnectionInfo { peer: socket.peer(), listener_role },
             proxy: Arc::clone(&self.proxy),
             http: self.http.clone(),
             header_timeout: self.header_timeout,
@@ -202,7 +202,7 @@ impl Server {
 
 /// The task of one connection.
 struct Connection {
-    connection: ConnectionInfo,
+    info: ConnectionInfo,
     proxy: Arc<Proxy>,
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
@@ -224,14 +224,14 @@ impl Connection {
 
     /// Serves requests until the client disconnects, or until the answer that runs when the server stops has ended.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { connection, proxy, http, header_timeout, stop, _permit } = self;
+        let Self { info, proxy, http, header_timeout, stop, _permit } = self;
         let requested = Arc::new(AtomicBool::new(false));
         let first = Arc::clone(&requested);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
             // Boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, connection).await) })
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
