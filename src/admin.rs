@@ -1,5 +1,4 @@
-//! What abridge answers itself, below `/abridge/`: whether it lives, whether it takes requests, numbers, payloads to recall, events,
-//! and a page that shows it all.
+//! The paths below `/abridge/`, which abridge answers itself: health, readiness, metrics, status, recalls, events and the page.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,63 +16,63 @@ use crate::store::Store;
 
 pub mod access;
 pub mod events;
-mod look;
+mod introspection;
 mod page;
 mod recall;
 
-pub use recall::{Reader, Recalls};
+pub use recall::{RecallHandler, Requester};
 
-/// What the answers depend on besides the request.
+/// The state that the answers depend on besides the request.
 #[derive(Clone, Copy, Debug)]
 pub struct State<'a> {
-    /// Who knows the numbers.
-    pub numbers: &'a dyn Numbers,
+    /// The source of metrics, status and history.
+    pub introspection: &'a dyn Introspection,
     /// Whether abridge is stopping.
     pub draining: bool,
-    /// Where payloads are.
+    /// The store of the payloads; `None` if it is off.
     pub store: Option<&'a dyn Store>,
-    /// What recalls may take.
-    pub recalls: &'a Recalls,
-    /// Who recalls.
-    pub reader: Reader<'a>,
+    /// Answers recalls within their limits.
+    pub recalls: &'a RecallHandler,
+    /// The rights of the request in a recall.
+    pub requester: Requester<'a>,
 }
 
-/// Knows the numbers about all requests.
-pub trait Numbers: fmt::Debug + Sync {
-    /// All of them, as OpenMetrics text.
-    fn metrics(&self) -> Writing<'_>;
+/// Reports the state of the proxy.
+pub trait Introspection: fmt::Debug + Sync {
+    /// The metrics as OpenMetrics text.
+    fn metrics(&self) -> TextFuture<'_>;
 
-    /// How abridge does, as JSON.
-    fn status(&self) -> Writing<'_>;
+    /// The status as JSON.
+    fn status(&self) -> TextFuture<'_>;
 
-    /// What the last requests were.
+    /// The history of the last requests.
     fn history(&self) -> &History;
 
-    /// Of which requests the messages are kept.
+    /// The settings for keeping messages of requests.
     fn inspect(&self) -> inspect::Settings;
 }
 
-/// A text that is being written.
-pub type Writing<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
+/// A future that writes a text.
+pub type TextFuture<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 
-/// Where a body is posted to be summarised. It is the proxy that answers, for it takes a call to the upstream.
+/// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
-/// What there is.
+/// The list of paths, for unknown ones.
 const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
 
-/// Whether a path is ours and never the upstream's.
-pub fn owns(path: &str) -> bool {
+/// Whether abridge answers a path itself and never forwards it.
+pub fn is_admin_path(path: &str) -> bool {
     path == "/abridge" || path.starts_with("/abridge/")
 }
 
-/// The answer to a request for one of our own paths.
+/// Answers a request for one of abridge's own paths.
 pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
     let known = handle.is_some()
-        || look::has(path)
-        || page::has(path)
+        || introspection::is_path(path)
+        || page::is_path(path)
         || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
     if known && method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
@@ -86,18 +85,18 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         return response;
     }
     if let Some(handle) = handle {
-        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store, state.reader).await;
+        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store, state.requester).await;
     }
-    if look::has(path) {
-        return look::answer(path, uri.query().unwrap_or_default(), state).await;
+    if introspection::is_path(path) {
+        return introspection::answer(path, uri.query().unwrap_or_default(), state).await;
     }
-    if page::has(path) {
+    if page::is_path(path) {
         return page::answer(path);
     }
     match path {
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
         "/abridge/metrics" => {
-            let mut response = text(StatusCode::OK, state.numbers.metrics().await);
+            let mut response = text(StatusCode::OK, state.introspection.metrics().await);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));
             response
         }
@@ -109,7 +108,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let body = body.into();
-    // Of nothing, the library would not say so to a HEAD.
+    // Set here, because hyper omits a length of 0 in the answer to HEAD.
     let length = HeaderValue::from(body.len());
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
@@ -132,12 +131,12 @@ mod tests {
     #[derive(Debug)]
     struct Nothing(History);
 
-    impl Numbers for Nothing {
-        fn metrics(&self) -> Writing<'_> {
+    impl Introspection for Nothing {
+        fn metrics(&self) -> TextFuture<'_> {
             Box::pin(async { "# EOF\n".to_owned() })
         }
 
-        fn status(&self) -> Writing<'_> {
+        fn status(&self) -> TextFuture<'_> {
             Box::pin(async { "{}".to_owned() })
         }
 
@@ -151,11 +150,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_life_from_readiness() {
-        let recalls = Recalls::new(Arc::new(Semaphore::new(0)), Budget::new(0), std::time::Duration::ZERO);
+    async fn draining_fails_readiness_and_not_health() {
+        let recalls = RecallHandler::new(Arc::new(Semaphore::new(0)), Budget::new(0), std::time::Duration::ZERO);
         let status = async |method: Method, path: &'static str, draining| {
-            let numbers = &Nothing(History::new());
-            let state = State { numbers, draining, store: None, recalls: &recalls, reader: Reader::Anybody };
+            let introspection = &Nothing(History::new());
+            let state =
+                State { introspection, draining, store: None, recalls: &recalls, requester: Requester::Unrestricted };
             answer(&method, &Uri::from_static(path), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn owns_its_folder_alone() {
-        assert!(owns("/abridge") && owns("/abridge/x"));
-        assert!(!owns("/abridged") && !owns("/v1/abridge/x"));
+    fn only_the_abridge_folder_is_an_admin_path() {
+        assert!(is_admin_path("/abridge") && is_admin_path("/abridge/x"));
+        assert!(!is_admin_path("/abridged") && !is_admin_path("/v1/abridge/x"));
     }
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::access::{Access, Pages};
+use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
@@ -20,14 +20,14 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::proxy::rescue::Rescue;
-use crate::proxy::{Beside, Live, Proxy, Windows};
+use crate::proxy::rescue::RescuePolicy;
+use crate::proxy::{LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
-use crate::server::listen::{Address, Listener, reached_at};
+use crate::server::listen::{Address, Listener, local_url};
 use crate::server::tls::Acceptor;
-use crate::server::{Drained, Server};
+use crate::server::{DrainOutcome, Server};
 use crate::store::{self, Clock, RedbStore, Store, SweepResult};
-use crate::tasks::{Tasks, blocking, give_way};
+use crate::tasks::{Tasks, run_blocking, yield_thread};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::Upstream;
@@ -59,7 +59,7 @@ pub struct Launch {
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
 /// Serves until a signal ends it, and tells whether every answer was finished.
-pub fn serve(launch: Launch) -> anyhow::Result<Drained> {
+pub fn serve(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let runtime = runtime(launch.config.server.workers)?;
     let ended = runtime.block_on(run(launch));
     // What still runs was told to end and had its time.
@@ -77,7 +77,7 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
 /// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
 const BLOCKING_THREADS: usize = 32;
 
-async fn run(launch: Launch) -> anyhow::Result<Drained> {
+async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, environment, record, level, colour } = launch;
     let tasks = Tasks::default();
     let recorder = record
@@ -94,12 +94,12 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
     let listeners = listeners(&config.server.listen.0)?;
     let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
-    let address = reached_at(&bound, acceptor.is_some());
+    let address = local_url(&bound, acceptor.is_some());
     let live = live(&config, &environment, address.clone(), keys.clone(), None)?;
     if config.tokens.preload {
         let meter = live.rules.planner.meter.clone();
         // It is loaded when it is needed, if it could not be now.
-        let _loaded = blocking(move || meter.load()).await;
+        let _loaded = run_blocking(move || meter.load()).await;
     }
     let events = Events::new(&config.events);
     let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
@@ -107,8 +107,8 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     let summaries = Arc::clone(engine.summaries());
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-    let beside = Beside { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, beside));
+    let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
+    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
     proxy.trim_inspected();
     let webhook = webhook.map(Posting::start);
     let mut signals = Signals::new()?;
@@ -140,7 +140,7 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
         let drained = server.drain(grace).await;
         drop((house, probing));
         // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
-        let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+        let _ended = timeout(LAST_TASKS, tasks.wait()).await;
         if let Some(webhook) = webhook {
             webhook.finish().await;
         }
@@ -151,14 +151,14 @@ async fn run(launch: Launch) -> anyhow::Result<Drained> {
     };
     let drained = tokio::select! {
         drained = draining => drained,
-        () = signals.stop() => Drained::Stopped,
+        () = signals.stop() => DrainOutcome::Interrupted,
     };
     match drained {
-        Drained::Whole => tracing::info!("stopped: every answer was finished"),
-        Drained::Cut(n) => {
+        DrainOutcome::Complete => tracing::info!("stopped: every answer was finished"),
+        DrainOutcome::TimedOut(n) => {
             tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished");
         }
-        Drained::Stopped => tracing::warn!("stopped at once by a second signal"),
+        DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(drained)
 }
@@ -169,8 +169,8 @@ fn live(
     environment: &Environment,
     address: Option<String>,
     keys: Keys,
-    present: Option<(&Config, &Live)>,
-) -> anyhow::Result<Live> {
+    present: Option<(&Config, &LiveConfig)>,
+) -> anyhow::Result<LiveConfig> {
     let authorization = environment.api_key.as_ref().map(Secret::bearer);
     let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
         environment.summarizer_keys.get(name)?.bearer().ok()
@@ -182,7 +182,7 @@ fn live(
             && present.upstream.url == config.upstream.url
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
-        || Meter::giving_way(&config.tokens, &config.models, give_way),
+        || Meter::giving_way(&config.tokens, &config.models, yield_thread),
         |(_, live)| live.rules.planner.meter.clone(),
     );
     let endpoints = endpoints.context("[summarize]")?;
@@ -193,17 +193,18 @@ fn live(
     let upstream = Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?);
     let upstream = upstream.context("[upstream]")?;
     let spends = upstream.has_key() || !environment.summarizer_keys.is_empty();
-    let pages = if spends { Pages::Known(config.admin.origins.clone()) } else { Pages::Any };
+    let allowed_origins =
+        if spends { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
     let rescue = config.rescue.enabled.then(|| {
         let planner = planner.under(planner.parts.shortest());
-        Rescue::new(config.rescue, Arc::new(EngineConfig { planner, endpoints: endpoints.clone() }))
+        RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints: endpoints.clone() }))
     });
-    Ok(Live {
+    Ok(LiveConfig {
         rules: Arc::new(EngineConfig { planner, endpoints }),
         rescue,
         upstream,
-        windows: Windows::new(&config.tokens),
-        access: access.with_pages(pages),
+        windows: WindowDiscovery::new(&config.tokens),
+        access: access.with_allowed_origins(allowed_origins),
         require_auth: config.recall.require_auth,
         inspect: config.inspect,
         dry_run: config.dry_run,
@@ -272,7 +273,7 @@ async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
     let Some(dir) = proxy.live().rules.export_dir() else { return };
     let settings = settings.clone();
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
-    match blocking(sweep).await {
+    match run_blocking(sweep).await {
         Ok(Ok(swept)) if swept == SweepResult::default() => {}
         Ok(Ok(SweepResult { aged, crowded_out, stored_bytes, .. })) => {
             tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
@@ -310,7 +311,7 @@ impl Posting {
 
     async fn finish(self) {
         self.stop.cancel();
-        if timeout(LAST_EVENTS, self.tasks.drained()).await.is_err() {
+        if timeout(LAST_EVENTS, self.tasks.wait()).await.is_err() {
             tracing::warn!("the last events were not told to the webhook in time");
         }
     }

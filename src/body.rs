@@ -1,4 +1,4 @@
-//! Request bodies: read whole within limits, or streamed through; and what goes to the upstream.
+//! Request bodies: buffered within limits or streamed, and the body that is sent to the upstream.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-pub mod ahead;
 pub mod encoding;
+pub mod peek;
 pub mod pool;
 
 use pool::{Buffer, Pool};
 
-/// What one request body may cost.
+/// The limits for reading one request body.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The longest body, in bytes, before and after decoding.
     pub max_body: usize,
-    /// How long the client may pause.
+    /// How long the client may pause between two chunks.
     pub pause: Duration,
-    /// The bytes of all bodies in memory.
+    /// The budget of all bodies in memory.
     pub budget: Budget,
-    /// Where long bodies are put.
+    /// Buffers for long bodies.
     pub pool: Pool,
 }
 
@@ -36,23 +36,23 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Semaphore>, usize);
 
-/// A part of the [`Budget`], given back when it is dropped.
+/// A part of the [`Budget`], returned when it is dropped.
 #[derive(Debug, Default)]
 pub struct Lease(Option<OwnedSemaphorePermit>);
 
-/// A body in memory, and the lease that pays for it.
+/// A body in memory, and its lease.
 #[derive(Debug)]
-pub struct Held {
+pub struct BufferedBody {
     /// The bytes.
     pub bytes: Bytes,
-    /// What they take of the budget.
+    /// Their part of the budget.
     pub lease: Lease,
 }
 
-/// Why a body was not read whole.
+/// Why a body could not be read completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is longer than the limit. What was read, and the rest.
+    /// The body is longer than the limit.
     #[error("the request body is longer than {} bytes", .limit)]
     TooLong {
         /// The limit, in bytes.
@@ -60,65 +60,65 @@ pub enum ReadError {
         /// The length that the client announced, in bytes.
         announced: Option<u64>,
         /// The rest of the body.
-        rest: Unread,
+        rest: UnreadBody,
     },
-    /// All bodies together are longer than the budget.
+    /// All bodies together exceed the budget.
     #[error("the request bodies in memory have reached their limit")]
     NoBudget {
         /// The rest of the body.
-        rest: Unread,
+        rest: UnreadBody,
     },
     /// The client paused too long.
     #[error("the client paused for {} s in the middle of the request body", .0.as_secs())]
     Paused(Duration),
-    /// The client went away or broke the protocol.
+    /// The client disconnected or broke the protocol.
     #[error("the request body broke off")]
     Broken(#[source] hyper::Error),
 }
 
-/// What was not read of a body that is refused.
+/// The unread part of a body that is refused.
 #[derive(Debug)]
-pub enum Unread {
-    /// All of it. A client that waits for `100 Continue` has sent nothing yet, and must not be asked to.
+pub enum UnreadBody {
+    /// All of it. A client that waits for `100 Continue` has sent nothing yet; polling the body would make it send.
     All(Incoming),
-    /// What comes behind the first chunks.
+    /// The rest after the first chunks.
     Rest(Incoming),
 }
 
-/// The body that goes to the upstream.
+/// The body that is sent to the upstream.
 #[derive(Debug)]
-pub enum Outgoing {
-    /// In memory, in parts: what was not edited is a slice of what the client sent.
-    Held {
+pub enum RequestBody {
+    /// In memory, in parts: unedited parts are slices of the client's body.
+    Buffered {
         /// The parts, in order; none is empty.
         parts: VecDeque<Bytes>,
-        /// Kept until the last part is handed on, or longer where the body is kept longer.
+        /// Held until the last part is sent, or longer where the body is kept longer.
         lease: Arc<Lease>,
     },
-    /// Passed on as it comes.
+    /// Forwarded as it arrives.
     Streamed(Incoming),
 }
 
-/// One permit of the semaphore stands for this many bytes, because it counts in `u32`.
-const GRAIN: usize = 1024;
+/// The bytes that one permit of the semaphore stands for, because it counts in `u32`.
+const PERMIT_BYTES: usize = 1024;
 
-/// A part of a body that is copied sooner than sent by itself, in bytes.
-const SHORT: usize = 2048;
+/// Neighbouring parts up to this length, in bytes, are merged by copying.
+const MERGE_BELOW: usize = 2048;
 
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(bytes: usize) -> Self {
-        let grains = (bytes / GRAIN).min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Semaphore::new(grains)), grains)
+        let permits = (bytes / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
+        Self(Arc::new(Semaphore::new(permits)), permits)
     }
 
-    /// Makes the lease so much longer, or fails at once: waiting for memory while holding some is how proxies lock up.
+    /// Extends the lease by `bytes`, or returns `false` at once: waiting for memory while holding some can deadlock.
     #[must_use]
     pub fn extend(&self, lease: &mut Lease, bytes: usize) -> bool {
-        let Ok(grains) = u32::try_from(bytes.div_ceil(GRAIN)) else { return false };
-        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(grains) else { return false };
+        let Ok(permits) = u32::try_from(bytes.div_ceil(PERMIT_BYTES)) else { return false };
+        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(permits) else { return false };
         match &mut lease.0 {
             Some(permit) => permit.merge(more),
             empty @ None => *empty = Some(more),
@@ -126,38 +126,38 @@ impl Budget {
         true
     }
 
-    /// A lease for so many bytes, if there are that many left.
+    /// Leases this many bytes, if they are left.
     pub fn lease(&self, bytes: usize) -> Option<Lease> {
         let mut lease = Lease::default();
         self.extend(&mut lease, bytes).then_some(lease)
     }
 
-    /// The bytes that are taken.
-    pub fn taken(&self) -> usize {
-        self.1.saturating_sub(self.0.available_permits()) * GRAIN
+    /// The bytes that are leased.
+    pub fn used(&self) -> usize {
+        self.1.saturating_sub(self.0.available_permits()) * PERMIT_BYTES
     }
 
     /// The bytes that are left.
     #[cfg(test)]
-    pub(crate) fn left(&self) -> usize {
-        self.0.available_permits() * GRAIN
+    pub(crate) fn remaining(&self) -> usize {
+        self.0.available_permits() * PERMIT_BYTES
     }
 }
 
 // === reading ===
 
-/// Reads a body whole.
+/// Reads a whole body.
 ///
-/// A body whose length is announced is judged by it before a byte is read, and goes into one buffer of that size.
-pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, ReadError> {
+/// An announced length is checked before a byte is read, and the body goes into one buffer of that size.
+pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<BufferedBody, ReadError> {
     let exact = body.size_hint().exact();
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;
     if announced.is_some_and(|length| length > limit) {
-        return Err(ReadError::TooLong { limit, announced: exact, rest: Unread::All(body) });
+        return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::All(body) });
     }
     let Some(mut lease) = limits.budget.lease(announced.unwrap_or(0)) else {
-        return Err(ReadError::NoBudget { rest: Unread::All(body) });
+        return Err(ReadError::NoBudget { rest: UnreadBody::All(body) });
     };
     let mut whole = Gathered::One(Bytes::new());
     loop {
@@ -165,17 +165,17 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<Held, Rea
         let Some(frame) = next else { break };
         let Ok(chunk) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
         if whole.len() + chunk.len() > limit {
-            return Err(ReadError::TooLong { limit, announced: exact, rest: Unread::Rest(body) });
+            return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::Rest(body) });
         }
         if announced.is_none() && !limits.budget.extend(&mut lease, chunk.len()) {
-            return Err(ReadError::NoBudget { rest: Unread::Rest(body) });
+            return Err(ReadError::NoBudget { rest: UnreadBody::Rest(body) });
         }
         whole.push(chunk, announced, &limits.pool);
     }
-    Ok(Held { bytes: whole.into_bytes(), lease })
+    Ok(BufferedBody { bytes: whole.into_bytes(), lease })
 }
 
-/// Chunks on their way into one piece. A body that came in one chunk is not copied.
+/// The chunks that have been read. A body of one chunk is not copied.
 #[derive(Debug)]
 enum Gathered {
     One(Bytes),
@@ -211,50 +211,52 @@ impl Gathered {
     }
 }
 
-/// Reads on and throws away, so that a client that is still sending sees our answer and not a reset connection.
+/// Reads and discards a body for at most this time, so that a client that still sends sees the answer and no reset.
 pub async fn discard(mut rest: Incoming, at_most: Duration) {
     let all = async { while let Some(Ok(_)) = rest.frame().await {} };
-    // Whether it ended or the time did, the connection is closed next if anything is left.
+    // After the timeout, hyper closes the connection if anything is left.
     let _ended = timeout(at_most, all).await;
 }
 
-// === impl Outgoing ===
+// === impl RequestBody ===
 
-impl Outgoing {
+impl RequestBody {
     /// The parts of a body in memory.
-    pub fn held(parts: &[Bytes], lease: impl Into<Arc<Lease>>) -> Self {
-        Self::Held { parts: joined(parts), lease: lease.into() }
+    pub fn buffered(parts: &[Bytes], lease: impl Into<Arc<Lease>>) -> Self {
+        Self::Buffered { parts: merge_short(parts), lease: lease.into() }
     }
 }
 
-/// The parts with short neighbours made one: each part costs a place in a write, and a write takes few.
-fn joined(parts: &[Bytes]) -> VecDeque<Bytes> {
-    let runs = parts.chunk_by(|one, next| one.len().max(next.len()) <= SHORT);
+/// Merges short neighbouring parts: each part takes an entry in a vectored write, which has few.
+fn merge_short(parts: &[Bytes]) -> VecDeque<Bytes> {
+    let runs = parts.chunk_by(|one, next| one.len().max(next.len()) <= MERGE_BELOW);
     let joined = runs.map(|run| if let [one] = run { one.clone() } else { run.concat().into() });
     joined.filter(|part| !part.is_empty()).collect()
 }
 
-impl Body for Outgoing {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Self::Held { parts, .. } => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
+            Self::Buffered { parts, .. } => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Held { parts, .. } => parts.is_empty(),
+            Self::Buffered { parts, .. } => parts.is_empty(),
             Self::Streamed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Held { parts, .. } => SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum()),
+            Self::Buffered { parts, .. } => {
+                SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum())
+            }
             Self::Streamed(body) => body.size_hint(),
         }
     }

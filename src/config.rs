@@ -20,7 +20,7 @@ use crate::edit::{
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::proxy::rescue;
-use crate::server::listen::{Address, reached_at};
+use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models};
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
@@ -193,7 +193,7 @@ impl Config {
     pub fn address(&self) -> Option<String> {
         let has_port = |address: &&Address| !matches!(address, Address::Tcp(address) if address.port() == 0);
         let known: Vec<_> = self.server.listen.0.iter().filter(has_port).cloned().collect();
-        reached_at(&known, self.tls.is_some())
+        local_url(&known, self.tls.is_some())
     }
 
     /// The settings that plans depend on.

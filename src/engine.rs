@@ -24,7 +24,7 @@ use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
 use crate::store::{Clock, Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;
 
 mod breaker;
@@ -400,7 +400,7 @@ impl Engine {
             let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &situation)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };
-        if long { blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
+        if long { run_blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
     }
 
     /// Stores all payloads that a plan takes out. If one cannot be stored, the plan must not be used.
@@ -412,7 +412,7 @@ impl Engine {
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // A call while the breaker is open would occupy a blocking thread.
         self.breakers.export.check()?;
-        let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+        let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
         let written = self.breakers.export.call(exporting).await?;
         written.map_err(|_| EngineError::ShuttingDown)?.map_err(|error| EngineError::NotExported(Arc::new(error)))
     }

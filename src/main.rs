@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use abridge_proxy::app::{self, Launch};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
-use abridge_proxy::server::Drained;
+use abridge_proxy::server::DrainOutcome;
 use abridge_proxy::telemetry::{self, Colour};
 
 fn main() -> ExitCode {
@@ -64,5 +64,5 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
     let level = telemetry::init(&config.log, colour)?;
     let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
-    Ok(if drained == Drained::Whole { Exit::Ok } else { Exit::No })
+    Ok(if drained == DrainOutcome::Complete { Exit::Ok } else { Exit::No })
 }

@@ -1,4 +1,4 @@
-//! One request, told in order. The file to read first.
+//! The path of one request, in order: route, admit, read, decode, plan, send, relay. The file to read first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::access::{self, Access, Door, Way};
-use crate::admin::events::Stream;
-use crate::admin::{self, Recalls};
-use crate::body::ahead::Ahead;
-use crate::body::encoding::{Coding, DecodeError};
-use crate::body::{self, Held, Limits, Outgoing, ReadError, Unread};
+use crate::admin::access::{self, Access, ConnectionInfo, ListenerRole};
+use crate::admin::events::EventStream;
+use crate::admin::{self, RecallHandler};
+use crate::body::encoding::{ContentEncoding, DecodeError};
+use crate::body::peek::PeekableBody;
+use crate::body::{self, BufferedBody, Limits, ReadError, RequestBody, UnreadBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
@@ -30,103 +30,103 @@ use crate::payload::Caller;
 use crate::planner::When;
 use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
-use crate::tasks::{Tasks, blocking};
-use crate::upstream::target::NoPath;
+use crate::tasks::{Tasks, run_blocking};
+use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
-mod by_hand;
+mod authorization;
+mod edit_events;
 mod exchange;
 mod fail_open;
 mod headers;
-mod inspecting;
-mod pages;
-mod prefix;
-mod recorded;
+mod inspection;
+mod manual_summary;
+mod page_requests;
+mod prefix_tracker;
+mod recording_input;
 pub mod rescue;
 mod respond;
 pub mod scrape;
 mod send;
 mod status;
-mod telling;
 mod tunnel;
-mod whose;
 pub mod windows;
 
-use by_hand::ByHand;
+use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Books, RequestId, RequestIds, Stopwatch};
-use fail_open::{FailOpen, Reason};
-use headers::Wish;
-use inspecting::Inspector;
-use prefix::{Cache, Prompts};
-use rescue::{Rescue, Rescues, Spare};
+use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
+use fail_open::{FailOpenCounters, FailOpenReason};
+use headers::ControlHeader;
+use inspection::Inspector;
+use manual_summary::ManualSummary;
+use prefix_tracker::{CacheScope, PrefixTracker};
+use rescue::{RescueCounters, RescuePolicy, RetryContext};
 use respond::ProxyError;
-use send::{ask, outgoing};
-use status::Stats;
-use telling::Telling;
+use send::{request_body, send_request};
+use status::StatsCache;
 use tunnel::Tunnel;
-pub use windows::Windows;
+pub use windows::WindowDiscovery;
 
-/// What goes back to the client: the upstream's answer on its way, or one of ours.
-pub type Answer = Either<Relay<Exchange>, Either<Full<Bytes>, Stream>>;
+/// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
+pub type ResponseBody = Either<Relay<Exchange>, Either<Full<Bytes>, EventStream>>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
 pub struct Proxy {
-    // What a reload replaces. A request reads it once, so it never sees half of one and half of another.
-    live: ArcSwap<Live>,
+    // Replaced by a reload. A request loads it once, so it never sees parts of two configurations.
+    live: ArcSwap<LiveConfig>,
     engine: Engine,
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
-    recalls: Recalls,
+    recalls: RecallHandler,
     recorder: Option<Recorder>,
     tasks: Tasks,
     ids: RequestIds,
-    fail_open: FailOpen,
-    rescues: Rescues,
+    fail_open: FailOpenCounters,
+    rescue_counters: RescueCounters,
     inspector: Inspector,
-    stats: Stats,
+    stats: StatsCache,
     events: Events,
-    books: Arc<Books>,
+    accounting: Arc<Accounting>,
     stopping: CancellationToken,
 }
 
-/// What goes on beside the requests.
+/// Services that run beside the requests.
 #[derive(Debug)]
-pub struct Beside {
-    /// Records edited exchanges, if that is asked for.
+pub struct Services {
+    /// Records edited exchanges; `None` without `--record`.
     pub recorder: Option<Recorder>,
-    /// What nobody awaits but shutdown.
+    /// Background tasks; only shutdown waits for them.
     pub tasks: Tasks,
-    /// Tells who listens.
+    /// Publishes events to listeners.
     pub events: Events,
-    /// Keeps what the last requests were.
+    /// Entries about the last requests.
     pub history: History,
-    /// Counts.
+    /// Counters and histograms.
     pub metrics: Metrics,
 }
 
-/// The settings that a running proxy can change.
+/// The configuration that a reload can replace while the proxy runs.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveConfig {
     /// Which edits run, and how.
     pub rules: Arc<EngineConfig>,
     /// Where requests go.
     pub upstream: Upstream,
-    /// What the upstream says of its models.
-    pub windows: Windows,
-    /// Who may ask what of abridge itself.
+    /// Fetches the context windows of the upstream's models.
+    pub windows: WindowDiscovery,
+    /// Access control for the paths below `/abridge/`.
     pub access: Access,
-    /// A recall shows the credential of the conversation.
+    /// Whether a recall needs the credential of the conversation.
     pub require_auth: bool,
-    /// How requests are sent a second time that the upstream has refused, if that is wanted.
-    pub rescue: Option<Rescue>,
-    /// Of how many edited requests the messages are kept.
+    /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
+    pub rescue: Option<RescuePolicy>,
+    /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,
-    /// Edits are reported but not made.
+    /// Whether edits are reported but not made.
     pub dry_run: bool,
-    /// Answers to edited requests get `x-abridge-…` headers.
+    /// Whether answers to edited requests get `x-abridge-…` headers.
     pub report_headers: bool,
 }
 
@@ -134,27 +134,27 @@ pub struct Live {
 enum Route {
     /// To abridge itself.
     Admin,
-    /// To abridge itself, for what happens.
+    /// To abridge itself, for the event stream.
     Events,
-    /// To abridge itself, for a summary.
-    Summarize(ByHand),
+    /// To abridge itself, for a manual summary.
+    Summarize(ManualSummary),
     /// Through the edits.
     Edit(&'static dyn Dialect),
-    /// Straight through.
+    /// To the upstream, unread.
     Pass,
 }
 
-/// How long we read on behind an answer that refused a request's body, so that the client can read that answer.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
+const MAX_DISCARD: Duration = Duration::from_secs(10);
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// A proxy that has served nothing yet.
-    pub fn new(live: Live, engine: Engine, limits: Limits, max_in_flight: usize, beside: Beside) -> Self {
-        let Beside { recorder, tasks, events, history, metrics } = beside;
+    /// Creates a proxy.
+    pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
+        let Services { recorder, tasks, events, history, metrics } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls = Recalls::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
+        let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
         let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
@@ -166,125 +166,134 @@ impl Proxy {
             recorder,
             tasks,
             ids: RequestIds::default(),
-            fail_open: FailOpen::default(),
-            rescues: Rescues::default(),
+            fail_open: FailOpenCounters::default(),
+            rescue_counters: RescueCounters::default(),
             inspector,
-            stats: Stats::default(),
+            stats: StatsCache::default(),
             events,
-            books: Arc::new(Books { history, metrics, prompts: Prompts::default() }),
+            accounting: Arc::new(Accounting { history, metrics, prefixes: PrefixTracker::default() }),
             stopping: CancellationToken::new(),
         }
     }
 
-    /// Answers one request, which came this way. Never fails: what goes wrong becomes an answer.
-    pub async fn handle(&self, request: Request<Incoming>, way: Way) -> Response<Answer> {
-        let is_ours = matches!(way.door, Door::Operators(_)) || admin::owns(request.uri().path());
-        if is_ours && let Err(refused) = self.live.load().access.check(&request, way) {
-            tracing::debug!(error = %refused, "a request for abridge itself was refused");
-            return refused.to_response().map(ours);
+    /// Answers one request that arrived on `connection`. Never fails: errors become answers.
+    pub async fn handle(&self, request: Request<Incoming>, connection: ConnectionInfo) -> Response<ResponseBody> {
+        let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
+            || admin::is_admin_path(request.uri().path());
+        if is_admin && let Err(error) = self.live.load().access.check(&request, connection) {
+            tracing::debug!(%error, "refused a request for a path of abridge itself");
+            return error.to_response().map(full_body);
         }
         let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
         let answer = match route(&request) {
-            Route::Edit(_) | Route::Pass if let Some(refused) = self.refused_page(&request, way) => {
-                Err(self.turn_away(request, refused))
+            Route::Edit(_) | Route::Pass if let Some(error) = self.page_error(&request, connection) => {
+                Err(self.reject_page(request, error))
             }
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
-                let (store, reader) = (self.engine.store(), self.reader(request.headers(), way));
-                let state = admin::State { numbers: self, draining, store, recalls: &self.recalls, reader };
-                Ok(admin::answer(request.method(), request.uri(), state).await.map(ours))
+                let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
+                let state = admin::State { introspection: self, draining, store, recalls: &self.recalls, requester };
+                Ok(admin::answer(request.method(), request.uri(), state).await.map(full_body))
             }
-            Route::Events => Ok(self.listen(&request, way).map(Either::Right)),
-            Route::Summarize(by_hand) => self.summarize(by_hand, request).await,
+            Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
+            Route::Summarize(manual) => self.summarize(manual, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Pass => self.pass(request).await,
         };
         let mut answer = answer.unwrap_or_else(|error| {
-            tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of ours");
-            self.books.failed(&error);
-            error.to_response(dialect).map(ours)
+            tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of abridge itself");
+            self.accounting.failed(&error);
+            error.to_response(dialect).map(full_body)
         });
-        if is_ours {
-            access::seal(&mut answer);
+        if is_admin {
+            access::set_security_headers(&mut answer);
         }
         answer
     }
 
-    /// A request whose conversation may be edited: admit, read, decode, plan and splice, send, perhaps once
-    /// more in another form, relay.
+    /// Serves a request whose conversation may be edited: admit, read, decode, plan and splice, send (once more in
+    /// another form if `[rescue]` allows it), relay.
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
         request: Request<Incoming>,
-    ) -> Result<Response<Answer>, ProxyError> {
-        let mut watch = Stopwatch::start();
+    ) -> Result<Response<ResponseBody>, ProxyError> {
+        let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
-        let wish = Wish::of(&parts.headers);
-        if wish == Wish::Unknown {
-            tracing::warn!("a request's x-abridge header is neither \"off\" nor \"dry-run\"; the policy holds");
+        let control = ControlHeader::from_headers(&parts.headers);
+        if control == ControlHeader::Unknown {
+            tracing::warn!("the x-abridge header of a request is neither \"off\" nor \"dry-run\"; the policy applies");
         }
-        let dry_run = live.dry_run || wish == Wish::DryRun;
+        let dry_run = live.dry_run || control == ControlHeader::DryRun;
         let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
 
-        let mut held = watch.stopped(self.read(&parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut held).await?;
-        let text = decoded.clone().unwrap_or_else(|| held.bytes.clone());
+        let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
-            Some(text) if !self.goes_unedited(rescue, dialect, &parts.headers, &text).await => {
+            Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
                 let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
                 let asked = EditOptions { caller, mode, when: When::Triggered, origin: Some(&origin) };
                 self.plan(&live, dialect, &parts, text, asked).await
             }
-            _ => EditedBody::untouched(held.bytes.clone()),
+            _ => EditedBody::untouched(buffered.bytes.clone()),
         };
 
-        let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.books), watch);
-        exchange.converses(dialect, &parts.uri, text.len(), readable, self.books.prompts.cache(&target, caller));
+        let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        exchange.set_conversation(
+            dialect,
+            &parts.uri,
+            text.len(),
+            readable,
+            self.accounting.prefixes.cache_scope(&target, caller),
+        );
         let meter = &live.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recorded::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
+            recording_input::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
         });
-        exchange.inspecting = self.inspector.hold(live.inspect.keep, dialect, &text, &edited);
+        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         if self.events.has_subscribers() {
-            exchange.telling = Telling::begin(&self.events, id.to_string(), caller, &edited, dry_run);
+            exchange.edit_events = EditEvents::begin(&self.events, id.to_string(), caller, &edited, dry_run);
         }
-        let Held { bytes, lease } = held;
+        let BufferedBody { bytes, lease } = buffered;
         let lease = Arc::new(lease);
-        let spare = rescue.map(|rescue| (rescue, Spare::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
-        let outgoing = outgoing(&mut parts.headers, bytes, lease, &edited, dry_run);
-        exchange.edited(edited, dry_run, live.report_headers);
-        let mut answer = send(&live.upstream, Request::from_parts(parts, outgoing), target, &mut exchange).await?;
-        if let Some((rescue, spare)) = spare {
-            answer = self.rescued(&live, rescue, spare, answer, &mut exchange).await;
+        let retry =
+            rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
+        let body = request_body(&mut parts.headers, bytes, lease, &edited, dry_run);
+        exchange.set_edited(edited, dry_run, live.report_headers);
+        let mut answer = send(&live.upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        if let Some((rescue, retry)) = retry {
+            answer = self.rescue(&live, rescue, retry, answer, &mut exchange).await;
         }
         Ok(relay(&live.upstream, answer, exchange))
     }
 
-    /// A request that is none of our business: both bodies stream through.
-    async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Answer>, ProxyError> {
-        let watch = Stopwatch::start();
+    /// Serves a request that is not edited: both bodies are streamed through.
+    async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<ResponseBody>, ProxyError> {
+        let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
-            return Err(NoPath.into()); // whatever its target looks like
+            return Err(NoPathError.into()); // whatever the target looks like
         }
-        let tunnel = Tunnel::asked_for(&mut request);
+        let tunnel = Tunnel::from_request(&mut request);
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&parts.uri)?;
 
-        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.books), watch);
+        let mut exchange =
+            Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.tunnel = tunnel;
         if parts.method == Method::POST
             && let Some(dialect) = dialect::for_path(parts.uri.path())
         {
-            exchange.converses(dialect, &parts.uri, 0, true, Cache::default());
+            exchange.set_conversation(dialect, &parts.uri, 0, true, CacheScope::default());
         }
-        let request = Request::from_parts(parts, Outgoing::Streamed(body));
+        let request = Request::from_parts(parts, RequestBody::Streamed(body));
         let answer = send(&live.upstream, request, target, &mut exchange).await?;
         Ok(relay(&live.upstream, answer, exchange))
     }
@@ -295,70 +304,73 @@ fn route(request: &Request<Incoming>) -> Route {
     if path == admin::events::PATH {
         return Route::Events;
     }
-    if admin::owns(path) {
-        return ByHand::of(request).map_or(Route::Admin, Route::Summarize);
+    if admin::is_admin_path(path) {
+        return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
     }
     match dialect::for_path(path) {
-        Some(dialect) if request.method() == Method::POST && Wish::of(request.headers()) != Wish::Off => {
+        Some(dialect)
+            if request.method() == Method::POST
+                && ControlHeader::from_headers(request.headers()) != ControlHeader::Off =>
+        {
             Route::Edit(dialect)
         }
         _ => Route::Pass,
     }
 }
 
-/// An answer of ours.
-fn ours(body: Full<Bytes>) -> Answer {
+/// Wraps a body that abridge writes itself.
+fn full_body(body: Full<Bytes>) -> ResponseBody {
     Either::Right(Either::Left(body))
 }
 
-/// Sends the request, and waits for the head of its answer.
+/// Sends the request and waits for the head of the answer. Notes the time and a failure in the exchange.
 async fn send(
     upstream: &Upstream,
-    request: Request<Outgoing>,
+    request: Request<RequestBody>,
     target: Uri,
     exchange: &mut Exchange,
-) -> Result<Response<Ahead>, UpstreamError> {
-    exchange.goes();
-    let answer = ask(upstream, request, target, exchange.tunnel.as_ref()).await;
-    answer.inspect_err(|_| exchange.failed())
+) -> Result<Response<PeekableBody>, UpstreamError> {
+    exchange.mark_sent();
+    let answer = send_request(upstream, request, target, exchange.tunnel.as_ref()).await;
+    answer.inspect_err(|_| exchange.on_send_error())
 }
 
-/// The upstream's answer on its way to the client. It owns the exchange and the upstream's body: when the client goes away
-/// hyper drops it, and with it the upstream's connection.
-fn relay(upstream: &Upstream, mut answer: Response<Ahead>, mut exchange: Exchange) -> Response<Answer> {
+/// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client
+/// disconnects, hyper drops it, and with it the upstream's connection.
+fn relay(upstream: &Upstream, mut answer: Response<PeekableBody>, mut exchange: Exchange) -> Response<ResponseBody> {
     *answer.version_mut() = Version::HTTP_11;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return exchange.switch(answer).map(ours);
+        return exchange.switch_protocols(answer).map(full_body);
     }
     headers::to_client(answer.headers_mut());
-    exchange.answered(&mut answer);
+    exchange.on_answer_head(&mut answer);
     answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
 }
 
 // === the steps of an edit ===
 
 impl Proxy {
-    /// A place among the requests in flight, which the exchange keeps until its answer ends.
+    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
     fn admit(&self, headers: &HeaderMap, body: Incoming) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
-        if headers::is_coded(headers) {
+        if headers::has_unsupported_coding(headers) {
             return Err(ProxyError::BadTransfer);
         }
         if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
             return Ok((permit, body));
         }
-        self.linger(headers, Unread::All(body));
+        self.discard_unread(headers, UnreadBody::All(body));
         Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
     }
 
-    /// The body as it came, whole.
-    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Held, ProxyError> {
+    /// Reads the whole body, undecoded.
+    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<BufferedBody, ProxyError> {
         body::read_up_to(body, &self.limits).await.map_err(|error| match error {
             ReadError::TooLong { limit, announced, rest } => {
-                self.linger(headers, rest);
+                self.discard_unread(headers, rest);
                 ProxyError::BodyTooLarge { limit, announced }
             }
             ReadError::NoBudget { rest } => {
-                self.linger(headers, rest);
+                self.discard_unread(headers, rest);
                 ProxyError::TooManyBytes
             }
             ReadError::Paused(_) => ProxyError::BodyTimeout(error),
@@ -366,40 +378,40 @@ impl Proxy {
         })
     }
 
-    /// The body as text; `None` if its coding cannot be undone. Such a body goes on as it came, even if it looks like JSON:
-    /// what it says of itself and what it is are not the same, and that is for the upstream to judge.
-    async fn decode(&self, headers: &HeaderMap, held: &mut Held) -> Result<Option<Bytes>, ProxyError> {
-        let coded = held.bytes.clone();
-        let encoding = match Coding::of(headers) {
-            Coding::Plain => return Ok(Some(coded)),
-            Coding::Known(encoding) => encoding,
-            Coding::Unknown => {
+    /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
+    /// it looks like JSON: its header and its content disagree, and the upstream decides which one counts.
+    async fn decode(&self, headers: &HeaderMap, buffered: &mut BufferedBody) -> Result<Option<Bytes>, ProxyError> {
+        let coded = buffered.bytes.clone();
+        let encoding = match ContentEncoding::from_headers(headers) {
+            ContentEncoding::Identity => return Ok(Some(coded)),
+            ContentEncoding::Supported(encoding) => encoding,
+            ContentEncoding::Unsupported => {
                 self.fail_open
-                    .count(Reason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
+                    .count(FailOpenReason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
                 return Ok(None);
             }
         };
         let limit = self.limits.max_body;
-        let decoding = blocking(move || encoding.decode(&coded, limit));
+        let decoding = run_blocking(move || encoding.decode(&coded, limit));
         match decoding.await {
-            Ok(Ok(text)) if self.limits.budget.extend(&mut held.lease, text.len()) => Ok(Some(text)),
+            Ok(Ok(text)) if self.limits.budget.extend(&mut buffered.lease, text.len()) => Ok(Some(text)),
             Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
             Ok(Err(DecodeError::TooLong { limit })) => Err(ProxyError::BodyTooLarge { limit, announced: None }),
             Ok(Err(error @ DecodeError::Broken(_))) => {
-                self.fail_open.count(Reason::BrokenEncoding, &error);
+                self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
                 Ok(None)
             }
             Err(error) => {
-                self.fail_open.count(Reason::Bug, &error);
+                self.fail_open.count(FailOpenReason::Bug, &error);
                 Ok(None)
             }
         }
     }
 
-    /// The body after the edits. Whatever happens in there, even a panic, leaves a body that can be sent.
+    /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
     async fn plan(
         &self,
-        live: &Live,
+        live: &LiveConfig,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
@@ -407,26 +419,26 @@ impl Proxy {
     ) -> EditedBody {
         let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
         match (&edited.parse_error, &edited.error) {
-            (Some(error), _) => self.fail_open.count(Reason::NotUnderstood, error),
-            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(Reason::Bug, error),
-            (None, Some(error)) => self.fail_open.count(Reason::NotStored, error),
+            (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
+            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
+            (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
             (None, None) => {}
         }
         if let Some(report) = &edited.report {
-            live.windows.learn(report, &live.rules, &live.upstream, parts, &self.tasks);
+            live.windows.fetch_if_needed(report, &live.rules, &live.upstream, parts, &self.tasks);
         }
         edited
     }
 
-    /// Whose a request is, by what it shows.
+    /// Identifies the caller by the request's credential.
     fn caller(&self, headers: &HeaderMap) -> Caller {
         self.engine.caller(headers::credential(headers))
     }
 
-    /// What a call in the name of this request needs, which may outlive it.
+    /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
     fn origin(
         &self,
-        live: &Live,
+        live: &LiveConfig,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         target: &Uri,
@@ -446,39 +458,39 @@ impl Proxy {
         }
     }
 
-    /// Reads on behind an answer that does not wait for the body.
-    fn linger(&self, headers: &HeaderMap, unread: Unread) {
+    /// Discards the rest of a request body after an answer that did not wait for it.
+    fn discard_unread(&self, headers: &HeaderMap, unread: UnreadBody) {
         match unread {
-            Unread::All(_) if headers.contains_key(EXPECT) => {}
-            Unread::All(rest) | Unread::Rest(rest) => self.tasks.spawn(body::discard(rest, LINGER)),
+            UnreadBody::All(_) if headers.contains_key(EXPECT) => {}
+            UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
         }
     }
 }
 
-// === what the app does with it ===
+// === control by the app ===
 
 impl Proxy {
-    /// Replaces the settings. Requests that are under way keep the old ones.
-    pub fn reload(&self, live: Live) {
+    /// Replaces the configuration. Running requests keep the old one.
+    pub fn reload(&self, live: LiveConfig) {
         self.live.store(Arc::new(live));
     }
 
-    /// What the last requests were.
+    /// The history of the last requests.
     pub fn history(&self) -> &History {
-        &self.books.history
+        &self.accounting.history
     }
 
-    /// Numbers about all requests.
+    /// The metrics of all requests.
     pub fn metrics(&self) -> &Metrics {
-        &self.books.metrics
+        &self.accounting.metrics
     }
 
-    /// The settings in force.
-    pub fn live(&self) -> Arc<Live> {
+    /// The current configuration.
+    pub fn live(&self) -> Arc<LiveConfig> {
         self.live.load_full()
     }
 
-    /// Tells whoever asks `/abridge/readyz` to send no more, and ends the streams of events.
+    /// Makes `/abridge/readyz` report 503, and ends the event streams.
     pub fn drain(&self) {
         self.stopping.cancel();
     }

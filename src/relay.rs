@@ -1,4 +1,4 @@
-//! The answer's way back: each frame of the upstream is handed on as it came, then shown to an observer.
+//! Relays answers: each frame of the upstream goes to the client unchanged, and then to an observer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,26 +8,26 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::body::ahead::Ahead;
+use crate::body::peek::PeekableBody;
 
 pub mod tap;
 
-/// Sees what is relayed. It cannot change anything, and is to be quick: what takes longer belongs into a task of its own.
+/// Observes a relayed body. It cannot change the body, and must be quick: longer work belongs into a task.
 pub trait Observe: Send {
-    /// A chunk goes on.
+    /// A chunk is relayed.
     fn on_data(&mut self, chunk: &Bytes);
-    /// Nothing more will come. The last bytes may not have left yet.
+    /// The body has ended. Its last bytes may not have been written to the client yet.
     fn on_end(self, end: End);
 }
 
 /// How a relayed body ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// As the upstream meant it to.
+    /// The upstream finished it.
     Complete,
-    /// The upstream broke off or paused too long; the client's connection is broken off too.
+    /// The upstream broke off or paused too long; the client's connection is closed, too.
     Cut,
-    /// The client went away; the upstream is cancelled.
+    /// The client disconnected; the upstream's request is cancelled.
     ClientGone,
 }
 
@@ -43,20 +43,20 @@ pub enum RelayError {
 }
 
 pin_project_lite::pin_project! {
-    /// A response body of the upstream on its way to the client.
+    /// A response body that is relayed from the upstream to the client.
     ///
     /// Backpressure is `poll_frame` itself: the upstream is read only when the client's connection has room.
     #[derive(Debug)]
     pub struct Relay<O: Observe> {
-        body: Ahead,
+        body: PeekableBody,
         idle: Duration,
-        // Since when we have been waiting for the upstream. It is not silent while the client leaves us no room.
-        silent_since: Option<Instant>,
-        // Set at the first silence. What comes does not move it; it asks `silent_since` when it fires: most answers end
-        // long before that, and their chunks cost no timer.
+        // Since when the relay waits for the upstream; `None` while it waits for the client.
+        waiting_since: Option<Instant>,
+        // Set at the first wait. Chunks do not reset it; `waiting_since` is checked when it fires: most answers end long
+        // before that, and their chunks cost no timer operation.
         #[pin]
         deadline: Option<Sleep>,
-        // Taken at the end, so that the observer hears of it once.
+        // Taken at the end, so that `on_end` is called once.
         observer: Option<O>,
     }
 
@@ -64,12 +64,12 @@ pin_project_lite::pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             let end = if this.body.is_end_stream() { End::Complete } else { End::ClientGone };
-            ended(this.observer, end);
+            notify_end(this.observer, end);
         }
     }
 }
 
-fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
+fn notify_end<O: Observe>(observer: &mut Option<O>, end: End) {
     if let Some(observer) = observer.take() {
         observer.on_end(end);
     }
@@ -77,8 +77,8 @@ fn ended<O: Observe>(observer: &mut Option<O>, end: End) {
 
 impl<O: Observe> Relay<O> {
     /// Relays `body`, which may pause for at most `idle`.
-    pub fn new(body: Ahead, idle: Duration, observer: O) -> Self {
-        Self { body, idle, silent_since: None, deadline: None, observer: Some(observer) }
+    pub fn new(body: PeekableBody, idle: Duration, observer: O) -> Self {
+        Self { body, idle, waiting_since: None, deadline: None, observer: Some(observer) }
     }
 }
 
@@ -89,7 +89,7 @@ impl<O: Observe> Body for Relay<O> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         let mut this = self.project();
         let Poll::Ready(next) = Pin::new(&mut *this.body).poll_frame(cx) else {
-            let due = *this.silent_since.get_or_insert_with(Instant::now) + *this.idle;
+            let due = *this.waiting_since.get_or_insert_with(Instant::now) + *this.idle;
             if this.deadline.is_none() {
                 this.deadline.set(Some(sleep_until(due)));
             }
@@ -100,10 +100,10 @@ impl<O: Observe> Body for Relay<O> {
                 }
                 deadline.reset(due);
             }
-            ended(this.observer, End::Cut);
+            notify_end(this.observer, End::Cut);
             return Poll::Ready(Some(Err(RelayError::Paused(*this.idle))));
         };
-        *this.silent_since = None;
+        *this.waiting_since = None;
         Poll::Ready(match next {
             Some(Ok(frame)) => {
                 if let (Some(chunk), Some(observer)) = (frame.data_ref(), this.observer.as_mut()) {
@@ -112,11 +112,11 @@ impl<O: Observe> Body for Relay<O> {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                ended(this.observer, End::Cut);
+                notify_end(this.observer, End::Cut);
                 Some(Err(RelayError::Broken(error)))
             }
             None => {
-                ended(this.observer, End::Complete);
+                notify_end(this.observer, End::Complete);
                 None
             }
         })

@@ -1,4 +1,4 @@
-//! The listening side: sockets, connection limit, TLS, drain.
+//! The server: accepts connections within a limit, serves HTTP on them, and drains at shutdown.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -16,11 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::access::{Door, Way};
+use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
-use crate::upstream::{LONGEST_HEAD, MOST_FIELDS};
+use crate::upstream::{MAX_HEAD_BYTES, MAX_HEADER_FIELDS};
 
 pub mod admin;
 pub mod listen;
@@ -73,7 +73,7 @@ impl Default for Settings {
     }
 }
 
-/// Accepts connections and serves the requests on them, until it is told to stop. Each listener's task has a clone.
+/// Accepts connections and serves their requests until it is drained. Each listener's task has a clone.
 #[derive(Clone, Debug)]
 pub struct Server {
     proxy: Arc<Proxy>,
@@ -82,44 +82,44 @@ pub struct Server {
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
     stop: CancellationToken,
-    // Accept loops and connections, apart from other tasks: a drain waits for these first.
+    // Accept loops and connections, separate from other tasks: a drain waits for these first.
     tasks: Tasks,
 }
 
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Drained {
+pub enum DrainOutcome {
     /// Every answer was finished.
-    Whole,
-    /// The grace was over first; so many connections were cut.
-    Cut(usize),
-    /// Somebody would not wait for it.
-    Stopped,
+    Complete,
+    /// The grace period ended first, and this many connections were cut.
+    TimedOut(usize),
+    /// A second signal ended the drain.
+    Interrupted,
 }
 
-/// How long a listener rests after a failed accept: descriptors may be exhausted, and trying at once would only burn the processor.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The delay after a failed accept: descriptors may be exhausted, and an immediate retry would only use the processor.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// A failed accept is told of once, until for so long none has failed: while descriptors are exhausted, each try fails.
-const ACCEPT_CALM: Duration = Duration::from_secs(10);
+/// A failed accept is logged only if none has failed for this long: while descriptors are exhausted, each attempt fails.
+const ACCEPT_WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 // === impl Server ===
 
 impl Server {
-    /// A server that accepts nothing yet.
+    /// Creates a server without listeners.
     pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>) -> Self {
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
             .header_read_timeout(settings.header_timeout.0)
             .preserve_header_case(true)
-            .max_headers(MOST_FIELDS)
-            .max_buf_size(LONGEST_HEAD as usize)
+            .max_headers(MAX_HEADER_FIELDS)
+            .max_buf_size(MAX_HEAD_BYTES as usize)
             .auto_date_header(false);
         http.http2()
             .timer(TokioTimer::new())
             .adaptive_window(true)
-            .max_header_list_size(LONGEST_HEAD)
+            .max_header_list_size(MAX_HEAD_BYTES)
             .auto_date_header(false);
         Self {
             proxy,
@@ -132,24 +132,24 @@ impl Server {
         }
     }
 
-    /// Accepts clients on a listener in a task of its own.
+    /// Accepts clients on a listener, in a task.
     pub fn listen(&self, listener: Listener) {
-        let door = Door::Clients(listener.reach());
-        self.tasks.spawn(self.clone().run(listener, door));
+        let listener_role = ListenerRole::Clients(listener.exposure());
+        self.tasks.spawn(self.clone().run(listener, listener_role));
     }
 
-    /// Accepts operators, in the same way.
+    /// Accepts operators on a listener, in a task.
     pub fn listen_for_operators(&self, listener: Listener) {
-        let door = Door::Operators(listener.reach());
-        self.tasks.spawn(self.clone().run(listener, door));
+        let listener_role = ListenerRole::Operators(listener.exposure());
+        self.tasks.spawn(self.clone().run(listener, listener_role));
     }
 
-    /// Stops accepting, then waits till every running answer has ended, or the grace is over.
-    pub async fn drain(self, grace: Duration) -> Drained {
+    /// Stops accepting, then waits until every running answer has ended, or the grace period is over.
+    pub async fn drain(self, grace: Duration) -> DrainOutcome {
         self.stop.cancel();
-        match timeout(grace, self.tasks.drained()).await {
-            Ok(()) => Drained::Whole,
-            Err(_) => Drained::Cut(self.tasks.running()),
+        match timeout(grace, self.tasks.wait()).await {
+            Ok(()) => DrainOutcome::Complete,
+            Err(_) => DrainOutcome::TimedOut(self.tasks.running()),
         }
     }
 }
@@ -157,81 +157,81 @@ impl Server {
 // === the accept loop ===
 
 impl Server {
-    async fn run(self, listener: Listener, door: Door) {
-        // Dropping the listener closes its socket: the kernel refuses what comes after.
-        self.stop.run_until_cancelled(self.accept(listener, door)).await;
+    async fn run(self, listener: Listener, listener_role: ListenerRole) {
+        // Dropping the listener closes its socket: the kernel refuses later connections.
+        self.stop.run_until_cancelled(self.accept_loop(listener, listener_role)).await;
     }
 
-    /// One connection after another. A failed accept is never the end of it.
-    async fn accept(&self, listener: Listener, door: Door) {
+    /// Accepts one connection after another. A failed accept does not end the loop.
+    async fn accept_loop(&self, listener: Listener, listener_role: ListenerRole) {
         let mut failed: Option<Instant> = None;
         // The semaphore is never closed, so the loop ends only by being dropped.
-        while let Ok(place) = Arc::clone(&self.connections).acquire_owned().await {
+        while let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await {
             match listener.accept().await {
-                Ok(socket) => self.welcome(socket, door, place),
+                Ok(socket) => self.spawn_connection(socket, listener_role, permit),
                 Err(error) => {
-                    if failed.replace(Instant::now()).is_none_or(|before| before.elapsed() >= ACCEPT_CALM) {
-                        tracing::warn!(%error, "a connection could not be accepted; it waits, and is tried again");
+                    if failed.replace(Instant::now()).is_none_or(|before| before.elapsed() >= ACCEPT_WARN_INTERVAL) {
+                        tracing::warn!(%error, "a connection could not be accepted; it stays in the queue and is tried again");
                     }
-                    sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    /// Serves a connection in a task of its own.
-    fn welcome(&self, socket: Socket, door: Door, place: OwnedSemaphorePermit) {
+    /// Serves a connection in a task.
+    fn spawn_connection(&self, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
         let connection = Connection {
-            way: Way { peer: socket.peer(), door },
+            info: ConnectionInfo { peer: socket.peer(), listener_role },
             proxy: Arc::clone(&self.proxy),
             http: self.http.clone(),
             header_timeout: self.header_timeout,
             stop: self.stop.clone(),
-            _place: place,
+            _permit: permit,
         };
         match (&self.acceptor, socket) {
             (Some(acceptor), Socket::Tcp(tcp)) => {
-                self.tasks.spawn(connection.secure(acceptor.clone(), tcp));
+                self.tasks.spawn(connection.serve_tls(acceptor.clone(), tcp));
             }
             (None, Socket::Tcp(tcp)) => self.tasks.spawn(connection.serve(TokioIo::new(tcp))),
-            // A Unix socket is a file of this machine: there is no one on the way to hide from.
+            // A Unix socket stays on this machine and needs no TLS.
             (_, Socket::Unix(unix)) => self.tasks.spawn(connection.serve(TokioIo::new(unix))),
         }
     }
 }
 
-/// One connection.
+/// The task of one connection.
 struct Connection {
-    way: Way,
+    info: ConnectionInfo,
     proxy: Arc<Proxy>,
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
     stop: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    async fn secure(self, acceptor: Acceptor, tcp: TcpStream) {
+    async fn serve_tls(self, acceptor: Acceptor, tcp: TcpStream) {
         let handshake = timeout(self.header_timeout, acceptor.accept(tcp));
         match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(tls))) => self.serve(TokioIo::new(tls)).await,
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
-            // Nothing is asked before it is over, so nobody waits for an answer.
+            // Stopped during the handshake: no request has arrived, so no answer is due.
             None => {}
         }
     }
 
-    /// Serves requests until the client goes, or until the answer that runs when the server stops has ended.
+    /// Serves requests until the client disconnects, or until the answer that runs when the server stops has ended.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { way, proxy, http, header_timeout, stop, _place } = self;
-        let asked = Arc::new(AtomicBool::new(false));
-        let first = Arc::clone(&asked);
+        let Self { info, proxy, http, header_timeout, stop, _permit } = self;
+        let requested = Arc::new(AtomicBool::new(false));
+        let first = Arc::clone(&requested);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
-            // Boxed, because hyper keeps the place of this future, 5 KB, for as long as the connection lives.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, way).await) })
+            // Boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
         });
         let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
@@ -241,7 +241,7 @@ impl Connection {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
-            () = unused(&asked, header_timeout) => return tracing::debug!("a connection was opened and not used"),
+            () = first_request_timeout(&requested, header_timeout) => return tracing::debug!("a connection was opened and not used"),
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
@@ -249,12 +249,12 @@ impl Connection {
     }
 }
 
-/// Returns once a connection has been open for so long without a request, and never if there was one.
+/// Returns once a connection has been open for `within` without a request, and never if there was one.
 ///
-/// Hyper's own time limit for a head starts only when the first bytes have told HTTP/1 from HTTP/2; who sends none would stay.
-async fn unused(asked: &AtomicBool, within: Duration) {
+/// hyper's own timeout for a head starts only when the first bytes show the HTTP version; without bytes it never fires.
+async fn first_request_timeout(requested: &AtomicBool, within: Duration) {
     sleep(within).await;
-    if asked.load(Ordering::Relaxed) {
+    if requested.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }

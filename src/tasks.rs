@@ -1,4 +1,4 @@
-//! Work that outlives the call that started it. The only place that spawns, so that shutdown can wait for all of it.
+//! Background tasks and blocking work. Only this module spawns, so that shutdown can wait for all tasks.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -7,66 +7,66 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-/// The tasks that run beside requests. Clones share one set.
+/// A set of background tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks(TaskTracker);
 
-/// A blocking function ended by a panic, or the runtime is going down.
+/// A blocking function panicked, or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the blocking task did not finish")]
-pub struct Unfinished;
+pub struct BlockingError;
 
 // === impl Tasks ===
 
 impl Tasks {
-    /// Starts a task that nobody awaits but shutdown. Once the runtime is gone, nothing is started any more.
+    /// Starts a task. Without a runtime, nothing is started.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = Handle::try_current() {
             self.0.spawn_on(task, &runtime);
         }
     }
 
-    /// How many are running.
+    /// The number of running tasks.
     pub fn running(&self) -> usize {
         self.0.len()
     }
 
-    /// Waits until every task has ended. New ones may still be started; they are waited for too.
-    pub async fn drained(&self) {
+    /// Waits until every task has ended, including tasks that are started meanwhile.
+    pub async fn wait(&self) {
         self.0.close();
         self.0.wait().await;
     }
 }
 
-/// How much less of a busy processor threads that compute get than those that serve requests, as `nice` says it: a third.
+/// The `nice` value of threads that compute: on a busy processor they get a third of the time of those that serve requests.
 ///
-/// On one processor, a request that came while another one was counted would otherwise wait for the system to take turns.
+/// On one processor, a new request would otherwise wait while the tokens of another one are counted.
 const NICE: i32 = 5;
 
 thread_local! {
-    /// Whether this thread has been made to stand back.
-    static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
+    /// Whether the priority of this thread has been lowered.
+    static PRIORITY_LOWERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes a thread that computes stand back behind those that serve. Where the system does not let it, nothing is lost.
-fn stand_back() {
-    if !STANDS_BACK.replace(true) {
+/// Lowers the priority of this thread below those that serve requests. A failure is ignored.
+fn lower_priority() {
+    if !PRIORITY_LOWERED.replace(true) {
         let _present = rustix::process::nice(NICE); // of this thread alone, on Linux
     }
 }
 
-/// Offers the processor to whoever waits for it. A thread that stands back still has it for some milliseconds at a time.
-pub fn give_way() {
+/// Yields the processor to other threads. Even a thread of low priority otherwise runs for some milliseconds at a time.
+pub fn yield_thread() {
     thread::yield_now();
 }
 
-/// Runs a function that computes or blocks for long away from the threads that serve requests.
-pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, Unfinished> {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+/// Runs a function that computes or blocks for long on a blocking thread, with lowered priority.
+pub async fn run_blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, BlockingError> {
+    #[expect(clippy::disallowed_methods, reason = "the only place that spawns blocking work")]
     tokio::task::spawn_blocking(|| {
-        stand_back();
+        lower_priority();
         run()
     })
     .await
-    .map_err(|_| Unfinished)
+    .map_err(|_| BlockingError)
 }

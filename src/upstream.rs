@@ -1,4 +1,4 @@
-//! The upstream: one pooled client, its time-outs, and how a client's path becomes the upstream's.
+//! The upstream: one pooled HTTP client, its timeouts and its errors.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::body::Outgoing;
+use crate::body::RequestBody;
 use crate::units::Period;
 
 pub mod connect;
@@ -27,8 +27,8 @@ pub mod refusal;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};
-use progress::{Progress, Watched};
-use target::{BaseUrl, NoPath};
+use progress::{UploadProgress, WatchedBody};
+use target::{BaseUrl, NoPathError};
 
 /// `[upstream]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -105,11 +105,11 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Upstream {
     base: BaseUrl,
-    client: Client<Connector, Watched<Outgoing>>,
+    client: Client<Connector, WatchedBody<RequestBody>>,
     http: HttpVersion,
     headers: http::HeaderMap,
-    // The proxy before it, without its password.
-    through: Option<String>,
+    // Host and port of the proxy before the upstream, without its password.
+    proxy_address: Option<String>,
     first_byte: Duration,
     idle: Duration,
 }
@@ -127,14 +127,14 @@ pub struct UpstreamError {
 /// What went wrong with the upstream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UpstreamErrorKind {
-    /// No connection: refused, unreachable, or its name is not known.
+    /// No connection: refused, unreachable, or the name is unknown.
     #[error("no connection to the upstream")]
     Connect,
-    /// No connection, because this process or this machine may open no more files and sockets.
+    /// No connection, because this process or the system is out of file descriptors.
     #[error("no connection to the upstream, because {0} has run out of file descriptors")]
-    Descriptors(Whose),
-    /// No TLS on the connection: a certificate that is not trusted, most of all.
-    #[error("no TLS with the upstream")]
+    Descriptors(DescriptorLimit),
+    /// The TLS handshake failed, mostly because the certificate is not trusted.
+    #[error("the TLS handshake with the upstream failed")]
     Tls,
     /// No connection in time.
     #[error("no connection to the upstream within {} s", .0.as_secs())]
@@ -142,14 +142,14 @@ pub enum UpstreamErrorKind {
     /// No response head in time.
     #[error("the upstream sent no response head within {} s", .0.as_secs())]
     FirstByteTimeout(Duration),
-    /// The head of the answer is longer than we take.
+    /// The head of the answer exceeds the limits.
     #[error(
         "the head of the upstream's answer has more than {} fields, or more than {} KiB",
-        MOST_FIELDS,
-        LONGEST_HEAD >> 10
+        MAX_HEADER_FIELDS,
+        MAX_HEAD_BYTES >> 10
     )]
     HeadTooLong,
-    /// The answer is no HTTP, or could be read in more than one way.
+    /// The answer is not valid HTTP, or its framing is ambiguous.
     #[error("the upstream's answer cannot be read, or could be read in more than one way")]
     Malformed,
     /// The upstream closed the connection, or broke the protocol.
@@ -157,21 +157,21 @@ pub enum UpstreamErrorKind {
     Closed,
 }
 
-/// Whose limit of descriptors is reached.
+/// The limit on file descriptors that is reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Whose {
-    /// That of this process.
-    Ours,
-    /// That of the machine.
-    Machine,
+pub enum DescriptorLimit {
+    /// The limit of this process.
+    Process,
+    /// The limit of the system.
+    System,
 }
 
-/// The header fields that one head of HTTP/1.1 has at most, of requests and of answers. With one more, hyper reads heads on
-/// the heap, and each open stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
-pub const MOST_FIELDS: usize = 100;
+/// The most header fields in one head of HTTP/1.1, in requests and answers. With one more, hyper reads heads on the heap,
+/// and each open stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
+pub const MAX_HEADER_FIELDS: usize = 100;
 
-/// The bytes that one head has at most, of requests and of answers. In HTTP/2 each field counts 32 bytes more.
-pub const LONGEST_HEAD: u32 = 400 << 10;
+/// The most bytes in one head, in requests and answers. In HTTP/2 each field counts 32 bytes more.
+pub const MAX_HEAD_BYTES: u32 = 400 << 10;
 
 // === impl Upstream ===
 
@@ -196,9 +196,9 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.pool_idle_timeout.0)
             .http1_preserve_header_case(true)
-            .http1_max_headers(MOST_FIELDS)
-            .http1_max_buf_size(LONGEST_HEAD as usize)
-            .http2_max_header_list_size(LONGEST_HEAD)
+            .http1_max_headers(MAX_HEADER_FIELDS)
+            .http1_max_buf_size(MAX_HEAD_BYTES as usize)
+            .http2_max_header_list_size(MAX_HEAD_BYTES)
             .http2_only(settings.http == HttpVersion::Http2)
             .http2_adaptive_window(true)
             .build(connector);
@@ -209,7 +209,7 @@ impl Upstream {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value);
         }
-        // A forwarding proxy is asked in the clear, so its password goes with each request; a tunnel was given it before.
+        // A forwarding proxy reads each request, so each has its password; a tunnel needs it only for CONNECT.
         if let (Some("http"), Some(auth)) = (base.scheme_str(), proxy.as_ref().and_then(|proxy| proxy.basic_auth())) {
             headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
         }
@@ -218,23 +218,23 @@ impl Upstream {
             client,
             http: settings.http,
             headers,
-            through: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_of),
+            proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
         })
     }
 
-    /// Where a request for `target` goes.
-    pub fn join(&self, target: &Uri) -> Result<Uri, NoPath> {
+    /// The upstream's URI for a request target.
+    pub fn join(&self, target: &Uri) -> Result<Uri, NoPathError> {
         self.base.join(target)
     }
 
-    /// Where it is.
+    /// The base URL.
     pub fn base(&self) -> &BaseUrl {
         &self.base
     }
 
-    /// Whether the settings give a key that goes with each request.
+    /// Whether the settings add a key to each request.
     pub fn has_key(&self) -> bool {
         ["authorization", "api-key", "x-api-key"].iter().any(|name| self.headers.contains_key(*name))
     }
@@ -246,9 +246,9 @@ impl Upstream {
 
     /// Sends a request whose URI comes from [`Self::join`], and waits for the head of the answer.
     ///
-    /// Sent again only by the pool, and only if a connection that lay in it was closed before a byte of the request was written.
+    /// Only the pool retries, and only if an idle connection was closed before a byte of the request was written.
     /// Dropping the future cancels the request.
-    pub async fn send(&self, mut request: Request<Outgoing>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
         headers.remove(HOST);
         for (name, value) in &self.headers {
@@ -256,29 +256,29 @@ impl Upstream {
         }
         let may_switch = headers.contains_key(UPGRADE);
         if self.http == HttpVersion::Http11 {
-            // RFC 9110, section 10.1.4: it belongs to this connection, and says so. HTTP/2 has `te` alone.
+            // RFC 9110, section 10.1.4: `te` is listed in `connection`. HTTP/2 has `te` alone.
             if headers.contains_key(TE) {
                 headers.append(CONNECTION, http::HeaderValue::from_static("te"));
             }
-            framing::announce(&mut request);
+            framing::set_chunked(&mut request);
         }
-        let progress = Progress::begin();
+        let progress = UploadProgress::start();
         let request = request.map(|body| progress.watch(body));
         tokio::select! {
             answer = self.client.request(request) => match answer {
-                // Nobody would speak another protocol with it.
+                // The request asked for no upgrade.
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                     Err(UpstreamError { kind: UpstreamErrorKind::Closed, source: None })
                 }
-                Ok(mut answer) => match framing::settle(answer.headers_mut()) {
+                Ok(mut answer) => match framing::normalize(answer.headers_mut()) {
                     Ok(()) => Ok(answer),
-                    Err(framing::Ambiguous) => {
+                    Err(framing::FramingError) => {
                         Err(UpstreamError { kind: UpstreamErrorKind::Malformed, source: None })
                     }
                 },
                 Err(error) => Err(error.into()),
             },
-            () = progress.stands_still(self.first_byte) => {
+            () = progress.stalled(self.first_byte) => {
                 Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None })
             }
         }
@@ -294,7 +294,7 @@ impl From<legacy::Error> for UpstreamError {
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls
         } else if source.is_connect() {
-            exhausted(&source).map_or(UpstreamErrorKind::Connect, UpstreamErrorKind::Descriptors)
+            descriptor_limit(&source).map_or(UpstreamErrorKind::Connect, UpstreamErrorKind::Descriptors)
         } else {
             match cause::<hyper::Error>(&source) {
                 Some(error) if error.is_parse_too_large() => UpstreamErrorKind::HeadTooLong,
@@ -306,17 +306,17 @@ impl From<legacy::Error> for UpstreamError {
     }
 }
 
-/// Whose descriptors have run out, if it is that.
-fn exhausted(error: &(dyn StdError + 'static)) -> Option<Whose> {
-    let whose = |error: &io::Error| match Errno::from_io_error(error)? {
-        Errno::MFILE => Some(Whose::Ours),
-        Errno::NFILE => Some(Whose::Machine),
+/// The limit on file descriptors that caused an error, if one did.
+fn descriptor_limit(error: &(dyn StdError + 'static)) -> Option<DescriptorLimit> {
+    let limit = |error: &io::Error| match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(DescriptorLimit::Process),
+        Errno::NFILE => Some(DescriptorLimit::System),
         _ => None,
     };
-    let told = chain(error).find_map(|error| whose(error.downcast_ref()?));
-    // A look-up of a name opens files too, and where it cannot it says that nobody knows the name.
-    let tried = || File::open("/dev/null").err().and_then(|error| whose(&error));
-    told.or_else(|| probe::is_of_names(error).then(tried).flatten())
+    let reported = chain(error).find_map(|error| limit(error.downcast_ref()?));
+    // A DNS look-up opens files, too, and reports an unknown name where it cannot.
+    let probed = || File::open("/dev/null").err().and_then(|error| limit(&error));
+    reported.or_else(|| probe::is_dns_error(error).then(probed).flatten())
 }
 
 /// The first error of a type in a chain.
@@ -324,7 +324,7 @@ fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
     chain(error).find_map(|error| error.downcast_ref())
 }
 
-/// An error and what it comes from. An `io::Error` hides its content from `source()`, so it is looked into.
+/// An error and its sources. `source()` skips the inner error of an `io::Error`, which is included here.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -332,17 +332,17 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
     })
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for DescriptorLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Ours => "abridge",
-            Self::Machine => "the machine",
+            Self::Process => "abridge",
+            Self::System => "the machine",
         })
     }
 }
 
-/// Host and port, without a user.
-fn host_of(authority: &http::uri::Authority) -> String {
+/// Host and port, without user and password.
+fn host_and_port(authority: &http::uri::Authority) -> String {
     let host = authority.host();
     authority.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }

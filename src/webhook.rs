@@ -1,8 +1,8 @@
-//! Posts every event to a URL, one after the other, beside the requests: what is too slow there is lost, never waited for.
+//! The webhook: posts each event to a URL, one after the other, beside the requests. Events are lost if it is too slow.
 //!
-//! A post that fails is tried twice more where that may help, unless those before it have failed as well. What is given up and
-//! what did not fit into the queue is counted, and told to the webhook itself as soon as it answers again. The log has a line
-//! when it begins to fail and one when it is over, not one for each event.
+//! A failed post is retried twice if that may help, unless earlier posts have failed as well. Lost events, given up or
+//! dropped from the full queue, are counted, and the count is posted as soon as the webhook answers again. The log has one
+//! line when posts begin to fail and one when they succeed again, not one for each event.
 
 use std::time::Duration;
 
@@ -12,57 +12,57 @@ use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::body::{self, Lease, Outgoing};
+use crate::body::{self, Lease, RequestBody};
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::target::BaseUrlError;
 use crate::upstream::{self, Upstream, UpstreamError};
 
-/// Posts events.
+/// Posts events to a URL.
 #[derive(Debug)]
 pub struct Webhook {
     listener: Subscription,
     url: WebhookUrl,
     client: Upstream,
     within: Duration,
-    /// What the webhook has not been told of, since it last heard of that.
+    /// The number of lost events that has not been posted yet.
     lost: u64,
     failing: bool,
 }
 
-/// Why no webhook could be made.
+/// Why the webhook could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The URL has no host to connect to.
+    /// The URL has no host.
     #[error(transparent)]
     Url(#[from] BaseUrlError),
-    /// No client for it.
+    /// The HTTP client could not be set up.
     #[error(transparent)]
     Connector(#[from] ConnectorError),
 }
 
-/// Why a post has failed.
+/// Why a post failed.
 #[derive(Debug, thiserror::Error)]
 enum PostError {
     #[error("it answered {0}")]
     Status(StatusCode),
     #[error("it did not answer within {} ms", .0.as_millis())]
-    Slow(Duration),
-    // Not the upstream's own words, for it is another one.
-    #[error("{}", no_answer(.0))]
-    NoAnswer(UpstreamError),
+    Timeout(Duration),
+    // Not the text of `UpstreamError`, which names the upstream.
+    #[error("{}", describe(.0))]
+    Send(UpstreamError),
 }
 
-/// The pauses before a post is tried again.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+/// The delays before each retry of a post.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// How long an answer's body may take; it is read so that the connection can be used again.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long an answer's body is read and discarded, so that the connection can be reused.
+const MAX_DISCARD: Duration = Duration::from_secs(1);
 
 // === impl Webhook ===
 
 impl Webhook {
-    /// The webhook of the settings, if they have one. It hears what is published from now on.
+    /// Creates the webhook of the settings, if they have one. It receives events from now on.
     pub fn new(settings: &events::Settings, events: &Events, proxies: &Proxies) -> Result<Option<Self>, WebhookError> {
         let Some(url) = settings.webhook.clone() else { return Ok(None) };
         let within = settings.webhook_timeout;
@@ -73,7 +73,7 @@ impl Webhook {
         Ok(Some(Self { listener, url, client, within: within.0, lost: 0, failing: false }))
     }
 
-    /// Posts until it is told to stop, and then what still waits, each once.
+    /// Posts events until `stop` is cancelled, and then each queued event once, without retries.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let delivery = if self.listener.is_empty() {
@@ -85,48 +85,48 @@ impl Webhook {
                 self.listener.next().await
             };
             match delivery {
-                Some(Delivery::Event(told)) => self.tell(&told.json, &stop).await,
+                Some(Delivery::Event(told)) => self.deliver(&told.json, &stop).await,
                 Some(Delivery::Lost(n)) => self.lost += n,
                 None => break,
             }
         }
         if self.lost > 0 {
-            tracing::warn!(webhook = %self.url, lost = self.lost, "the webhook was never told of some events");
+            tracing::warn!(webhook = %self.url, lost = self.lost, "some events were not posted to the webhook");
         }
     }
 
-    async fn tell(&mut self, event: &Bytes, stop: &CancellationToken) {
-        if let Err(error) = self.try_to_tell(event, stop).await {
+    async fn deliver(&mut self, event: &Bytes, stop: &CancellationToken) {
+        if let Err(error) = self.try_deliver(event, stop).await {
             self.lost += 1;
             if self.failing {
-                tracing::debug!(webhook = %self.url, %error, lost = self.lost, "an event is not told to the webhook");
+                tracing::debug!(webhook = %self.url, %error, lost = self.lost, "an event could not be posted to the webhook");
             } else {
-                tracing::warn!(webhook = %self.url, %error, "events are not told to the webhook; more are logged at debug");
+                tracing::warn!(webhook = %self.url, %error, "events cannot be posted to the webhook; more are logged at debug");
             }
             self.failing = true;
         }
     }
 
-    /// First what was lost before, so that the webhook knows of a gap before it hears what comes behind.
-    async fn try_to_tell(&mut self, event: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
+    /// Posts the number of lost events first, so that the webhook learns of the gap before the next event.
+    async fn try_deliver(&mut self, event: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
         if self.lost > 0 {
-            self.post_again_and_again(&events::lost_event(self.lost), stop).await?;
-            tracing::info!(webhook = %self.url, lost = self.lost, "events are told to the webhook again, and how many were lost");
+            self.post_with_retries(&events::lost_event(self.lost), stop).await?;
+            tracing::info!(webhook = %self.url, lost = self.lost, "events are posted to the webhook again, with the number of lost ones");
             self.lost = 0;
             self.failing = false;
         }
-        self.post_again_and_again(event, stop).await
+        self.post_with_retries(event, stop).await
     }
 
-    async fn post_again_and_again(&self, json: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
-        let mut pauses = PAUSES.iter();
+    async fn post_with_retries(&self, json: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
+        let mut pauses = RETRY_DELAYS.iter();
         loop {
             let error = match self.post(json.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let patient = !self.failing && error.may_pass();
-            let Some(pause) = pauses.next().filter(|_| patient) else { return Err(error) };
+            let may_retry = !self.failing && error.is_retryable();
+            let Some(pause) = pauses.next().filter(|_| may_retry) else { return Err(error) };
             if stop.run_until_cancelled(sleep(*pause)).await.is_none() {
                 return Err(error);
             }
@@ -135,16 +135,16 @@ impl Webhook {
 
     async fn post(&self, json: Bytes) -> Result<(), PostError> {
         let answered = timeout(self.within, self.client.send(request(self.url.uri(), json))).await;
-        let answer = answered.map_err(|_| PostError::Slow(self.within))?.map_err(PostError::NoAnswer)?;
+        let answer = answered.map_err(|_| PostError::Timeout(self.within))?.map_err(PostError::Send)?;
         let status = answer.status();
-        body::discard(answer.into_body(), LINGER).await;
+        body::discard(answer.into_body(), MAX_DISCARD).await;
         if status.is_success() { Ok(()) } else { Err(PostError::Status(status)) }
     }
 }
 
-fn request(target: &Uri, json: Bytes) -> Request<Outgoing> {
+fn request(target: &Uri, json: Bytes) -> Request<RequestBody> {
     let length = HeaderValue::from(json.len());
-    let mut request = Request::new(Outgoing::held(&[json], Lease::default()));
+    let mut request = Request::new(RequestBody::buffered(&[json], Lease::default()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target.clone();
     let headers = request.headers_mut();
@@ -157,8 +157,8 @@ fn request(target: &Uri, json: Bytes) -> Request<Outgoing> {
 // === impl PostError ===
 
 impl PostError {
-    /// Whether the same post may do better soon.
-    fn may_pass(&self) -> bool {
+    /// Whether a retry may succeed.
+    fn is_retryable(&self) -> bool {
         match self {
             Self::Status(status) => {
                 status.is_server_error()
@@ -167,14 +167,14 @@ impl PostError {
                         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS
                     )
             }
-            Self::Slow(_) | Self::NoAnswer(_) => true,
+            Self::Timeout(_) | Self::Send(_) => true,
         }
     }
 }
 
-fn no_answer(error: &UpstreamError) -> &'static str {
+fn describe(error: &UpstreamError) -> &'static str {
     match error.kind {
-        upstream::UpstreamErrorKind::Tls => "no TLS with it",
+        upstream::UpstreamErrorKind::Tls => "the TLS handshake with it failed",
         upstream::UpstreamErrorKind::ConnectTimeout(_) | upstream::UpstreamErrorKind::FirstByteTimeout(_) => {
             "it did not answer in time"
         }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use abridge_proxy::admin::{self, Numbers, Reader, Recalls, State, Writing};
+use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State, TextFuture};
 use abridge_proxy::body::Budget;
 use abridge_proxy::history::History;
 use abridge_proxy::inspect;
@@ -44,8 +44,8 @@ pub fn run(input: &[u8]) {
     store.put(vec![(handle, payload.clone().into())]).now_or_never().expect("at once").expect("kept");
     let scene = Scene { store, places: Arc::new(Semaphore::new(1)), budget: Budget::new(1 << 26) };
 
-    let answer = scene.ask(&target, Reader::Anybody);
-    assert_eq!(answer, scene.ask(&target, Reader::Caller(&keys, caller)), "the owner gets the same");
+    let answer = scene.ask(&target, Requester::Unrestricted);
+    assert_eq!(answer, scene.ask(&target, Requester::Caller(&keys, caller)), "the owner gets the same");
     let is_it = target.path().strip_prefix(PATH) == Some(handle.to_string().as_str());
     let query = target.query().unwrap_or_default();
     let expected = match expected(query, &payload) {
@@ -57,9 +57,9 @@ pub fn run(input: &[u8]) {
         }
     };
     assert_eq!(answer.status, expected, "{target}");
-    let stranger = scene.ask(&target, Reader::Caller(&keys, keys.caller(b"you")));
+    let stranger = scene.ask(&target, Requester::Caller(&keys, keys.caller(b"you")));
     assert_ne!(stranger.status, StatusCode::OK, "a handle is nothing to another caller");
-    assert_eq!(scene.ask(&target, Reader::Stranger).status, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.ask(&target, Requester::Unauthenticated).status, StatusCode::UNAUTHORIZED);
 }
 
 struct Scene {
@@ -76,17 +76,17 @@ struct Answer {
 }
 
 impl Scene {
-    fn ask(&self, target: &Uri, reader: Reader<'_>) -> Answer {
-        let recalls = Recalls::new(Arc::clone(&self.places), self.budget.clone(), Duration::from_mins(1));
-        let (numbers, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
-        let state = State { numbers, draining: false, store, recalls: &recalls, reader };
+    fn ask(&self, target: &Uri, requester: Requester<'_>) -> Answer {
+        let recalls = RecallHandler::new(Arc::clone(&self.places), self.budget.clone(), Duration::from_mins(1));
+        let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
+        let state = State { introspection, draining: false, store, recalls: &recalls, requester };
         let _clock = CLOCK.enter();
         let answer = admin::answer(&Method::GET, target, state).now_or_never().expect("nothing to wait for");
         let (head, body) = answer.into_parts();
         let body = body.collect().now_or_never().expect("it is there").expect("nothing fails").to_bytes();
         let answer = Answer { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(&body) };
         drop(body);
-        assert_eq!((self.places.available_permits(), self.budget.taken()), (1, 0), "all is given back");
+        assert_eq!((self.places.available_permits(), self.budget.used()), (1, 0), "all is given back");
         answer
     }
 }
@@ -216,12 +216,12 @@ fn of_grep(needle: &[u8], body: &[u8], payload: &[u8]) -> usize {
 #[derive(Debug)]
 struct Nothing(History);
 
-impl Numbers for Nothing {
-    fn metrics(&self) -> Writing<'_> {
+impl Introspection for Nothing {
+    fn metrics(&self) -> TextFuture<'_> {
         Box::pin(async { String::new() })
     }
 
-    fn status(&self) -> Writing<'_> {
+    fn status(&self) -> TextFuture<'_> {
         Box::pin(async { String::new() })
     }
 

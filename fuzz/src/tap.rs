@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 
 use abridge_proxy::dialect::{self, Usage};
-use abridge_proxy::relay::tap::{MAX_CARRY, Seen, Tap};
+use abridge_proxy::relay::tap::{MAX_CARRY, Tap, TapReport};
 use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -48,7 +48,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-fn seen<'a>(content_type: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
+fn seen<'a>(content_type: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) -> TapReport {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, content_type.parse().expect("a type"))]);
     let mut tap = Tap::new(dialect::default(), &headers);
     pieces.into_iter().for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
@@ -80,10 +80,10 @@ fn in_several_lines(text: &str) -> bool {
 }
 
 /// What the events say; none if one says it in a form that OpenAI's API does not have.
-fn judged(answer: &[u8]) -> Option<Seen> {
+fn judged(answer: &[u8]) -> Option<TapReport> {
     let chunks: Vec<_> = answer.chunks(2048).map(|chunk| Ok::<_, Infallible>(chunk.to_vec())).collect();
     let events = stream::iter(chunks).eventsource().collect::<Vec<_>>().now_or_never().expect("nothing to wait for");
-    let mut seen = Seen::default();
+    let mut seen = TapReport::default();
     for event in events {
         let data = event.ok()?.data;
         if data.contains('\\') {

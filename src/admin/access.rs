@@ -1,24 +1,24 @@
-//! Who may ask what below `/abridge/`.
+//! Access control for the paths below `/abridge/`, and for web pages that send requests to the upstream.
 //!
-//! Each path has a class; one that is not in the table is for operators.
+//! Each path has a class; a path that is not in the table is for operators.
 //!
 //! | class | on `server.listen` | on `admin.listen` |
 //! |---|---|---|
-//! | open | anybody | anybody |
-//! | clients | anybody | operators |
-//! | paid | anybody | nobody: the token would go to the upstream |
-//! | shell | operators, but no token is asked for | no token is asked for |
-//! | operators | where that is a loopback address or a Unix socket | operators |
+//! | open | allowed | allowed |
+//! | clients | allowed | operators |
+//! | paid | allowed | refused: the token would go to the upstream |
+//! | shell | as operators, but without a token | allowed |
+//! | operators | operators, on a loopback address or a Unix socket | operators |
 //!
-//! Who shows the token is an operator. Where no token is set, so is everybody who reaches a loopback address or a Unix socket
-//! without a proxy between.
+//! A request with the token is an operator's. If no token is set, so is every request to a loopback address or a Unix socket
+//! that no proxy has forwarded.
 //!
-//! A page in a browser on this machine reaches loopback addresses, too, and must pass for nobody. So whoever it is for, a request
-//! that a page of another origin makes is refused, by `Origin` and `Sec-Fetch-Site`; and on a loopback address the name by
-//! which abridge was reached must be one of this machine's, because any other can be made to lead here (DNS rebinding).
+//! A web page in a browser on this machine can send requests to loopback addresses, too. So a request by a page of another
+//! origin is refused on every path, by `Origin` and `Sec-Fetch-Site`; and on a loopback address the requested host must be a
+//! name of this machine, because any other name can be made to resolve to it (DNS rebinding).
 //!
-//! What is for the upstream is nobody's here, and passes; but where a browser says that a page asks for it, the same holds of
-//! the name, and of the origin where a key of abridge's own would be spent: there it must be of this machine, or a known one.
+//! Requests for the upstream pass without these checks, unless a browser marks them as sent by a page: then the same rule
+//! holds for the host, and, if abridge adds a key of its own, the origin must be of this machine or in `admin.origins`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ use http_body_util::Full;
 
 use super::text;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Peer {
     /// A Unix socket.
@@ -45,123 +45,125 @@ pub enum Peer {
     Remote,
 }
 
-/// The address that a connection came to: whom it is for, and who can reach it.
+/// The listener that accepted a connection: whom it serves, and who can reach it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Door {
+pub enum ListenerRole {
     /// One of `server.listen`.
-    Clients(Reach),
+    Clients(Exposure),
     /// One of `admin.listen`.
-    Operators(Reach),
+    Operators(Exposure),
 }
 
 /// Who can reach an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reach {
-    /// A Unix socket: whom the file system lets.
+pub enum Exposure {
+    /// A Unix socket: processes with access to its file.
     Unix,
-    /// A loopback address: whoever is on this machine, pages in its browsers among them.
+    /// A loopback address: every process on this machine, and so every page in its browsers.
     Loopback,
-    /// Any other address.
+    /// Any other address: other machines.
     Network,
 }
 
-/// How a request came here.
+/// The connection of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Way {
-    /// From where.
+pub struct ConnectionInfo {
+    /// Where it comes from.
     pub peer: Peer,
-    /// Through which address of ours.
-    pub door: Door,
+    /// The listener that accepted it.
+    pub listener_role: ListenerRole,
 }
 
-/// Whom a path is for.
+/// Whom a path serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Class {
-    /// Whoever asks: it tells nothing.
+enum PathClass {
+    /// Every request; the answer reveals nothing.
     Open,
-    /// Clients, who get nothing but their own.
+    /// Clients, each with access to its own data only.
     Clients,
-    /// Clients, with whose key the upstream is called.
+    /// Clients; the upstream is called with the client's key.
     Paid,
-    /// Operators; it holds no data, and browsers have no token to show before they have it.
+    /// Operators; it holds no data, and a browser needs it before it can send a token.
     Shell,
     /// Operators.
     Operators,
 }
 
-/// Every path and its class. `*` at the end is one name or more. What is not here is for operators.
-const PATHS: [(&str, Class); 15] = [
-    ("/abridge/healthz", Class::Open),
-    ("/abridge/readyz", Class::Open),
-    ("/abridge/events", Class::Clients),
-    ("/abridge/recall/*", Class::Clients),
-    ("/abridge/summarize", Class::Paid),
-    ("/abridge/summarize/*", Class::Paid),
-    ("/abridge", Class::Shell),
-    ("/abridge/", Class::Shell),
-    ("/abridge/page.css", Class::Shell),
-    ("/abridge/page.js", Class::Shell),
-    ("/abridge/status", Class::Operators),
-    ("/abridge/requests", Class::Operators),
-    ("/abridge/requests/*", Class::Operators),
-    ("/abridge/payloads", Class::Operators),
-    ("/abridge/metrics", Class::Operators),
+/// Each path and its class. `*` at the end stands for one or more characters. Other paths are for operators.
+const PATHS: [(&str, PathClass); 15] = [
+    ("/abridge/healthz", PathClass::Open),
+    ("/abridge/readyz", PathClass::Open),
+    ("/abridge/events", PathClass::Clients),
+    ("/abridge/recall/*", PathClass::Clients),
+    ("/abridge/summarize", PathClass::Paid),
+    ("/abridge/summarize/*", PathClass::Paid),
+    ("/abridge", PathClass::Shell),
+    ("/abridge/", PathClass::Shell),
+    ("/abridge/page.css", PathClass::Shell),
+    ("/abridge/page.js", PathClass::Shell),
+    ("/abridge/status", PathClass::Operators),
+    ("/abridge/requests", PathClass::Operators),
+    ("/abridge/requests/*", PathClass::Operators),
+    ("/abridge/payloads", PathClass::Operators),
+    ("/abridge/metrics", PathClass::Operators),
 ];
 
-/// Who is let in.
+/// The rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    // Compared by its hash, which takes the same time wherever a guess goes wrong.
+    // Compared by its hash, in constant time.
     token: Option<Hash>,
-    // Names of this machine besides the usual, in lower case, without ports.
+    // Names of this machine besides loopback ones, in lower case, without ports.
     hosts: Vec<String>,
-    pages: Pages,
+    allowed_origins: AllowedOrigins,
 }
 
-/// Which pages may ask the upstream.
+/// The origins whose pages may send requests to the upstream.
 #[derive(Clone, Debug, Default)]
-pub enum Pages {
-    /// All, because they have to bring a key.
+pub enum AllowedOrigins {
+    /// All, because each request needs a key of its own.
     #[default]
     Any,
-    /// Those of this machine, and of these origins: a key of abridge's own goes with each request.
+    /// This machine and these origins, because abridge adds its own key to each request.
     Known(Vec<String>),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Refused {
-    /// The name by which abridge was reached is not one of this machine's.
+pub enum AccessError {
+    /// The requested host is not a name of this machine.
     #[error(
-        "on a loopback address this is answered only under a name of this machine, because a page in a browser may be behind any other; if this name is yours, put it into admin.hosts"
+        "on a loopback address, the host of a request must be a name of this machine, because a page in a browser may use any other; if this name is yours, add it to admin.hosts"
     )]
     Host,
-    /// A page of another origin makes the request.
-    #[error("a page of another origin has made this request; only pages that abridge itself has served may")]
+    /// A page of another origin sent the request.
+    #[error("a page of another origin sent this request; only pages of abridge itself may")]
     Origin,
-    /// A page from elsewhere would spend a key that is abridge's own.
+    /// A page of another machine would use abridge's own key.
     #[error(
-        "a page from elsewhere has made this request, and a key of abridge's own would go with it; if the page is yours, put its origin into admin.origins"
+        "a page of another machine sent this request, and abridge would add its own key; if the page is yours, add its origin to admin.origins"
     )]
     Page,
-    /// The path is for operators, and the address is not.
+    /// The path is for operators, and other machines can reach the address.
     #[error(
-        "this is for operators, and this address can be reached from other machines; ask a loopback address or a Unix socket of server.listen, or the address in `[admin] listen`"
+        "this path is for operators, and other machines can reach this address; use a loopback address or a Unix socket of server.listen, or the address in `[admin] listen`"
     )]
     Address,
-    /// It may come from another machine.
+    /// A proxy forwarded the request, so it may come from another machine.
     #[error(
-        "this is for operators, and a proxy has brought the request, so it may come from another machine; set admin.token_env and show the token"
+        "this path is for operators, and a proxy forwarded the request, so it may come from another machine; set admin.token_env and send the token"
     )]
     Forwarded,
     /// The token is missing or wrong.
-    #[error("this is for operators; show the token that admin.token_env names, as `authorization: Bearer TOKEN`")]
+    #[error("this path is for operators; send the token that admin.token_env names, as `authorization: Bearer TOKEN`")]
     Token,
-    /// The address has no such path.
-    #[error("this address is for operators, and has only paths below /abridge/; models are asked at server.listen")]
-    Elsewhere,
-    /// The request would need the client's key where the token is.
-    #[error("summaries are asked for at server.listen, with the key of a client")]
+    /// The operators' address serves only paths below `/abridge/`.
+    #[error(
+        "this address is for operators and serves only paths below /abridge/; send requests for models to server.listen"
+    )]
+    NotAdminPath,
+    /// The path needs a client's key in the header of the token.
+    #[error("send requests for summaries to server.listen, with the key of a client")]
     Paid,
 }
 
@@ -173,60 +175,65 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 // === impl Access ===
 
 impl Access {
-    /// Operators show this token, if there is one. This machine has these names besides the usual, ports or not.
+    /// Creates the rules with the operators' token, if any, and names of this machine besides loopback ones, with or
+    /// without ports.
     pub fn new<'h>(token: Option<&str>, hosts: impl IntoIterator<Item = &'h str>) -> Self {
         Self {
             token: token.map(|token| blake3::hash(token.as_bytes())),
-            hosts: hosts.into_iter().map(|host| name_of(host).to_ascii_lowercase()).collect(),
-            pages: Pages::default(),
+            hosts: hosts.into_iter().map(|host| host_name(host).to_ascii_lowercase()).collect(),
+            allowed_origins: AllowedOrigins::default(),
         }
     }
 
-    /// The same, with these pages at the upstream.
+    /// Sets the origins whose pages may send requests to the upstream.
     #[must_use]
-    pub fn with_pages(self, pages: Pages) -> Self {
-        Self { pages, ..self }
+    pub fn with_allowed_origins(self, allowed_origins: AllowedOrigins) -> Self {
+        Self { allowed_origins, ..self }
     }
 
-    /// Whether the request may be answered.
-    pub fn check<B>(&self, request: &Request<B>, way: Way) -> Result<(), Refused> {
+    /// Checks a request for abridge itself.
+    pub fn check<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> Result<(), AccessError> {
         let (headers, path) = (request.headers(), request.uri().path());
-        let operators_door = matches!(way.door, Door::Operators(_));
-        if operators_door && !super::owns(path) {
-            return Err(Refused::Elsewhere);
+        let for_operators = matches!(connection.listener_role, ListenerRole::Operators(_));
+        if for_operators && !super::is_admin_path(path) {
+            return Err(AccessError::NotAdminPath);
         }
-        if way.door.reach() == Reach::Loopback && !self.is_ours(request) {
-            return Err(Refused::Host);
+        if connection.listener_role.exposure() == Exposure::Loopback && !self.has_allowed_host(request) {
+            return Err(AccessError::Host);
         }
         if !is_same_origin(request) {
-            return Err(Refused::Origin);
+            return Err(AccessError::Origin);
         }
-        match class(path) {
-            Class::Paid if operators_door => Err(Refused::Paid),
-            Class::Open | Class::Paid => Ok(()),
-            Class::Clients if !operators_door => Ok(()),
-            _ if way.door == Door::Clients(Reach::Network) => Err(Refused::Address),
-            Class::Shell => Ok(()),
-            Class::Clients | Class::Operators => self.check_operator(headers, way.door.reach()),
+        match path_class(path) {
+            PathClass::Paid if for_operators => Err(AccessError::Paid),
+            PathClass::Open | PathClass::Paid => Ok(()),
+            PathClass::Clients if !for_operators => Ok(()),
+            _ if connection.listener_role == ListenerRole::Clients(Exposure::Network) => Err(AccessError::Address),
+            PathClass::Shell => Ok(()),
+            PathClass::Clients | PathClass::Operators => {
+                self.check_operator(headers, connection.listener_role.exposure())
+            }
         }
     }
 
-    /// Whether a request that [is of a page](is_of_page) may go to the upstream.
-    pub fn check_page<B>(&self, request: &Request<B>) -> Result<(), Refused> {
-        if !self.is_ours(request) {
-            return Err(Refused::Host);
+    /// Checks a [page's request](is_page_request) for the upstream.
+    pub fn check_page_request<B>(&self, request: &Request<B>) -> Result<(), AccessError> {
+        if !self.has_allowed_host(request) {
+            return Err(AccessError::Host);
         }
-        match &self.pages {
-            Pages::Known(origins) if !self.is_known(request.headers(), origins) => Err(Refused::Page),
+        match &self.allowed_origins {
+            AllowedOrigins::Known(origins) if !self.has_allowed_origin(request.headers(), origins) => {
+                Err(AccessError::Page)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Whether the page that makes a request is of this machine, or of one of these origins.
-    fn is_known(&self, headers: &HeaderMap, origins: &[String]) -> bool {
+    /// Whether the page that sent a request is of this machine, or of one of these origins.
+    fn has_allowed_origin(&self, headers: &HeaderMap, origins: &[String]) -> bool {
         let mut shown = headers.get_all(ORIGIN).iter().peekable();
         if shown.peek().is_none() {
-            // A link or a picture: the browser says from how far.
+            // A link or an image has no origin, only the fetch site.
             return headers.get_all(FETCH_SITE).iter().all(|site| site != "cross-site");
         }
         shown.all(|origin| {
@@ -234,28 +241,28 @@ impl Access {
             match origin.split_once("://") {
                 Some(("http" | "https", host)) => {
                     is_loopback(host)
-                        || self.has(host)
+                        || self.is_configured_host(host)
                         || origins.iter().any(|known| known.eq_ignore_ascii_case(origin))
                 }
-                // An extension or an application, which no page can pass for.
+                // An extension or an application; no web page can have such an origin.
                 Some(_) => true,
-                // `null` is what any page can make of itself.
+                // Any page can obtain the origin `null`.
                 None => false,
             }
         })
     }
 
-    fn check_operator(&self, headers: &HeaderMap, reach: Reach) -> Result<(), Refused> {
+    fn check_operator(&self, headers: &HeaderMap, exposure: Exposure) -> Result<(), AccessError> {
         match self.token {
             Some(_) if self.is_operator(headers) => Ok(()),
-            // Settings have a token where an address of operators can be reached from elsewhere.
-            None if reach != Reach::Network && !came_through_proxy(headers) => Ok(()),
-            None if reach != Reach::Network => Err(Refused::Forwarded),
-            _ => Err(Refused::Token),
+            // The configuration requires a token where other machines can reach an operators' address.
+            None if exposure != Exposure::Network && !is_forwarded(headers) => Ok(()),
+            None if exposure != Exposure::Network => Err(AccessError::Forwarded),
+            _ => Err(AccessError::Token),
         }
     }
 
-    /// Whether the token is shown, and there is one.
+    /// Whether a token is set and the request has it.
     pub fn is_operator(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.as_bytes().split_at_checked("Bearer ".len())?;
@@ -264,60 +271,62 @@ impl Access {
         self.token.is_some() && self.token == shown
     }
 
-    /// Whether who shows nothing may hear of all callers: no token is set, and the request comes from this machine.
-    pub fn trusts<B>(&self, request: &Request<B>, peer: Peer) -> bool {
-        self.token.is_none() && is_of_this_machine(peer, request)
+    /// Whether a request without a credential may see the events of all callers: no token is set, and the request comes
+    /// from this machine.
+    pub fn is_trusted_without_credential<B>(&self, request: &Request<B>, peer: Peer) -> bool {
+        self.token.is_none() && is_local_request(peer, request)
     }
 
-    /// Whether each name by which the request says that it has reached us is one of this machine's.
-    fn is_ours<B>(&self, request: &Request<B>) -> bool {
-        // A browser always says one; who says none is a program, such as a health check in HTTP/1.0.
-        hosts(request).all(|host| host.is_some_and(|host| is_loopback(host) || self.has(host)))
+    /// Whether each requested host is a name of this machine.
+    fn has_allowed_host<B>(&self, request: &Request<B>) -> bool {
+        // A browser always sends a host; a request without one is a program's, such as a health check in HTTP/1.0.
+        requested_hosts(request).all(|host| host.is_some_and(|host| is_loopback(host) || self.is_configured_host(host)))
     }
 
-    fn has(&self, host: &str) -> bool {
-        let name = name_of(host);
+    fn is_configured_host(&self, host: &str) -> bool {
+        let name = host_name(host);
         self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// Whether a browser says that a page makes the request, at an address where only this machine's are.
-pub fn is_of_page<B>(request: &Request<B>, way: Way) -> bool {
+/// Whether a browser marks the request as sent by a page, on a loopback address.
+pub fn is_page_request<B>(request: &Request<B>, connection: ConnectionInfo) -> bool {
     let headers = request.headers();
-    way.door.reach() == Reach::Loopback && (headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE))
+    connection.listener_role.exposure() == Exposure::Loopback
+        && (headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE))
 }
 
 /// The class of a path.
-fn class(path: &str) -> Class {
+fn path_class(path: &str) -> PathClass {
     let is = |known: &str| match known.strip_suffix('*') {
         Some(folder) => path.strip_prefix(folder).is_some_and(|name| !name.is_empty()),
         None => path == known,
     };
-    PATHS.iter().find(|(known, _)| is(known)).map_or(Class::Operators, |(_, class)| *class)
+    PATHS.iter().find(|(known, _)| is(known)).map_or(PathClass::Operators, |(_, path_class)| *path_class)
 }
 
-/// Makes an answer of ours safe in a browser: it is kept by nobody, is what it says, and is in no other page.
-pub fn seal<B>(response: &mut Response<B>) {
+/// Sets headers that keep an answer from being cached, sniffed, or embedded in another page.
+pub fn set_security_headers<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    // A page has its own.
+    // The page has its own policy.
     if let Entry::Vacant(none) = headers.entry(CONTENT_SECURITY_POLICY) {
         none.insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox"));
     }
 }
 
-// === what a request says of itself ===
+// === request properties ===
 
-/// The names by which the request has reached us; `None` for one that cannot be read.
-fn hosts<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
+/// The hosts in target and `host`; `None` for one that is not text.
+fn requested_hosts<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
     let target = request.uri().authority().map(|authority| Some(Authority::as_str(authority)));
     target.into_iter().chain(request.headers().get_all(HOST).iter().map(|host| host.to_str().ok()))
 }
 
-/// Whether no page has made the request, or one that abridge itself has served.
+/// Whether no page sent the request, or a page that abridge itself serves.
 fn is_same_origin<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let by_site = headers.get_all(FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
@@ -326,86 +335,86 @@ fn is_same_origin<B>(request: &Request<B>) -> bool {
         let origin = origin.to_str().unwrap_or_default();
         let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         host.is_some_and(|host| {
-            hosts(request).all(|own| own.is_some_and(|own| own.eq_ignore_ascii_case(host)))
-                && hosts(request).next().is_some()
+            requested_hosts(request).all(|own| own.is_some_and(|own| own.eq_ignore_ascii_case(host)))
+                && requested_hosts(request).next().is_some()
         })
     });
     by_site && by_origin
 }
 
-/// Whether the request comes from this machine, by the connection and by the name under which it has reached us, which must be
-/// one that no other host can take; and no proxy is known to be between.
-fn is_of_this_machine<B>(peer: Peer, request: &Request<B>) -> bool {
+/// Whether the request comes from this machine: by its connection, by a loopback host, which no other machine can have, and
+/// without signs of a proxy.
+fn is_local_request<B>(peer: Peer, request: &Request<B>) -> bool {
     let local = match peer {
         Peer::Unix => true,
-        Peer::Loopback => hosts(request).next().flatten().is_some_and(is_loopback),
+        Peer::Loopback => requested_hosts(request).next().flatten().is_some_and(is_loopback),
         Peer::Remote => false,
     };
-    local && !came_through_proxy(request.headers())
+    local && !is_forwarded(request.headers())
 }
 
-fn came_through_proxy(headers: &HeaderMap) -> bool {
+fn is_forwarded(headers: &HeaderMap) -> bool {
     [FORWARDED, FORWARDED_FOR, REAL_IP, VIA].iter().any(|name| headers.contains_key(name))
 }
 
-/// Whether a host, perhaps with its port, is the machine itself by name.
+/// Whether a host, perhaps with a port, is a loopback name or address.
 fn is_loopback(host: &str) -> bool {
-    let name = name_of(host);
+    let name = host_name(host);
     let address: Result<IpAddr, _> = name.trim_start_matches('[').trim_end_matches(']').parse();
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// A host without its port, and without the dot that a full name may end in.
-fn name_of(host: &str) -> &str {
+/// A host without its port and without a final dot.
+fn host_name(host: &str) -> &str {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
     name.strip_suffix('.').unwrap_or(name)
 }
 
-// === impl Peer, Reach, Door ===
+// === impl Peer, Exposure, ListenerRole ===
 
 impl Peer {
-    /// Where a TCP connection comes from. What is not known is not of this machine.
+    /// The peer of a TCP connection. An unknown address counts as remote.
     pub fn of(address: Option<SocketAddr>) -> Self {
-        if address.is_some_and(is_local) { Self::Loopback } else { Self::Remote }
+        if address.is_some_and(is_loopback_address) { Self::Loopback } else { Self::Remote }
     }
 }
 
-impl Reach {
-    /// Who can reach an address of TCP.
+impl Exposure {
+    /// The exposure of a TCP address.
     pub fn of(address: SocketAddr) -> Self {
-        if is_local(address) { Self::Loopback } else { Self::Network }
+        if is_loopback_address(address) { Self::Loopback } else { Self::Network }
     }
 }
 
-impl Door {
-    /// Who can reach it.
-    pub fn reach(self) -> Reach {
+impl ListenerRole {
+    /// The exposure of the listener.
+    pub fn exposure(self) -> Exposure {
         match self {
-            Self::Clients(reach) | Self::Operators(reach) => reach,
+            Self::Clients(exposure) | Self::Operators(exposure) => exposure,
         }
     }
 }
 
-fn is_local(address: SocketAddr) -> bool {
+fn is_loopback_address(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-// === impl Refused ===
+// === impl AccessError ===
 
-impl Refused {
-    /// The answer that says so.
+impl AccessError {
+    /// The response for this error.
     pub fn to_response(self) -> Response<Full<Bytes>> {
         let status = match self {
             Self::Host | Self::Origin | Self::Page | Self::Address | Self::Forwarded => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
-            Self::Elsewhere | Self::Paid => StatusCode::NOT_FOUND,
+            Self::NotAdminPath | Self::Paid => StatusCode::NOT_FOUND,
         };
         let mut response = text(status, format!("{self}\n"));
         if self == Self::Token {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        seal(&mut response);
+        set_security_headers(&mut response);
         response
     }
 }

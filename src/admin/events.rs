@@ -1,18 +1,17 @@
-//! `GET /abridge/events`: what happens, as server-sent events, from the moment of the request until the client goes or abridge
-//! stops.
+//! `GET /abridge/events`: events as server-sent events, from the request until the client disconnects or abridge stops.
 //!
-//! Each event has its `id`, its type as `event`, and all of it as JSON in `data`. A comment line comes when nothing else has come
-//! for a while. A listener that reads too slowly loses the oldest, and is told how many in an event `events.lost`.
+//! Each event has its `id`, its type in `event`, and the whole event as JSON in `data`. A comment line is sent after a pause of
+//! the heartbeat. A listener that reads too slowly loses the oldest events, and gets their number in an event `events.lost`.
 //!
-//! | who asks | hears |
+//! | request | receives |
 //! |---|---|
-//! | with a credential | the events of requests that show the same one |
-//! | with the token of operators | all events |
-//! | without, from this machine, where no token is set | all events |
-//! | without, from elsewhere | nothing: 401 |
+//! | with a credential | the events of requests with the same one |
+//! | with the operators' token | all events |
+//! | without, from this machine, if no token is set | all events |
+//! | without, otherwise | 401 |
 //!
-//! From this machine is what comes over a Unix socket, or from a loopback address to `localhost` or a loopback address by name;
-//! and in both cases without the header fields of a proxy: behind one, every client comes from this machine.
+//! A request is from this machine if it comes over a Unix socket, or from a loopback address with `localhost` or a loopback
+//! address as its host; in both cases without header fields of a proxy, behind which every client seems local.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -29,63 +28,63 @@ use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 use super::text;
 use crate::events::{Audience, Delivery, EncodedEvent, Events, LOST, Subscription, lost_event};
 
-/// Where they are.
+/// The path of the event stream.
 pub const PATH: &str = "/abridge/events";
 
-/// Events on their way to a listener.
+/// The body of an event stream.
 #[derive(Debug)]
-pub struct Stream(ReusableBoxFuture<'static, Option<(Bytes, Channel)>>);
+pub struct EventStream(ReusableBoxFuture<'static, Option<(Bytes, StreamState)>>);
 
-/// Where the next event comes from.
+/// The source of the next event.
 #[derive(Debug)]
-struct Channel {
+struct StreamState {
     listener: Subscription,
     heartbeat: Duration,
     stop: CancellationToken,
 }
 
-/// An answer: a text, or events.
-pub type Answer = Either<Full<Bytes>, Stream>;
+/// The body of an answer: a text, or an event stream.
+pub type EventsBody = Either<Full<Bytes>, EventStream>;
 
-/// How long who finds no place should wait, in seconds.
+/// The `retry-after` if there are too many listeners, in seconds.
 const RETRY_SECONDS: u32 = 5;
 
-/// What an answer depends on besides the request.
+/// The state that an answer depends on besides the request.
 #[derive(Debug)]
 pub struct State<'a> {
-    /// What can be listened to.
+    /// The events.
     pub events: &'a Events,
-    /// When abridge stops.
+    /// Cancelled when abridge stops.
     pub stop: &'a CancellationToken,
-    /// Whose events may be heard, if any.
+    /// Whose events the request may see; `None` if none.
     pub audience: Option<Audience>,
 }
 
-/// The answer to a request for events.
-pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
-    let say = |status, sentence: &'static str| text(status, sentence).map(Either::Left);
+/// Answers a request for events.
+pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<EventsBody> {
+    let refuse = |status, sentence: &'static str| text(status, sentence).map(Either::Left);
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        let mut response = say(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     let Some(audience) = state.audience else {
-        let why = "show the credential of the requests whose events you want; all events are only for who shows the token of admin.token_env, or asks from the machine of abridge itself where none is set\n";
-        return say(StatusCode::UNAUTHORIZED, why);
+        let why = "send the credential of the requests whose events you want; all events need the token of admin.token_env, or, if none is set, a request from the machine of abridge itself\n";
+        return refuse(StatusCode::UNAUTHORIZED, why);
     };
     if state.stop.is_cancelled() {
-        return say(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
     }
     let Some(listener) = state.events.subscribe(audience) else {
-        let mut response = say(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
+        let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
         return response;
     };
-    let channel = Channel { listener, heartbeat: state.events.heartbeat(), stop: state.stop.clone() };
+    let source = StreamState { listener, heartbeat: state.events.heartbeat(), stop: state.stop.clone() };
     let mut response = Response::new(if request.method() == Method::HEAD {
         Either::Left(Full::default())
     } else {
-        Either::Right(Stream::new(channel))
+        Either::Right(EventStream::new(source))
     });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -95,10 +94,10 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<Answer> {
     response
 }
 
-// === impl Channel ===
+// === impl StreamState ===
 
-impl Channel {
-    /// The next event, or a comment if none comes; nothing once abridge stops and all that waited was taken.
+impl StreamState {
+    /// The next event, or a comment after the heartbeat; `None` once abridge stops and the queue is empty.
     async fn next(mut self) -> Option<(Bytes, Self)> {
         let delivery = if self.listener.is_empty() {
             tokio::select! {
@@ -129,31 +128,31 @@ fn lines(delivery: &Delivery) -> Bytes {
             lost_event(*n)
         }
     };
-    // JSON has its line ends escaped.
+    // JSON escapes line ends.
     lines.extend_from_slice(&json);
     lines.extend_from_slice(b"\n\n");
     lines.into()
 }
 
-impl Stream {
-    fn new(channel: Channel) -> Self {
-        // A first line at once, so that the listener knows that it listens.
-        let begun = Some((Bytes::from_static(b": listening\n\n"), channel));
-        Self(ReusableBoxFuture::new(std::future::ready(begun)))
+impl EventStream {
+    fn new(source: StreamState) -> Self {
+        // A first line at once confirms the subscription.
+        let first = Some((Bytes::from_static(b": listening\n\n"), source));
+        Self(ReusableBoxFuture::new(std::future::ready(first)))
     }
 }
 
-impl Body for Stream {
+impl Body for EventStream {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
-        let Some((lines, channel)) = ready!(this.0.poll(cx)) else {
+        let Some((lines, source)) = ready!(this.0.poll(cx)) else {
             this.0.set(async { None });
             return Poll::Ready(None);
         };
-        this.0.set(channel.next());
+        this.0.set(source.next());
         Poll::Ready(Some(Ok(Frame::data(lines))))
     }
 
@@ -174,7 +173,8 @@ mod tests {
         let events = Events::new(&Settings { queue: 4, ..Settings::default() });
         let listener = events.subscribe(Audience::All).unwrap();
         let stop = CancellationToken::new();
-        let mut stream = Stream::new(Channel { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
+        let mut stream =
+            EventStream::new(StreamState { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
         for n in 0..1000 {
             let kind = EventKind::EditBefore(Edits { left_out: n, ..Edits::default() });
             events.publish(Event { request_id: None, caller: None, kind });
@@ -192,6 +192,6 @@ mod tests {
         for (n, text) in (996..1000).zip(&texts[2..]) {
             assert!(text.contains(&format!("\"left_out\":{n},")) && text.starts_with("id: evt_"), "{text}");
         }
-        assert!(stream.frame().await.is_none(), "it stays at its end");
+        assert!(stream.frame().await.is_none(), "the stream stays ended");
     }
 }

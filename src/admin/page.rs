@@ -1,8 +1,8 @@
-//! The page at `/abridge/`: one document that carries its style and its script, and asks this abridge and nobody else.
+//! The page at `/abridge/`: one document with its style and script, which sends requests to this abridge only.
 //!
-//! It holds no data, and so no secret; what it shows it asks the paths beside it for, with the token that somebody gives it.
-//! What it is sent was written by models and tools and is hostile: the script makes text nodes of it, and the policy of the
-//! page runs nothing that has not the nonce of this one answer, lets no text become markup, and loads nothing.
+//! It holds no data, and so no secret; it requests its data from the other paths, with the token that an operator enters.
+//! The data was written by models and tools and is untrusted: the script inserts it as text nodes, and the policy of the page
+//! runs only what has the nonce of this answer, lets no text become markup, and loads nothing.
 
 use std::sync::LazyLock;
 
@@ -13,20 +13,20 @@ use http_body_util::Full;
 
 use super::text;
 
-/// Where it is, and where people look for it.
+/// The path of the page, and the path that redirects to it.
 const PATH: &str = "/abridge/";
 const SHORT_PATH: &str = "/abridge";
 
-/// The bytes of a nonce, before they are written as digits.
+/// The length of a nonce, in bytes.
 const NONCE: usize = 16;
 
-/// What the page may do. The nonce takes the place of each `{}`.
+/// The content security policy. The nonce replaces each `{}`.
 const POLICY: &str = "default-src 'none'; script-src 'nonce-{}'; style-src 'nonce-{}'; img-src data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// The document, but for the nonce.
+/// The document without the nonce.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let script = [
         include_str!("page/base.js"),
@@ -40,12 +40,12 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
         .replace("{{script}}", &script.join("\n"))
 });
 
-/// Whether a path is one of these.
-pub(super) fn has(path: &str) -> bool {
+/// Whether this module serves a path.
+pub(super) fn is_path(path: &str) -> bool {
     [PATH, SHORT_PATH].contains(&path)
 }
 
-/// The page, or the way there. What every answer of ours says to browsers it is told in [`super::access`].
+/// Answers with the page, or a redirect to it. [`super::access`] sets the headers that all answers have in common.
 pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
     if path == PATH { page() } else { redirect() }
 }
@@ -94,13 +94,13 @@ mod tests {
         assert_ne!(policy, other);
         assert_eq!(body.matches("<script").count(), 1);
         assert_eq!(body.matches(&format!(" nonce=\"{nonce}\">")).count(), 2);
-        assert!(!body.contains("{{"), "something was not filled in");
+        assert!(!body.contains("{{"), "a placeholder was not replaced");
     }
 
     #[tokio::test]
     async fn nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() {
         let (_, body) = read().await;
-        // Names of namespaces are no addresses.
+        // A namespace is no address that is loaded.
         let body = body.replace("http://www.w3.org/2000/svg", "");
         for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
         {

@@ -1,28 +1,29 @@
-//! `GET /abridge/recall/{handle}`: what was taken out of a conversation, as plain text, whole or in parts.
+//! `GET /abridge/recall/{handle}`: returns a payload that was removed from a conversation, as plain text, whole or in parts.
 //!
 //! | query | answers |
 //! |---|---|
-//! | none | all of it |
-//! | `offset=N&limit=M` | from byte N on, M bytes; both ends move down to where a character begins, so parts that follow each other by their limits fit together without a gap; a limit that is less than a character gives that character |
-//! | `lines=A-B`, `lines=A-`, `lines=A` | the lines with these numbers, the first is 1, B included |
-//! | `grep=TEXT` | each line that holds the text, letter case and all, as `NUMBER:LINE`; of a very long line what is around the first find. No patterns |
+//! | none | the whole payload |
+//! | `offset=N&limit=M` | M bytes from byte N on; both ends move down to the start of a character, so consecutive parts fit together without a gap; a limit below one character returns that character |
+//! | `lines=A-B`, `lines=A-`, `lines=A` | the lines with these numbers, from 1, B included |
+//! | `grep=TEXT` | each line with the text, case-sensitive, as `NUMBER:LINE`; of a very long line the part around the first match. No patterns |
 //!
-//! One answer has at most [`MOST`] bytes. `x-abridge-size` says how long the whole is, `x-abridge-range` which bytes of it these are
-//! (the end not included), `x-abridge-lines` and `x-abridge-matches` how many there are of either.
+//! One answer has at most [`MAX_PART_BYTES`] bytes. `x-abridge-size` is the length of the payload, `x-abridge-range` the
+//! range of bytes in the answer (end excluded), and `x-abridge-lines` and `x-abridge-matches` are the numbers of either.
 //!
-//! A text with half a surrogate pair, as JavaScript leaves it where it cuts a string inside of an emoji, is no UTF-8. It is
-//! stored as the JSON string that it was sent as, and bytes are given back out of that, as `application/json`. `lines` and
-//! `grep` read what it says, with U+FFFD for each half; `x-abridge-range` counts the bytes of that.
+//! A text with half a surrogate pair, as JavaScript produces it by cutting a string inside an emoji, is not UTF-8. It is
+//! stored as the JSON string that was sent, and byte ranges refer to that string, as `application/json`. `lines` and `grep`
+//! read the decoded text, with U+FFFD for each half; then `x-abridge-range` counts the bytes of that text.
 //!
-//! The handle is the capability: it cannot be guessed, and who has it may read. One that never was, one that cannot be and one
-//! of another store get the same answer. Equal handles are told in constant time; the store's file finds one in a tree, whose
-//! order tells at most where among keyed hashes a guess would stand.
+//! The handle is the capability: it cannot be guessed, and its holder may read. An unused handle, an invalid one and one of
+//! another store get the same answer. Handles are compared in constant time; the look-up in the tree of the store's file
+//! reveals at most where a guess would be among keyed hashes.
 //!
-//! With `recall.require_auth` the handle is not enough: who shows no credential is told so, and for who shows another's the
-//! handle is unknown. Whose it is stands in the handle, so for a stranger's handle the store is not even asked, and no time
-//! that it takes tells what is in it.
+//! With `recall.require_auth` the handle is not enough: a request without a credential gets 401, and with another caller's
+//! credential the handle is unknown. The handle encodes its caller, so the store is not read for another caller's handle, and
+//! no timing reveals its content.
 //!
-//! A recall is a request in flight, and what it reads counts to the memory of all bodies, until the answer has been written.
+//! A recall counts as a request in flight, and the bytes that it reads count to `server.max_buffered`, until the answer has
+//! been written.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -45,24 +46,24 @@ use crate::body::{Budget, Lease};
 use crate::payload::{Caller, Keys, PayloadKey};
 use crate::raw;
 use crate::store::{Store, StoreError};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 use crate::units::Period;
 
 /// The longest answer, in bytes.
-const MOST: usize = 16 << 20;
+const MAX_PART_BYTES: usize = 16 << 20;
 
-/// The longest answer to `grep`, and the longest line in it.
-const MOST_FOUND: usize = 1 << 20;
-const LONGEST_LINE: usize = 2000;
+/// The longest answer to `grep` and the longest line in it, in bytes.
+const MAX_GREP_BYTES: usize = 1 << 20;
+const MAX_GREP_LINE: usize = 2000;
 
-/// The longest query, as it is written.
-const LONGEST_QUERY: usize = 2000;
+/// The longest query, in bytes, before decoding.
+const MAX_QUERY: usize = 2000;
 
-/// A longer payload is looked through on a thread that may block.
-const HOP_FROM: usize = 1 << 20;
+/// From this length on, in bytes, a payload is searched on a blocking thread.
+const BLOCKING_FROM: usize = 1 << 20;
 
-/// So many payloads are read out of the store at a time; only then their lengths are known. More wait.
-const READERS: usize = 4;
+/// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
+const MAX_STORE_READS: usize = 4;
 
 const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
 const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
@@ -72,53 +73,53 @@ const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 const USAGE: &str =
     "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
 
-const WHOSE: &str = "recall.require_auth is set: show the key of the conversation that the handle is from, as its requests do (`authorization` or `api-key`), or the token that admin.token_env names\n";
+const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization` or `api-key`), or the token that admin.token_env names\n";
 
-/// Which part of a payload is asked for.
+/// Selects a part of a payload.
 #[derive(Debug, Eq, PartialEq)]
-enum Part {
+enum Selector {
     Bytes { offset: usize, limit: usize },
     Lines { first: usize, last: usize },
     Grep(Vec<u8>),
 }
 
-/// A part of a payload.
+/// A selected part of a payload.
 #[derive(Debug, Default, Eq, PartialEq)]
-struct Found {
+struct Selection {
     body: Bytes,
     range: Option<Range<usize>>,
     lines: Option<usize>,
     matches: Option<usize>,
-    /// Whether the payload is a JSON string, and this is a part of it as it is written.
+    /// Whether the payload is a JSON string, and this is a part of its encoded form.
     is_json: bool,
-    /// Whether the bytes are no slice of the payload.
+    /// Whether the bytes are a copy and no slice of the payload.
     is_copy: bool,
 }
 
-/// What all recalls together may take.
+/// Answers recalls, within limits for all of them together.
 #[derive(Debug)]
-pub struct Recalls {
-    places: Arc<Semaphore>,
+pub struct RecallHandler {
+    in_flight: Arc<Semaphore>,
     budget: Budget,
-    readers: Semaphore,
-    patience: Duration,
-    counts: Counts,
+    store_reads: Semaphore,
+    store_timeout: Duration,
+    counts: OutcomeCounts,
 }
 
-/// Who recalls.
+/// The rights of a request that recalls a payload.
 #[derive(Clone, Copy, Debug)]
-pub enum Reader<'a> {
-    /// One whose handle is enough: no more is asked for, or it is an operator.
-    Anybody,
-    /// One who gets what these keys name for this caller.
+pub enum Requester<'a> {
+    /// The handle is enough: no credential is required, or an operator sent the request.
+    Unrestricted,
+    /// Only payloads that these keys name for this caller.
     Caller(&'a Keys, Caller),
-    /// One who shows nothing, and would have to.
-    Stranger,
+    /// A credential is required, and the request has none.
+    Unauthenticated,
 }
 
-/// How often there was which answer.
+/// The number of answers by outcome.
 #[derive(Debug, Default)]
-struct Counts {
+struct OutcomeCounts {
     found: AtomicU64,
     unknown: AtomicU64,
     swept: AtomicU64,
@@ -126,38 +127,45 @@ struct Counts {
     busy: AtomicU64,
 }
 
-/// The bytes of an answer, and what they take until they are written.
-struct Paid {
+/// The bytes of an answer, with the lease and the permit that they hold until they are written.
+struct LeasedBytes {
     bytes: Bytes,
     _lease: Lease,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-// === impl Recalls ===
+// === impl RecallHandler ===
 
-impl Recalls {
-    /// Each takes one of these places, and the bytes that it reads out of this budget, and waits no longer for the store.
-    pub fn new(places: Arc<Semaphore>, budget: Budget, patience: Duration) -> Self {
-        Self { places, budget, readers: Semaphore::new(READERS), patience, counts: Counts::default() }
+impl RecallHandler {
+    /// Creates the handler. Each recall takes one permit of `in_flight` and leases its bytes from `budget`, and waits at most
+    /// `store_timeout` for the store.
+    pub fn new(in_flight: Arc<Semaphore>, budget: Budget, store_timeout: Duration) -> Self {
+        Self {
+            in_flight,
+            budget,
+            store_reads: Semaphore::new(MAX_STORE_READS),
+            store_timeout,
+            counts: OutcomeCounts::default(),
+        }
     }
 
-    /// Each kind of answer, and how often there was one.
-    pub fn counted(&self) -> [(&'static str, u64); 5] {
-        let Counts { found, unknown, swept, refused, busy } = &self.counts;
+    /// Each outcome, and its count.
+    pub fn counts(&self) -> [(&'static str, u64); 5] {
+        let OutcomeCounts { found, unknown, swept, refused, busy } = &self.counts;
         [("found", found), ("unknown", unknown), ("swept", swept), ("refused", refused), ("busy", busy)]
             .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
     }
 
-    /// The answer.
+    /// Answers a recall and counts its outcome.
     pub(super) async fn answer(
         &self,
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
-        reader: Reader<'_>,
+        requester: Requester<'_>,
     ) -> Response<Full<Bytes>> {
-        let response = self.part(handle, query, store, reader).await;
-        let Counts { found, unknown, swept, refused, busy } = &self.counts;
+        let response = self.respond(handle, query, store, requester).await;
+        let OutcomeCounts { found, unknown, swept, refused, busy } = &self.counts;
         let count = match response.status() {
             StatusCode::OK => found,
             StatusCode::NOT_FOUND => unknown,
@@ -169,40 +177,44 @@ impl Recalls {
         response
     }
 
-    async fn part(
+    async fn respond(
         &self,
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
-        reader: Reader<'_>,
+        requester: Requester<'_>,
     ) -> Response<Full<Bytes>> {
-        if matches!(reader, Reader::Stranger) {
-            let mut response = text(StatusCode::UNAUTHORIZED, WHOSE);
+        if matches!(requester, Requester::Unauthenticated) {
+            let mut response = text(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED);
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;
         }
-        let Some(part) = Part::read(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            return later("abridge already has as many requests in flight as server.max_in_flight allows");
+        let Some(part) = Selector::parse(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
+        let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
+            return retry_later("abridge already has as many requests in flight as server.max_in_flight allows");
         };
-        let found = timeout(self.patience, self.find(handle, store, reader));
-        let (key, payload, mut lease) = match found.await.unwrap_or(Err(Missing::Slow(self.patience))) {
+        let found = timeout(self.store_timeout, self.load(handle, store, requester));
+        let (key, payload, mut lease) = match found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout))) {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
         let size = payload.len();
-        let owner = reader.owner();
-        let is_theirs = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
-        let of = move || is_theirs(&payload).then(|| part.of(&payload));
-        let found = if size < HOP_FROM { of() } else { blocking(of).await.unwrap_or_else(|_| Some(Found::default())) };
-        let Some(found) = found else { return Missing::Never.to_response() };
+        let owner = requester.owner();
+        let is_owned = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
+        let of = move || is_owned(&payload).then(|| part.select(&payload));
+        let found = if size < BLOCKING_FROM {
+            of()
+        } else {
+            run_blocking(of).await.unwrap_or_else(|_| Some(Selection::default()))
+        };
+        let Some(found) = found else { return RecallError::Unknown.to_response() };
         if found.is_copy && !self.budget.extend(&mut lease, found.body.len()) {
-            return Missing::NoBudget.to_response();
+            return RecallError::NoBudget.to_response();
         }
-        let body = Bytes::from_owner(Paid { bytes: found.body, _lease: lease, _place: place });
+        let body = Bytes::from_owner(LeasedBytes { bytes: found.body, _lease: lease, _permit: permit });
         let mut response = text(StatusCode::OK, body);
         let headers = response.headers_mut();
-        // It is whatever a tool said, a page with scripts perhaps.
+        // The payload is untrusted output of a tool, which may be HTML with scripts.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if found.is_json {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -218,41 +230,41 @@ impl Recalls {
         response
     }
 
-    /// The payload, paid for.
-    async fn find(
+    /// Reads the payload from the store, with a lease for its bytes.
+    async fn load(
         &self,
         handle: &str,
         store: Option<&dyn Store>,
-        reader: Reader<'_>,
-    ) -> Result<(PayloadKey, Bytes, Lease), Missing> {
-        let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(Missing::Never) };
-        if let Reader::Caller(keys, caller) = reader
+        requester: Requester<'_>,
+    ) -> Result<(PayloadKey, Bytes, Lease), RecallError> {
+        let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::Unknown) };
+        if let Requester::Caller(keys, caller) = requester
             && !keys.may_be_of(caller, key)
         {
-            return Err(Missing::Never);
+            return Err(RecallError::Unknown);
         }
-        // It is never closed.
-        let _reader = self.readers.acquire().await.ok();
-        if let Some(payload) = store.get(key).await.map_err(Missing::Unknown)? {
-            let lease = self.budget.lease(payload.len()).ok_or(Missing::NoBudget)?;
+        // The semaphore is never closed.
+        let _permit = self.store_reads.acquire().await.ok();
+        if let Some(payload) = store.get(key).await.map_err(RecallError::Store)? {
+            let lease = self.budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
             return Ok((key, payload, lease));
         }
-        let swept = store.was_swept(key).await.map_err(Missing::Unknown)?;
-        Err(if swept { Missing::Swept } else { Missing::Never })
+        let swept = store.was_swept(key).await.map_err(RecallError::Store)?;
+        Err(if swept { RecallError::Swept } else { RecallError::Unknown })
     }
 }
 
-impl Reader<'_> {
-    /// Whose payloads it gets; none if everybody's.
+impl Requester<'_> {
+    /// The caller that must own the payload; `None` without such a limit.
     fn owner(self) -> Option<(Keys, Caller)> {
         match self {
             Self::Caller(keys, caller) => Some((keys.clone(), caller)),
-            Self::Anybody | Self::Stranger => None,
+            Self::Unrestricted | Self::Unauthenticated => None,
         }
     }
 }
 
-impl AsRef<[u8]> for Paid {
+impl AsRef<[u8]> for LeasedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -264,60 +276,60 @@ fn count(headers: &mut HeaderMap, name: HeaderName, n: Option<usize>) {
     }
 }
 
-/// Why there is no payload.
-enum Missing {
-    Never,
+/// Why a payload cannot be returned.
+enum RecallError {
+    Unknown,
     Swept,
     NoBudget,
-    Slow(Duration),
-    Unknown(StoreError),
+    Timeout(Duration),
+    Store(StoreError),
 }
 
-impl Missing {
+impl RecallError {
     fn to_response(&self) -> Response<Full<Bytes>> {
         match self {
-            Self::Never => text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
+            Self::Unknown => text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
             Self::Swept => {
                 let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
                 text(StatusCode::GONE, why)
             }
-            Self::NoBudget => later("the bodies in memory have reached server.max_buffered"),
-            Self::Slow(patience) => {
-                later(&format!("the store has not answered within {} (store.timeout)", Period(*patience)))
+            Self::NoBudget => retry_later("the bodies in memory have reached server.max_buffered"),
+            Self::Timeout(store_timeout) => {
+                retry_later(&format!("the store has not answered within {} (store.timeout)", Period(*store_timeout)))
             }
-            Self::Unknown(error) => {
+            Self::Store(error) => {
                 tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
-                later(&error.to_string())
+                retry_later(&error.to_string())
             }
         }
     }
 }
 
-/// The answer to what may work in a moment.
-fn later(why: &str) -> Response<Full<Bytes>> {
+/// A 503 with `retry-after`.
+fn retry_later(why: &str) -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n"));
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
-// === impl Part ===
+// === impl Selector ===
 
-impl Part {
-    /// Reads a query; none if it is not one of ours.
-    fn read(query: &str) -> Option<Self> {
-        if query.len() > LONGEST_QUERY {
+impl Selector {
+    /// Parses a query; `None` if it is not valid.
+    fn parse(query: &str) -> Option<Self> {
+        if query.len() > MAX_QUERY {
             return None;
         }
         let (mut offset, mut limit, mut lines, mut grep) = (None, None, None, None);
         for (key, value) in
             query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         {
-            let value = decoded(value);
+            let value = percent_decoded(value);
             let text = str::from_utf8(&value).ok()?;
             let before = match key {
                 "offset" => offset.replace(number(text)?).is_some(),
                 "limit" => limit.replace(number(text)?).is_some(),
-                "lines" => lines.replace(numbers(text)?).is_some(),
+                "lines" => lines.replace(line_range(text)?).is_some(),
                 "grep" if !text.is_empty() => grep.replace(value.clone()).is_some(),
                 _ => return None,
             };
@@ -326,27 +338,28 @@ impl Part {
             }
         }
         match (offset, limit, lines, grep) {
-            (offset, limit, None, None) => {
-                Some(Self::Bytes { offset: offset.unwrap_or(0), limit: limit.unwrap_or(MOST).min(MOST) })
-            }
+            (offset, limit, None, None) => Some(Self::Bytes {
+                offset: offset.unwrap_or(0),
+                limit: limit.unwrap_or(MAX_PART_BYTES).min(MAX_PART_BYTES),
+            }),
             (None, None, Some((first, last)), None) => Some(Self::Lines { first, last }),
             (None, None, None, Some(needle)) => Some(Self::Grep(needle)),
             _ => None,
         }
     }
 
-    /// Takes the part out of the payload.
-    fn of(&self, payload: &Bytes) -> Found {
+    /// Selects the part from the payload.
+    fn select(&self, payload: &Bytes) -> Selection {
         match self {
             Self::Bytes { offset, limit } => {
                 let is_json = text_of_json(payload).is_some();
                 let start = down_to_char(payload, *offset);
                 let end = down_to_char(payload, offset.saturating_add(*limit));
                 let end = if end > start || *limit == 0 { end.max(start) } else { up_to_char(payload, start + 1) };
-                Found { is_json, ..part(payload, start..end) }
+                Selection { is_json, ..part(payload, start..end) }
             }
             Self::Lines { first, last } => match text_of_json(payload) {
-                Some(text) => Found { is_copy: true, ..lines(&text, *first, *last) },
+                Some(text) => Selection { is_copy: true, ..lines(&text, *first, *last) },
                 None => lines(payload, *first, *last),
             },
             Self::Grep(needle) => grep(text_of_json(payload).as_ref().unwrap_or(payload), needle),
@@ -354,20 +367,21 @@ impl Part {
     }
 }
 
-/// The text of a payload that is stored as the JSON string it was sent as.
+/// The decoded text of a payload that is stored as a JSON string.
 fn text_of_json(payload: &[u8]) -> Option<Bytes> {
     raw::halved(payload).map(|text| text.into_owned().into())
 }
 
-/// A range of the payload, its end within the limit and at a character.
-fn part(payload: &Bytes, range: Range<usize>) -> Found {
-    let end = if range.len() > MOST { down_to_char(payload, range.start + MOST) } else { range.end };
+/// A range of the payload, cut to the limit at the start of a character.
+fn part(payload: &Bytes, range: Range<usize>) -> Selection {
+    let end =
+        if range.len() > MAX_PART_BYTES { down_to_char(payload, range.start + MAX_PART_BYTES) } else { range.end };
     let range = range.start..end.min(payload.len()).max(range.start);
-    Found { body: payload.slice(range.clone()), range: Some(range), ..Found::default() }
+    Selection { body: payload.slice(range.clone()), range: Some(range), ..Selection::default() }
 }
 
-fn lines(payload: &Bytes, first: usize, last: usize) -> Found {
-    // Where each line begins; text behind the last line end is a line, nothing is none.
+fn lines(payload: &Bytes, first: usize, last: usize) -> Selection {
+    // The start of each line. Text after the last line end is a line; an empty rest is none.
     let starts = [0].into_iter().chain(memchr_iter(b'\n', payload).map(|at| at + 1)).filter(|at| *at < payload.len());
     let (mut n_lines, mut start, mut end) = (0, payload.len(), payload.len());
     for at in starts {
@@ -379,30 +393,30 @@ fn lines(payload: &Bytes, first: usize, last: usize) -> Found {
             end = at;
         }
     }
-    Found { lines: Some(n_lines), ..part(payload, start..end) }
+    Selection { lines: Some(n_lines), ..part(payload, start..end) }
 }
 
-fn grep(payload: &Bytes, needle: &[u8]) -> Found {
+fn grep(payload: &Bytes, needle: &[u8]) -> Selection {
     let finder = memmem::Finder::new(needle);
     let (mut text, mut n) = (String::new(), 0);
     for (number, line) in payload.split(|byte| *byte == b'\n').enumerate() {
         let Some(at) = finder.find(line) else { continue };
         n += 1;
-        if text.len() < MOST_FOUND {
-            // Into a String nothing fails.
+        if text.len() < MAX_GREP_BYTES {
+            // Writing to a String cannot fail.
             let _written = writeln!(text, "{}:{}", number + 1, excerpt(line, at, needle.len()));
         }
     }
-    Found { body: text.into(), matches: Some(n), is_copy: true, ..Found::default() }
+    Selection { body: text.into(), matches: Some(n), is_copy: true, ..Selection::default() }
 }
 
-/// The line, or if that is very long, what is around the find.
+/// The line, or, if it is very long, the part around the match.
 fn excerpt(line: &[u8], at: usize, len: usize) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if line.len() <= LONGEST_LINE {
+    if line.len() <= MAX_GREP_LINE {
         return String::from_utf8_lossy(line).into_owned();
     }
-    let around = LONGEST_LINE.saturating_sub(len) / 2;
+    let around = MAX_GREP_LINE.saturating_sub(len) / 2;
     let (start, end) = (at.saturating_sub(around), at.saturating_add(len + around));
     let (start, end) = (down_to_char(line, start), down_to_char(line, end));
     let text = String::from_utf8_lossy(line.get(start..end).unwrap_or_default());
@@ -415,10 +429,10 @@ fn excerpt(line: &[u8], at: usize, len: usize) -> String {
 /// The offset, or the nearest one below it where a character begins; at most the length.
 fn down_to_char(text: &[u8], offset: usize) -> usize {
     let mut offset = offset.min(text.len());
-    // No character is longer than four bytes; where one is not found so soon, this is no text.
+    // A character has at most four bytes; without a start within those, the bytes are no text.
     let within = offset.saturating_sub(3);
     let from = offset;
-    while text.get(offset).is_some_and(|byte| is_inside(*byte)) {
+    while text.get(offset).is_some_and(|byte| is_continuation(*byte)) {
         if offset == within {
             return from;
         }
@@ -429,11 +443,11 @@ fn down_to_char(text: &[u8], offset: usize) -> usize {
 
 fn up_to_char(text: &[u8], offset: usize) -> usize {
     let rest = text.get(offset..).unwrap_or_default();
-    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_inside(**byte)).count()
+    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_continuation(**byte)).count()
 }
 
-/// Whether a byte of UTF-8 is inside of a character.
-fn is_inside(byte: u8) -> bool {
+/// Whether a byte of UTF-8 continues a character.
+fn is_continuation(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
 
@@ -442,7 +456,7 @@ fn number(text: &str) -> Option<usize> {
 }
 
 /// `A-B`, `A-` or `A`.
-fn numbers(text: &str) -> Option<(usize, usize)> {
+fn line_range(text: &str) -> Option<(usize, usize)> {
     let (first, last) = match text.split_once('-') {
         None => (number(text)?, number(text)?),
         Some((first, "")) => (number(first)?, usize::MAX),
@@ -451,8 +465,8 @@ fn numbers(text: &str) -> Option<(usize, usize)> {
     (1..=last).contains(&first).then_some((first, last))
 }
 
-/// Undoes `%20` and `+`. What is not an escape stays as it is.
-pub(super) fn decoded(text: &str) -> Vec<u8> {
+/// Decodes `%20` and `+`. Invalid escapes stay unchanged.
+pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((byte, behind)) = rest.split_first() {

@@ -21,7 +21,7 @@ use crate::events::Events;
 use crate::payload::{Caller, Keys};
 use crate::plan::SummaryEffect;
 use crate::planner::When;
-use crate::proxy::Live;
+use crate::proxy::LiveConfig;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
@@ -33,7 +33,7 @@ const LAST_THREADS: Duration = Duration::from_secs(1);
 pub struct Desk {
     runtime: Runtime,
     engine: Engine,
-    live: Live,
+    live: LiveConfig,
     target: Uri,
     budget: Budget,
 }
@@ -90,7 +90,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let origin = || origin(&live, &target, &budget, caller);
     let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
-    let _ended = timeout(LAST_TASKS, tasks.drained()).await;
+    let _ended = timeout(LAST_TASKS, tasks.wait()).await;
     if let Some(store) = store {
         close(&*store).await;
     }
@@ -103,7 +103,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// What stands for the request of a client.
-fn origin(live: &Live, target: &Uri, budget: &Budget, caller: Caller) -> SummaryOrigin {
+fn origin(live: &LiveConfig, target: &Uri, budget: &Budget, caller: Caller) -> SummaryOrigin {
     SummaryOrigin {
         request_id: None,
         caller,

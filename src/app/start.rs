@@ -15,7 +15,7 @@ use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
 use crate::upstream::Upstream;
-use crate::upstream::probe::Probed;
+use crate::upstream::probe::Probe;
 
 /// How long the upstream may take to show that it is there.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -69,9 +69,9 @@ pub(super) fn probe(config: &Config, upstream: Upstream, tasks: &Tasks, voice: V
     let stop = CancellationToken::new();
     let (stopped, settings) = (stop.clone(), config.upstream.clone());
     tasks.spawn(async move {
-        let Some(probed) = stopped.run_until_cancelled(Probed::ask(&upstream, PATIENCE)).await else { return };
-        let seen = probed.found.sentence(&probed.url, &upstream);
-        let fix = probed.found.fix(&settings);
+        let Some(probed) = stopped.run_until_cancelled(Probe::run(&upstream, PATIENCE)).await else { return };
+        let seen = probed.outcome.describe(&probed.url, &upstream);
+        let fix = probed.outcome.advice(&settings);
         match (voice, fix) {
             (Voice::Lines(colour), None) => say(line("reachable", &seen, colour)),
             (Voice::Lines(colour), Some(fix)) => say(line("not well", &format!("{seen}; fix: {fix}"), colour)),

@@ -1,14 +1,14 @@
-//! Buffers for long bodies, used again: a fresh megabyte costs more in page faults than everything we do with it.
+//! A pool of buffers for long bodies: the page faults of a fresh megabyte cost more than all work on its bytes.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Buffers that wait for the next long body. Clones share them.
+/// Buffers for reuse by long bodies. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Pool(Arc<Shelf>);
+pub struct Pool(Arc<Buffers>);
 
-/// A buffer that goes back to its pool when it is dropped.
+/// A buffer that returns to its pool when it is dropped.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -17,32 +17,32 @@ pub struct Buffer {
 
 #[derive(Debug)]
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
-struct Shelf(std::sync::Mutex<Vec<Vec<u8>>>);
+struct Buffers(std::sync::Mutex<Vec<Vec<u8>>>);
 
-/// Shorter bodies are left to the allocator, which keeps such memory mapped by itself, in bytes.
-const LONG: usize = 64 * 1024;
+/// The smallest buffer that is kept, in bytes. The allocator keeps smaller ones mapped by itself.
+const MIN_KEPT: usize = 64 * 1024;
 
-/// All buffers in a pool together hold at most so much: two bodies of 8 MiB, in bytes.
+/// The most bytes that all buffers in a pool hold together: two bodies of 8 MiB.
 const MAX_KEPT: usize = 16 << 20;
 
 impl Default for Pool {
-    #[expect(clippy::disallowed_types, reason = "see `Shelf`")]
+    #[expect(clippy::disallowed_types, reason = "see `Buffers`")]
     fn default() -> Self {
-        Self(Arc::new(Shelf(std::sync::Mutex::default())))
+        Self(Arc::new(Buffers(std::sync::Mutex::default())))
     }
 }
 
 impl Pool {
-    /// An empty buffer with room for so many bytes.
+    /// An empty buffer with a capacity of at least `room` bytes.
     pub fn take(&self, room: usize) -> Buffer {
-        // A conversation grows from request to request: with room to spare, the next one fits where this one was.
-        // Pages that nobody writes to cost nothing.
-        let bytes = self.kept(room).unwrap_or_else(|| Vec::with_capacity(room.next_power_of_two()));
+        // A conversation grows from request to request: with spare capacity, the next one fits into this buffer.
+        // Pages that are never written cost nothing.
+        let bytes = self.take_kept(room).unwrap_or_else(|| Vec::with_capacity(room.next_power_of_two()));
         Buffer { bytes, pool: self.clone() }
     }
 
     /// The smallest kept buffer that is large enough.
-    fn kept(&self, room: usize) -> Option<Vec<u8>> {
+    fn take_kept(&self, room: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.0.lock().ok()?;
         let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= room);
         let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
@@ -52,7 +52,7 @@ impl Pool {
     fn give_back(&self, mut bytes: Vec<u8>) {
         let Ok(mut kept) = self.0.0.lock() else { return };
         let held: usize = kept.iter().map(Vec::capacity).sum();
-        if bytes.capacity() >= LONG && held + bytes.capacity() <= MAX_KEPT {
+        if bytes.capacity() >= MIN_KEPT && held + bytes.capacity() <= MAX_KEPT {
             bytes.clear();
             kept.push(bytes);
         }
@@ -60,22 +60,22 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Puts bytes behind those that are there.
+    /// Appends bytes.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// How many bytes are there.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether none are.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The bytes, to be shared. The buffer goes back when the last share is dropped.
+    /// Makes the bytes shareable. The buffer returns to the pool when the last share is dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -102,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_buffer_is_used_again_when_its_last_share_is_gone() {
+    fn a_long_buffer_is_reused_after_its_last_share_is_dropped() {
         let pool = Pool::default();
-        let mut buffer = pool.take(LONG);
+        let mut buffer = pool.take(MIN_KEPT);
         buffer.extend(b"one body");
         let body = buffer.freeze();
         let (part, at) = (body.slice(4..), body.as_ptr());
         drop(body);
         assert_eq!((kept(&pool).len(), &part[..]), (0, &b"body"[..]));
         drop(part);
-        let again = pool.take(LONG - 1);
+        let again = pool.take(MIN_KEPT - 1);
         assert!(again.is_empty());
         assert_eq!(again.as_ref().as_ptr(), at);
     }
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn short_buffers_are_not_kept() {
         let pool = Pool::default();
-        drop(pool.take(LONG / 2));
+        drop(pool.take(MIN_KEPT / 2));
         assert!(kept(&pool).is_empty());
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_buffers_are_bounded() {
         let pool = Pool::default();
         let buffers: Vec<_> = (0..9).map(|_| pool.take(4 << 20)).collect();
         drop(buffers);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_that_fits_is_taken() {
+    fn the_smallest_fitting_buffer_is_taken() {
         let pool = Pool::default();
         let sizes = [8 << 20, 1 << 20, 2 << 20];
         drop(sizes.map(|size| pool.take(size)));

@@ -12,7 +12,7 @@ use crate::config::{Config, Environment, Sources};
 use crate::tokens::Meter;
 use crate::tokens::models::{Entry, Model};
 use crate::units::grouped;
-use crate::upstream::probe::Probed;
+use crate::upstream::probe::Probe;
 
 /// Which model, and how to print.
 #[derive(clap::Args, Debug)]
@@ -69,8 +69,8 @@ async fn ask(config: &Config, environment: &Environment, meter: &Meter) -> anyho
         return Ok("not asked, as tokens.ask_upstream is false".to_owned());
     }
     let upstream = client(config, environment)?;
-    let probed = Probed::ask(&upstream, PATIENCE.min(config.upstream.connect_timeout.0)).await;
-    let said = probed.found.sentence(&probed.url, &upstream);
+    let probed = Probe::run(&upstream, PATIENCE.min(config.upstream.connect_timeout.0)).await;
+    let said = probed.outcome.describe(&probed.url, &upstream);
     let windows = probed.windows(PATIENCE).await;
     for (model, window) in &windows {
         meter.learn_window(model, *window);

@@ -8,10 +8,10 @@ use http::uri::Authority;
 use super::Config;
 use super::problem::Problem;
 use super::tree::Node;
-use crate::admin::access::Reach;
+use crate::admin::access::Exposure;
 use crate::edit::tools::Truncate;
 use crate::recall;
-use crate::server::listen::{Address, reached_at};
+use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
 mod summarize;
@@ -166,7 +166,7 @@ impl Settings<'_> {
                 _ if !has_free_port(address) && self.config.server.listen.0.contains(address) => {
                     "is in server.listen too; allowed: another address"
                 }
-                Address::Tcp(tcp) if Reach::of(*tcp) == Reach::Network && admin.token_env.is_none() => {
+                Address::Tcp(tcp) if Exposure::of(*tcp) == Exposure::Network && admin.token_env.is_none() => {
                     "can be reached from other machines, so operators need a token; allowed: a loopback address, a Unix socket, or admin.token_env = \"NAME\" with the token in the variable NAME"
                 }
                 _ => continue,
@@ -286,7 +286,7 @@ impl Settings<'_> {
             }
         }
         // As it is where results are cut.
-        let public_url = recall.public_url.clone().or_else(|| reached_at(&listen, self.config.tls.is_some()));
+        let public_url = recall.public_url.clone().or_else(|| local_url(&listen, self.config.tls.is_some()));
         let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
         let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
             Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),

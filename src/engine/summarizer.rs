@@ -24,7 +24,7 @@ use crate::payload::Caller;
 use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store};
 use crate::summary::Summary;
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, run_blocking};
 use crate::upstream::Upstream;
 
 mod call;
@@ -260,7 +260,7 @@ impl Shared {
                 .await?
                 .map_err(SummaryError::NotStored)?;
             if let Some((dir, payloads)) = exported {
-                let exporting = blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+                let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
                 let written = self.breakers.export.call(exporting).await?;
                 written
                     .map_err(|_| SummaryError::ShuttingDown)?

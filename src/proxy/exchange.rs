@@ -1,4 +1,4 @@
-//! What abridge knows of one request and its answer while both pass: for headers, the log line and the recording.
+//! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -14,10 +14,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Level;
 
+use super::edit_events::EditEvents;
 use super::headers;
-use super::inspecting::Inspecting;
-use super::prefix::Cache;
-use super::telling::Telling;
+use super::inspection::PendingInspection;
+use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
 use crate::dialect::Dialect;
 use crate::engine::{EditedBody, EngineError};
@@ -26,67 +26,67 @@ use crate::history;
 use crate::metrics::StreamGuard;
 use crate::plan::{Report, Stretch};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
-use crate::relay::tap::{Seen, Tap};
+use crate::relay::tap::{Tap, TapReport};
 use crate::relay::{End, Observe};
-use crate::tasks::{Tasks, blocking};
+use crate::tasks::{Tasks, run_blocking};
 
-mod entry;
-mod line;
-mod rescued;
+mod accounting;
+mod log_line;
+mod rescue_kind;
 
-use entry::Conversation;
-pub(super) use entry::{Books, Stopwatch};
-use line::Line;
-pub(super) use rescued::Rescued;
+use accounting::Conversation;
+pub(super) use accounting::{Accounting, OverheadTimer};
+use log_line::LogLine;
+pub(super) use rescue_kind::RescueKind;
 
-/// The id of an edited request, so that a client's log and ours can be laid side by side.
+/// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
-/// What was edited: `patch=1`.
+/// The number of changes by edit: `patch=1`.
 pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
-/// The tokens of messages and tools as they came and as they went on: `131072->24110`. Only where they were counted.
+/// The tokens of messages and tools before and after the edits: `131072->24110`. Only where they were counted.
 pub(super) const TOKENS: HeaderName = HeaderName::from_static("x-abridge-tokens");
-/// The upstream refused the request first, and this is the answer to another form of it: `overflow` or `original`.
+/// Set if the upstream refused the request and this answers another form of it: `overflow` or `original`.
 pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue");
-/// The edits were reported and not made.
+/// Set if the edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
-/// Of so many chunks one is timed, beginning with the first.
-const TIMED: u32 = 16;
+/// One chunk in this many is timed, beginning with the first.
+const TIMED_EVERY: u32 = 16;
 
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The client's wish to change the protocol.
+    /// The client's request to switch protocols.
     pub(super) tunnel: Option<Tunnel>,
-    /// How it was sent a second time, if that is what is answered.
-    pub(super) rescued: Option<Rescued>,
-    /// Its messages, if they are kept.
-    pub(super) inspecting: Option<Inspecting>,
+    /// How the request was sent a second time, if that answer is relayed.
+    pub(super) rescue: Option<RescueKind>,
+    /// The messages to keep for inspection, if any.
+    pub(super) pending_inspection: Option<PendingInspection>,
     id: RequestId,
-    watch: Stopwatch,
+    timer: OverheadTimer,
     sent: Instant,
     added: Duration,
-    // Taken when the end is written down, so that it is once.
-    books: Option<Arc<Books>>,
+    // Taken when the exchange is accounted for, so that this happens once.
+    accounting: Option<Arc<Accounting>>,
     conversation: Option<Conversation>,
-    // While the answer is on its way.
+    // Counts the stream in the metrics while the answer is relayed.
     streaming: Option<StreamGuard>,
     n_chunks: u32,
     ended: Option<Instant>,
     prefix_kept: Option<f64>,
-    answer: Option<Answered>,
-    edit: Option<Edit>,
+    answer: Option<AnswerHead>,
+    edit: Option<EditState>,
     recording: Option<Recording>,
-    /// Set if the request is edited, and somebody listens.
-    pub(super) telling: Option<Telling>,
+    /// Set if the request is edited and events have a listener.
+    pub(super) edit_events: Option<EditEvents>,
     tasks: Tasks,
-    // Given back when the answer has ended.
+    // Released when the answer has ended.
     in_flight: Option<OwnedSemaphorePermit>,
 }
 
-/// What became of a conversation.
+/// What the edits did to a conversation, and the tap on its answer.
 #[derive(Debug)]
-struct Edit {
+struct EditState {
     tap: Tap,
     report: Option<Box<Report>>,
     dry_run: bool,
@@ -98,17 +98,17 @@ struct Edit {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct AnswerHead {
     status: StatusCode,
     after: Duration,
     bytes: u64,
 }
 
-/// Names one request of this process. Not to be guessed from another one.
+/// The id of one request of this process. It cannot be guessed from another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct RequestId(u64);
 
-/// Makes request ids.
+/// Generates request ids.
 #[derive(Debug, Default)]
 pub(super) struct RequestIds {
     key: RandomState,
@@ -118,23 +118,23 @@ pub(super) struct RequestIds {
 // === impl Exchange ===
 
 impl Exchange {
-    /// A request that is about to be sent.
+    /// Creates the exchange of a request that is about to be sent.
     pub(super) fn new(
         id: RequestId,
         in_flight: OwnedSemaphorePermit,
         tasks: Tasks,
-        books: Arc<Books>,
-        watch: Stopwatch,
+        accounting: Arc<Accounting>,
+        timer: OverheadTimer,
     ) -> Self {
         Self {
             tunnel: None,
-            rescued: None,
-            inspecting: None,
+            rescue: None,
+            pending_inspection: None,
             id,
-            watch,
-            sent: watch.began(),
+            timer,
+            sent: timer.began(),
             added: Duration::ZERO,
-            books: Some(books),
+            accounting: Some(accounting),
             conversation: None,
             streaming: None,
             n_chunks: 0,
@@ -143,60 +143,60 @@ impl Exchange {
             answer: None,
             edit: None,
             recording: None,
-            telling: None,
+            edit_events: None,
             tasks,
             in_flight: Some(in_flight),
         }
     }
 
-    /// Names the request.
+    /// The request's id.
     pub(super) fn id(&self) -> RequestId {
         self.id
     }
 
-    /// Notes what the edits did, for the answer's headers and the log.
-    pub(super) fn edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
+    /// Sets what the edits did, for the answer's headers and the log.
+    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
         let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
         let EditedBody { report, summary_time, offloaded_bytes, reads, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit =
-            Some(Edit { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
+            Some(EditState { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
     }
 
-    /// It is a conversation in this dialect, of so many bytes as it came, for that prompt cache; `readable` if its coding
-    /// could be undone.
-    pub(super) fn converses(
+    /// Marks the request as a conversation in this dialect. `bytes` is its length before the edits, `cache` its prompt
+    /// cache, and `readable` tells whether its content coding could be decoded.
+    pub(super) fn set_conversation(
         &mut self,
         dialect: &'static dyn Dialect,
         uri: &Uri,
         bytes: usize,
         readable: bool,
-        cache: Cache,
+        cache: CacheScope,
     ) {
         self.conversation = Some(Conversation { dialect, uri: uri.clone(), bytes, readable, cache });
     }
 
-    /// It is handed to the upstream's pool now.
-    pub(super) fn goes(&mut self) {
+    /// Notes that the request is handed to the upstream's connection pool now.
+    pub(super) fn mark_sent(&mut self) {
         let waited = self.edit.as_ref().and_then(|edit| edit.summary_time).unwrap_or_default();
-        (self.sent, self.added) = self.watch.read(waited);
+        (self.sent, self.added) = self.timer.read(waited);
     }
 
-    /// Begins to record what `sent` says, if that is asked for and there is room. What was begun before is forgotten.
+    /// Starts the recording of `sent`, if there is a recorder with room. An earlier recording of the exchange is discarded.
     pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> SentRequest<'a>) {
         let Some(recorder) = recorder else { return };
         self.recording = None;
         self.recording = recorder.begin(&self.id.to_string(), sent());
         if self.recording.is_none() {
-            tracing::warn!(request_id = %self.id, "not recorded: the unfinished recordings hold all the memory they may");
+            tracing::warn!(request_id = %self.id, "not recorded: unfinished recordings have reached their memory limit");
         }
     }
 
-    /// The head of the answer is here.
-    pub(super) fn answered<B>(&mut self, response: &mut Response<B>) {
+    /// Handles the head of the answer: starts the tap, and adds the headers of abridge.
+    pub(super) fn on_answer_head<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
-        self.streaming = self.books.as_ref().map(|books| books.metrics.start_stream());
-        self.answer = Some(Answered { status, after: self.sent.elapsed(), bytes: 0 });
+        self.streaming = self.accounting.as_ref().map(|accounting| accounting.metrics.start_stream());
+        self.answer = Some(AnswerHead { status, after: self.sent.elapsed(), bytes: 0 });
         if let Some(recording) = &mut self.recording {
             recording.begin_response(status, response.headers());
         }
@@ -205,21 +205,21 @@ impl Exchange {
                 .conversation
                 .as_ref()
                 .map_or_else(Tap::default, |conversation| Tap::new(conversation.dialect, response.headers()));
-            edit.put_headers(self.id, self.rescued, response.headers_mut());
+            edit.put_headers(self.id, self.rescue, response.headers_mut());
         }
     }
 
-    /// The upstream gave no answer.
-    pub(super) fn failed(&mut self) {
-        self.write_down(&Seen::default(), history::AnswerEnd::Unanswered);
-        self.tell_end(AnswerEnd::Unanswered, Seen::default());
+    /// Handles an upstream that gave no answer.
+    pub(super) fn on_send_error(&mut self) {
+        self.account(&TapReport::default(), history::AnswerEnd::Unanswered);
+        self.publish_end(AnswerEnd::Unanswered, TapReport::default());
         self.finish_recording(End::Cut);
     }
 
-    /// The connection changes to another protocol: the answer is its head, and bytes flow both ways behind it.
-    pub(super) fn switch<B>(mut self, mut response: Response<B>) -> Response<Full<Bytes>> {
+    /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
+    pub(super) fn switch_protocols<B>(mut self, mut response: Response<B>) -> Response<Full<Bytes>> {
         let upstream = hyper::upgrade::on(&mut response);
-        let protocol = headers::upgrade(response.headers());
+        let protocol = headers::upgrade_protocol(response.headers());
         headers::to_client(response.headers_mut());
         if let Some(protocol) = protocol {
             headers::set_upgrade(response.headers_mut(), protocol);
@@ -228,21 +228,21 @@ impl Exchange {
             let tasks = self.tasks.clone();
             tasks.spawn(async move {
                 tunnel.join(upstream).await;
-                // Till here the tunnel was a request in flight.
+                // Until here the tunnel counts as a request in flight.
                 drop(self);
             });
         }
         response.map(|_| Full::default())
     }
 
-    /// One line a request: for edited ones at info, for the others at debug. Never content, never a key.
-    fn log(&self, seen: &Seen, end: End) {
-        let Some(Answered { status, after, bytes }) = self.answer else { return };
+    /// Logs one line per request: at info if it was edited, else at debug. Never content, never a key.
+    fn log(&self, tap_report: &TapReport, end: End) {
+        let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
         let Some(edit) = &self.edit else {
             return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
-        let Seen { stop_reason, usage, overflowed } = seen;
+        let TapReport { stop_reason, usage, overflowed } = tap_report;
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
@@ -251,7 +251,7 @@ impl Exchange {
                     request_id = %self.id,
                     outcome = $outcome,
                     edits = $edits,
-                    rescue = self.rescued.map(tracing::field::display),
+                    rescue = self.rescue.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
                     bytes_in,
                     bytes_out,
@@ -275,40 +275,40 @@ impl Exchange {
                 )
             };
         }
-        let sentence = || report.map(|report| self.sentence(edit, report)).unwrap_or_default();
+        let sentence = || report.map(|report| self.log_message(edit, report)).unwrap_or_default();
         match edit.counts() {
-            None if self.rescued.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
+            None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
             Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
             Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
         }
     }
 
-    /// What was done, for people.
-    fn sentence(&self, edit: &Edit, report: &Report) -> String {
-        let Edit { dry_run, summary_time, offloaded_bytes, .. } = *edit;
+    /// The log message: a summary of the edits to read.
+    fn log_message(&self, edit: &EditState, report: &Report) -> String {
+        let EditState { dry_run, summary_time, offloaded_bytes, .. } = *edit;
         let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
-        Line { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.text()
+        LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
     }
 
-    /// All that is done when nothing more comes.
+    /// Everything that is done after the last frame of the answer.
     fn finish(mut self, end: End) {
         self.in_flight = None;
-        self.prefix_kept = self.met_before();
-        let seen = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
-        self.tell_end(end.into(), seen.clone());
+        self.prefix_kept = self.known_prefix_share();
+        let tap_report = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
+        self.publish_end(end.into(), tap_report.clone());
         self.finish_recording(end);
-        self.log(&seen, end);
-        self.write_down(&seen, end.into());
+        self.log(&tap_report, end);
+        self.account(&tap_report, end.into());
     }
 
-    fn tell_end(&mut self, end: AnswerEnd, seen: Seen) {
-        if let Some(telling) = self.telling.take() {
-            telling.end(self.answer.map(|answer| answer.status), end, seen);
+    fn publish_end(&mut self, end: AnswerEnd, tap_report: TapReport) {
+        if let Some(edit_events) = self.edit_events.take() {
+            edit_events.end(self.answer.map(|answer| answer.status), end, tap_report);
         }
     }
 
-    /// Writes the recording, beside the request: nobody waits for a disk.
+    /// Writes the recording in a task, so that no request waits for the disk.
     fn finish_recording(&mut self, end: End) {
         let Some(recording) = self.recording.take() else { return };
         let ended = match end {
@@ -318,7 +318,7 @@ impl Exchange {
         };
         let id = self.id;
         self.tasks.spawn(async move {
-            match blocking(move || recording.finish(ended)).await {
+            match run_blocking(move || recording.finish(ended)).await {
                 Ok(Ok(path)) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
                 Ok(Err(error)) => tracing::warn!(request_id = %id, %error, "not recorded"),
                 Err(error) => tracing::warn!(request_id = %id, %error, "not recorded"),
@@ -329,7 +329,7 @@ impl Exchange {
 
 impl Observe for Exchange {
     fn on_data(&mut self, chunk: &Bytes) {
-        let began = self.n_chunks.is_multiple_of(TIMED).then(Instant::now);
+        let began = self.n_chunks.is_multiple_of(TIMED_EVERY).then(Instant::now);
         self.n_chunks = self.n_chunks.wrapping_add(1);
         if let Some(answer) = &mut self.answer {
             answer.bytes += chunk.len() as u64;
@@ -340,50 +340,50 @@ impl Observe for Exchange {
         if let Some(recording) = &mut self.recording {
             recording.push_chunk(self.sent.elapsed(), chunk);
         }
-        if let (Some(began), Some(books)) = (began, &self.books) {
-            books.metrics.observe_chunk(began.elapsed());
+        if let (Some(began), Some(accounting)) = (began, &self.accounting) {
+            accounting.metrics.observe_chunk(began.elapsed());
         }
     }
 
     fn on_end(mut self, end: End) {
         self.streaming = None;
         self.ended = Some(Instant::now());
-        let is_told = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
-        if !is_told && !tracing::enabled!(Level::DEBUG) {
-            return self.write_down(&Seen::default(), end.into());
+        let needs_finish = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
+        if !needs_finish && !tracing::enabled!(Level::DEBUG) {
+            return self.account(&TapReport::default(), end.into());
         }
-        // The last bytes are still on their way to the socket, and nobody who waits for them shall wait for this.
+        // The last bytes may not have been written to the socket yet; the task keeps this work from delaying them.
         let tasks = self.tasks.clone();
         tasks.spawn(async move { self.finish(end) });
     }
 }
 
 impl Drop for Exchange {
-    /// A request whose client did not wait for an answer is told of and recorded too: it is the one somebody will ask about.
+    /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.write_down(&Seen::default(), history::AnswerEnd::ClientGone);
-            self.tell_end(AnswerEnd::ClientGone, Seen::default());
+            self.account(&TapReport::default(), history::AnswerEnd::ClientGone);
+            self.publish_end(AnswerEnd::ClientGone, TapReport::default());
             self.finish_recording(End::ClientGone);
         }
     }
 }
 
-// === impl Edit ===
+// === impl EditState ===
 
-impl Edit {
-    /// What was edited, as the header and the log write it; `None` if nothing was.
+impl EditState {
+    /// The changes by edit, as the header and the log write them; `None` without changes.
     fn counts(&self) -> Option<String> {
         Some(counts(self.report.as_ref()?)).filter(|counts| !counts.is_empty())
     }
 
-    /// The headers of an edited request, or one that was sent twice. An answer to another one stays as the upstream made it.
-    fn put_headers(&self, id: RequestId, rescued: Option<Rescued>, headers: &mut HeaderMap) {
+    /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.
+    fn put_headers(&self, id: RequestId, rescue: Option<RescueKind>, headers: &mut HeaderMap) {
         let edits = self.counts();
-        if !self.report_headers || edits.is_none() && rescued.is_none() {
+        if !self.report_headers || edits.is_none() && rescue.is_none() {
             return;
         }
-        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescued.map(|by| by.to_string()))];
+        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescue.map(|by| by.to_string()))];
         for (name, value) in values {
             if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
                 headers.insert(name, value);
@@ -399,7 +399,7 @@ impl Edit {
     }
 }
 
-/// What was edited: `patch=1;clear=5`.
+/// The changes by edit: `patch=1;clear=5`.
 pub(super) fn counts(report: &Report) -> String {
     let each: Vec<String> = report.counts().into_iter().map(|(label, n)| format!("{label}={n}")).collect();
     each.join(";")
@@ -413,7 +413,7 @@ pub(super) fn tokens(report: &Report) -> Option<String> {
 // === impl RequestIds ===
 
 impl RequestIds {
-    /// An id that this process has not given out before.
+    /// An id that this process has not used before.
     pub(super) fn next(&self) -> RequestId {
         RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
     }

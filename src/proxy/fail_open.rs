@@ -1,26 +1,26 @@
-//! Requests that went on unedited because something of ours could not be done: counted, and logged the first time.
+//! Counters of requests that were forwarded with fewer edits because abridge could not do its part.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a request went on as it came.
+/// Why a request was forwarded without some or all edits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Reason {
+pub(super) enum FailOpenReason {
     /// The body is not a conversation that the dialect can read.
     NotUnderstood,
-    /// The body is coded in a way that we do not know.
+    /// The content coding of the body is unsupported.
     UnknownEncoding,
-    /// The body is not what its `content-encoding` says.
+    /// The body is not valid for its `content-encoding`.
     BrokenEncoding,
-    /// What the edits would take out cannot be stored. The request goes on with the edits that need no store.
+    /// Removed payloads cannot be stored. The request is forwarded with the edits that need no store.
     NotStored,
-    /// A fault of abridge itself.
+    /// A panic in abridge.
     Bug,
 }
 
-/// How often each reason held.
+/// The number of requests for each reason.
 #[derive(Debug, Default)]
-pub(super) struct FailOpen {
+pub(super) struct FailOpenCounters {
     not_understood: AtomicU64,
     unknown_encoding: AtomicU64,
     broken_encoding: AtomicU64,
@@ -28,36 +28,36 @@ pub(super) struct FailOpen {
     bug: AtomicU64,
 }
 
-impl FailOpen {
-    /// Counts a request. The first of a reason is a warning, so that it is seen; the others are not, so that it can be read.
-    pub(super) fn count(&self, reason: Reason, detail: &dyn Display) {
+impl FailOpenCounters {
+    /// Counts a request. The first one for a reason is logged as a warning, the others at debug.
+    pub(super) fn count(&self, reason: FailOpenReason, detail: &dyn Display) {
         let before = self.counter(reason).fetch_add(1, Ordering::Relaxed);
         if before == 0 {
-            tracing::warn!(?reason, %detail, "a request goes on without edits; more of this kind are logged at debug");
+            tracing::warn!(?reason, %detail, "a request is forwarded without edits; more of this kind are logged at debug");
         } else {
-            tracing::debug!(?reason, %detail, count = before + 1, "a request goes on without edits");
+            tracing::debug!(?reason, %detail, count = before + 1, "a request is forwarded without edits");
         }
     }
 
-    /// Each reason, and how often it held.
-    pub(super) fn counted(&self) -> [(&'static str, u64); 5] {
+    /// Each reason as a label, and its count.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 5] {
         [
-            ("not_understood", Reason::NotUnderstood),
-            ("unknown_encoding", Reason::UnknownEncoding),
-            ("broken_encoding", Reason::BrokenEncoding),
-            ("not_stored", Reason::NotStored),
-            ("bug", Reason::Bug),
+            ("not_understood", FailOpenReason::NotUnderstood),
+            ("unknown_encoding", FailOpenReason::UnknownEncoding),
+            ("broken_encoding", FailOpenReason::BrokenEncoding),
+            ("not_stored", FailOpenReason::NotStored),
+            ("bug", FailOpenReason::Bug),
         ]
         .map(|(label, reason)| (label, self.counter(reason).load(Ordering::Relaxed)))
     }
 
-    fn counter(&self, reason: Reason) -> &AtomicU64 {
+    fn counter(&self, reason: FailOpenReason) -> &AtomicU64 {
         match reason {
-            Reason::NotUnderstood => &self.not_understood,
-            Reason::UnknownEncoding => &self.unknown_encoding,
-            Reason::BrokenEncoding => &self.broken_encoding,
-            Reason::NotStored => &self.not_stored,
-            Reason::Bug => &self.bug,
+            FailOpenReason::NotUnderstood => &self.not_understood,
+            FailOpenReason::UnknownEncoding => &self.unknown_encoding,
+            FailOpenReason::BrokenEncoding => &self.broken_encoding,
+            FailOpenReason::NotStored => &self.not_stored,
+            FailOpenReason::Bug => &self.bug,
         }
     }
 }

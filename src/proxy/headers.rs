@@ -1,4 +1,4 @@
-//! Header fields between the two sides: what belongs to one hop stays there, all else goes on as it came.
+//! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
 use http::HeaderMap;
 use http::header::{
@@ -8,36 +8,37 @@ use http::header::{
 
 use crate::upstream::framing;
 
-/// What a client may ask of abridge for one request.
-pub(super) const WISH: HeaderName = HeaderName::from_static("x-abridge");
+/// The header by which a client controls abridge for one request.
+pub(super) const CONTROL: HeaderName = HeaderName::from_static("x-abridge");
 
-/// Where Azure's clients put their key.
+/// The header with the key of Azure's clients.
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// What belongs to one connection by itself.
-const HOP: [HeaderName; 7] = [CONNECTION, HTTP2_SETTINGS, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
+/// Fields that always belong to one connection.
+const HOP_BY_HOP: [HeaderName; 7] =
+    [CONNECTION, HTTP2_SETTINGS, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
 
-/// What the client wishes for this request, by the header `x-abridge`.
+/// The value of the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wish {
-    /// Nothing said: the policy holds.
+pub(super) enum ControlHeader {
+    /// No header: the policy applies.
     Policy,
     /// `off`: no edits.
     Off,
-    /// `dry-run`: the original goes on, and the answer's headers tell what would have been done.
+    /// `dry-run`: the original is forwarded, and the answer's headers report the edits that were not made.
     DryRun,
-    /// Something we do not know: as if nothing were said, with a warning.
+    /// Any other value: handled like no header, with a warning.
     Unknown,
 }
 
-impl Wish {
+impl ControlHeader {
     /// Reads the header.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let Some(value) = headers.get(WISH) else { return Self::Policy };
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
+        let Some(value) = headers.get(CONTROL) else { return Self::Policy };
         let value = value.as_bytes().trim_ascii();
         if value.eq_ignore_ascii_case(b"off") {
             Self::Off
@@ -49,70 +50,70 @@ impl Wish {
     }
 }
 
-/// What the client shows of itself, if anything: an empty field is nothing. It is hashed, and neither kept nor logged.
+/// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     let shown = [AUTHORIZATION, API_KEY].map(|name| headers.get(name).map(HeaderValue::as_bytes));
     shown.into_iter().flatten().find(|credential| !credential.is_empty())
 }
 
-/// Makes a client's header fields fit for the upstream.
+/// Prepares a client's header fields for the upstream.
 pub(super) fn to_upstream(headers: &mut HeaderMap) {
     let trailers = headers.get_all(TE).iter().any(wants_trailers);
-    strip_hop(headers);
+    strip_hop_by_hop(headers);
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    headers.remove(WISH);
+    headers.remove(CONTROL);
     headers.remove(PROXY_AUTHORIZATION);
-    // We answer it ourselves, as soon as the body is asked for.
+    // hyper answers it as soon as the body is polled.
     headers.remove(EXPECT);
 }
 
-/// Makes the upstream's header fields fit for the client.
+/// Prepares the upstream's header fields for the client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
-    strip_hop(headers);
+    strip_hop_by_hop(headers);
 }
 
-/// The protocol that the headers ask to change to, as in `connection: upgrade` with `upgrade: websocket`.
-pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The protocol of an upgrade request, as in `connection: upgrade` with `upgrade: websocket`.
+pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
-    // HTTP/2 by upgrade is a matter of one hop. Some clients offer it with each request, and an upstream that took it would be
-    // spoken to past us; so a list that has it in it is not handed on either.
+    // An upgrade to HTTP/2 belongs to one hop. Some clients offer it with each request, and an upstream that accepted it
+    // would talk to the client past abridge; so a list that contains it is not forwarded either.
     let offers_http2 = || headers.get_all(UPGRADE).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"h2c"));
     headers.get(UPGRADE).filter(|_| asked && !offers_http2()).cloned()
 }
 
-/// Whether a body comes in another coding than in chunks, or in chunks twice. The field goes no further than here, so the
-/// upstream would not know of the other coding.
-pub(super) fn is_coded(headers: &HeaderMap) -> bool {
-    framing::is_coded(headers, &["chunked"])
+/// Whether the body has a transfer coding other than `chunked`, or `chunked` twice. The field is hop-by-hop, so the
+/// upstream would not learn of the other coding.
+pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
+    framing::has_coding_other_than(headers, &["chunked"])
 }
 
-/// Says that the connection changes to another protocol.
+/// Sets the fields of an upgrade to `protocol`.
 pub(super) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
-/// Says how long a body in memory is.
+/// Sets the length of a body in memory.
 pub(super) fn set_length(headers: &mut HeaderMap, length: usize) {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
 }
 
-/// How a body is coded, for the record.
+/// The `content-encoding` of a body, for a recording.
 pub(super) fn content_encoding(headers: &HeaderMap) -> Option<String> {
     headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// RFC 9110, section 7.6.1: the fields that `connection` names, and those that belong to one connection by themselves.
-fn strip_hop(headers: &mut HeaderMap) {
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .flat_map(names)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect();
-    for name in named.iter().chain(&HOP) {
+    for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
 }
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn strips_what_belongs_to_one_hop() {
+    fn hop_by_hop_fields_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-Foo"),
             ("x-foo", "1"),
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_order_of_values() {
+    fn repeated_fields_keep_the_order_of_their_values() {
         let mut map = HeaderMap::new();
         for value in ["a", "b", "c"] {
             map.append("x-many", HeaderValue::from_static(value));
@@ -162,19 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn sees_an_upgrade_only_if_connection_says_so() {
-        assert!(upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])).is_some());
-        assert!(upgrade(&headers(&[("upgrade", "websocket")])).is_none());
-        assert!(upgrade(&headers(&[("connection", "upgrade")])).is_none());
+    fn an_upgrade_needs_the_connection_field_and_must_not_offer_http2() {
+        assert!(
+            upgrade_protocol(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])).is_some()
+        );
+        assert!(upgrade_protocol(&headers(&[("upgrade", "websocket")])).is_none());
+        assert!(upgrade_protocol(&headers(&[("connection", "upgrade")])).is_none());
         for offers_http2 in [&["h2c"][..], &["websocket, H2C"], &["websocket", "h2c"]] {
             let mut lines = vec![("connection", "upgrade")];
             lines.extend(offers_http2.iter().map(|protocol| ("upgrade", *protocol)));
-            assert!(upgrade(&headers(&lines)).is_none(), "{offers_http2:?}");
+            assert!(upgrade_protocol(&headers(&lines)).is_none(), "{offers_http2:?}");
         }
     }
 
     #[test]
-    fn knows_chunks_from_other_codings() {
+    fn only_one_chunked_coding_is_supported() {
         for (values, coded) in [
             (&[][..], false),
             (&["chunked"], false),
@@ -184,12 +187,12 @@ mod tests {
             (&["gzip", "chunked"], true),
         ] {
             let lines: Vec<_> = values.iter().map(|value| ("transfer-encoding", *value)).collect();
-            assert_eq!(is_coded(&headers(&lines)), coded, "{values:?}");
+            assert_eq!(has_unsupported_coding(&headers(&lines)), coded, "{values:?}");
         }
     }
 
     #[test]
-    fn knows_a_client_by_what_it_shows() {
+    fn the_credential_is_the_first_field_that_is_not_empty() {
         assert_eq!(credential(&headers(&[("api-key", "b"), ("authorization", "a")])), Some(&b"a"[..]));
         assert_eq!(credential(&headers(&[("api-key", "b")])), Some(&b"b"[..]));
         assert_eq!(credential(&headers(&[("x-key", "b")])), None);
@@ -198,12 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_wish() {
-        for (value, wish) in
-            [("off", Wish::Off), (" OFF ", Wish::Off), ("dry-run", Wish::DryRun), ("on", Wish::Unknown)]
-        {
-            assert_eq!(Wish::of(&headers(&[("x-abridge", value)])), wish, "{value:?}");
+    fn the_control_header_is_read_without_regard_to_case() {
+        for (value, expected) in [
+            ("off", ControlHeader::Off),
+            (" OFF ", ControlHeader::Off),
+            ("dry-run", ControlHeader::DryRun),
+            ("on", ControlHeader::Unknown),
+        ] {
+            assert_eq!(ControlHeader::from_headers(&headers(&[("x-abridge", value)])), expected, "{value:?}");
         }
-        assert_eq!(Wish::of(&HeaderMap::new()), Wish::Policy);
+        assert_eq!(ControlHeader::from_headers(&HeaderMap::new()), ControlHeader::Policy);
     }
 }

@@ -1,9 +1,9 @@
-//! A second try, where the upstream has refused a request that can be sent in another form. Off unless `[rescue]` says so.
+//! Retry of refused requests in another form: once, and only if `[rescue]` is on.
 //!
-//! A conversation that is too long for the model is sent once more with everything cleared that may be, and summarised if
-//! that is not enough. An edited request whose sequence of messages the upstream does not take is sent once more as the
-//! client wrote it, and so is what the conversation says next. There is never a third try. Until the head of an answer is
-//! known that goes back, no byte has, so the client sees one answer; if nothing helps, it is the upstream's own.
+//! A conversation that is too long for the model is sent again with all that may be cleared cleared, and summarised if that
+//! is not enough. An edited request whose sequence of messages the upstream refuses is sent again as the client wrote it,
+//! and later requests of that conversation are not edited. There is no third attempt. No byte goes to the client before the
+//! final answer is chosen, so the client sees one answer; if nothing helps, it is the upstream's first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,23 +14,23 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::unedited::Unedited;
-use super::exchange::{Exchange, Rescued};
-use super::send::{ask, outgoing};
-use super::{Live, Proxy, recorded};
+use self::bypass::BypassList;
+use super::exchange::{Exchange, RescueKind};
+use super::send::{request_body, send_request};
+use super::{LiveConfig, Proxy, recording_input};
 use crate::body::Lease;
-use crate::body::ahead::Ahead;
-use crate::body::encoding::Coding;
+use crate::body::encoding::ContentEncoding;
+use crate::body::peek::PeekableBody;
 use crate::dialect::Dialect;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::When;
 use crate::recording::RequestForm;
-use crate::tasks::blocking;
-use crate::upstream::refusal::{self, Numbers, Refusal};
+use crate::tasks::run_blocking;
+use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
-mod unedited;
+mod bypass;
 
 /// `[rescue]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -51,195 +51,198 @@ impl Default for Settings {
     }
 }
 
-/// How requests are rescued. A reload begins it anew: under other settings, the upstream may take what it has refused.
+/// How refused requests are retried. A reload replaces it with its bypass list, because other settings may be accepted.
 #[derive(Debug)]
-pub struct Rescue {
+pub struct RescuePolicy {
     rules: Arc<EngineConfig>,
     original: bool,
-    unedited: Unedited,
+    bypassed: BypassList,
 }
 
-/// What a second try is made of. Kept until the head of the first answer is here.
+/// What a second attempt is made from. Kept until the head of the first answer has arrived.
 #[derive(Debug)]
-pub(super) struct Spare {
+pub(super) struct RetryContext {
     dialect: &'static dyn Dialect,
     // As the client sent it.
     parts: Parts,
-    // The body as it came, what pays for it, and the same as text.
+    // The body as received, its lease, and the decoded body.
     bytes: Bytes,
     lease: Arc<Lease>,
     text: Bytes,
-    // What the first try was.
+    // Whether the first attempt was edited, and its size.
     edited: bool,
     n_bytes_sent: usize,
     n_tokens_sent: Option<usize>,
 }
 
-/// How often requests were rescued, and how often not.
+/// The outcomes of retries.
 #[derive(Debug, Default)]
-pub(super) struct Rescues {
-    overflow: Outcomes,
-    original: Outcomes,
+pub(super) struct RescueCounters {
+    overflow: OutcomeCounts,
+    original: OutcomeCounts,
 }
 
 #[derive(Debug, Default)]
-struct Outcomes {
+struct OutcomeCounts {
     helped: AtomicU64,
     in_vain: AtomicU64,
 }
 
-/// The longest refusal that is read, in bytes, as it comes and as text. Those that say something are far shorter.
-const LONGEST: usize = 64 << 10;
+/// The longest refusal that is read, in bytes, both encoded and decoded. Real ones are far shorter.
+const MAX_REFUSAL: usize = 64 << 10;
 
-/// How long a refusal may take to come after its head.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the body of a refusal may take after its head.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A body from this length on, in bytes, is read and named away from the threads that serve requests.
-const HOP_FROM: usize = 256 << 10;
+/// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
+const BLOCKING_FROM: usize = 256 << 10;
 
-/// What sets these names of beginnings apart from those of summaries.
+/// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
 
-// === impl Rescue ===
+// === impl RescuePolicy ===
 
-impl Rescue {
-    /// Rescues by these rules, which are to be those of [`Parts::shortest`](crate::planner::Parts::shortest).
+impl RescuePolicy {
+    /// Retries with these rules, which must be those of [`Parts::shortest`](crate::planner::Parts::shortest).
     pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
-        Self { rules, original: settings.original_on_400, unedited: Unedited::default() }
+        Self { rules, original: settings.original_on_400, bypassed: BypassList::default() }
     }
 }
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// Whether the upstream has refused to take an edited form of what this conversation begins with, but took the original.
-    pub(super) async fn goes_unedited(
+    /// Whether the conversation is forwarded unedited, because the upstream refused an edited form of its beginning and
+    /// accepted the original.
+    pub(super) async fn is_bypassed(
         &self,
-        rescue: Option<&Rescue>,
+        rescue: Option<&RescuePolicy>,
         dialect: &'static dyn Dialect,
         headers: &HeaderMap,
         text: &Bytes,
     ) -> bool {
-        let Some(rescue) = rescue.filter(|rescue| !rescue.unedited.is_empty()) else { return false };
-        let goes = rescue.unedited.has(&self.beginnings(dialect, headers, text).await);
-        if goes {
+        let Some(rescue) = rescue.filter(|rescue| !rescue.bypassed.is_empty()) else { return false };
+        let is_bypassed = rescue.bypassed.contains_any(&self.chain_keys(dialect, headers, text).await);
+        if is_bypassed {
             tracing::debug!(
-                "a request goes on as it came: the upstream did not take what its conversation was edited to"
+                "a request is forwarded unedited: the upstream has refused an edited form of its conversation"
             );
         }
-        goes
+        is_bypassed
     }
 
-    /// The answer that goes back: the `first` one, or, if that is a refusal that another form of the request may spare the
-    /// client, the one to that.
-    pub(super) async fn rescued(
+    /// Returns the answer to relay: `first`, or the answer to another form of the request if `first` is a refusal that
+    /// another form may avoid.
+    pub(super) async fn rescue(
         &self,
-        live: &Live,
-        rescue: &Rescue,
-        spare: Spare,
-        mut first: Response<Ahead>,
+        live: &LiveConfig,
+        rescue: &RescuePolicy,
+        retry: RetryContext,
+        mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
-    ) -> Response<Ahead> {
-        let Some(refusal) = refusal(&mut first).await else { return first };
-        let Ok(target) = live.upstream.join(&spare.parts.uri) else { return first };
+    ) -> Response<PeekableBody> {
+        let Some(refusal) = read_refusal(&mut first).await else { return first };
+        let Ok(target) = live.upstream.join(&retry.parts.uri) else { return first };
         let (edited, by) = match refusal {
-            Refusal::Overflow(numbers) => match self.shortened(live, rescue, &spare, numbers, exchange).await {
-                Some(edited) => (edited, Rescued::Overflow),
-                None => return self.rescues.count(Rescued::Overflow, false, first),
+            Refusal::Overflow(counts) => match self.shorten(live, rescue, &retry, counts, exchange).await {
+                Some(edited) => (edited, RescueKind::Overflow),
+                None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
-            Refusal::Sequence if rescue.original && spare.edited && first.status() == StatusCode::BAD_REQUEST => {
-                (EditedBody::untouched(spare.bytes.clone()), Rescued::Original)
+            Refusal::Sequence if rescue.original && retry.edited && first.status() == StatusCode::BAD_REQUEST => {
+                (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original)
             }
             Refusal::Sequence | Refusal::Tools => return first,
         };
-        let mut parts = spare.parts.clone();
-        let body = outgoing(&mut parts.headers, spare.bytes.clone(), Arc::clone(&spare.lease), &edited, false);
-        let second = ask(&live.upstream, Request::from_parts(parts, body), target, None).await;
+        let mut parts = retry.parts.clone();
+        let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
+        let second = send_request(&live.upstream, Request::from_parts(parts, body), target, None).await;
         let second = match second {
-            Ok(second) if by == Rescued::Original || second.status().is_success() => second,
-            Ok(_) | Err(_) => return self.rescues.count(by, false, first),
+            Ok(second) if by == RescueKind::Original || second.status().is_success() => second,
+            Ok(_) | Err(_) => return self.rescue_counters.count(by, false, first),
         };
         let helped = second.status().is_success();
-        if helped && by == Rescued::Original {
-            let names = self.beginnings(spare.dialect, &spare.parts.headers, &spare.text).await;
-            names.last().into_iter().for_each(|name| rescue.unedited.note(*name));
+        if helped && by == RescueKind::Original {
+            let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
+            keys.last().into_iter().for_each(|key| rescue.bypassed.insert(*key));
         }
-        let text = spare.text;
+        let text = retry.text;
         let meter = &rescue.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recorded::sent(&spare.parts, text.clone(), &edited, RequestForm::Shortest, meter, false)
+            recording_input::sent(&retry.parts, text.clone(), &edited, RequestForm::Shortest, meter, false)
         });
-        exchange.inspecting = self.inspector.hold(live.inspect.keep, spare.dialect, &text, &edited);
-        exchange.edited(edited, false, live.report_headers);
-        exchange.rescued = Some(by);
-        self.rescues.count(by, helped, second)
+        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
+        exchange.set_edited(edited, false, live.report_headers);
+        exchange.rescue = Some(by);
+        self.rescue_counters.count(by, helped, second)
     }
 
-    /// A shorter form of the request: cleared, and summarised if it still does not fit. `None` if it gets no shorter.
-    async fn shortened(
+    /// A shorter form of the request: cleared, and summarised if that does not fit. `None` if it gets no shorter.
+    async fn shorten(
         &self,
-        live: &Live,
-        rescue: &Rescue,
-        spare: &Spare,
-        numbers: Numbers,
+        live: &LiveConfig,
+        rescue: &RescuePolicy,
+        retry: &RetryContext,
+        counts: TokenCounts,
         exchange: &Exchange,
     ) -> Option<EditedBody> {
         let rules = &rescue.rules;
-        let caller = self.caller(&spare.parts.headers);
-        let target = live.upstream.join(&spare.parts.uri).ok()?;
-        let origin = || self.origin(live, spare.dialect, &spare.parts, &target, exchange.id(), caller);
+        let caller = self.caller(&retry.parts.headers);
+        let target = live.upstream.join(&retry.parts.uri).ok()?;
+        let origin = || self.origin(live, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
             let asked = EditOptions { caller, mode: EditMode::Apply, when, origin };
-            self.engine.edit_body(rules, spare.dialect, spare.text.clone(), asked)
+            self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
-        // Clearing comes first and costs no call, so a summary is wanted only if that was not enough.
+        // Clearing comes first because it costs no call; a summary is made only if that is not enough.
         let cleared = edit(When::Triggered, None).await;
         let report = cleared.report.as_ref()?;
-        if let (Some(model), Some(window)) = (&report.model, numbers.window) {
+        if let (Some(model), Some(window)) = (&report.model, counts.window) {
             rules.planner.meter.learn_window(model, window);
         }
         let window = rules.planner.meter.for_model(report.model.as_deref()).window();
-        if spare.is_shorter(&cleared) && fits(report, spare.n_tokens_sent, numbers, window) {
+        if retry.is_shorter(&cleared) && fits(report, retry.n_tokens_sent, counts, window) {
             return Some(cleared);
         }
         let summarised = edit(When::Now, Some(&origin)).await;
-        [summarised, cleared].into_iter().find(|edited| spare.is_shorter(edited))
+        [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
     }
 
-    /// The names of the beginnings of a conversation, the last of which is all of it; none if it is not understood.
-    async fn beginnings(&self, dialect: &'static dyn Dialect, headers: &HeaderMap, text: &Bytes) -> Vec<ChainKey> {
+    /// The keys of the beginnings of a conversation, the whole conversation last; empty if it cannot be parsed.
+    async fn chain_keys(&self, dialect: &'static dyn Dialect, headers: &HeaderMap, text: &Bytes) -> Vec<ChainKey> {
         let mut chain = self.engine.chain(self.caller(headers), SCOPE);
         let body = text.clone();
-        let mut name = move || {
+        let mut keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let messages = conversation.messages.iter();
             messages
                 .map(|message| chain.push(message.prints(&body).message, || dialect.canonical(message.span.of(&body))))
                 .collect()
         };
-        if text.len() < HOP_FROM { name() } else { blocking(name).await.unwrap_or_default() }
+        if text.len() < BLOCKING_FROM { keys() } else { run_blocking(keys).await.unwrap_or_default() }
     }
 }
 
-/// What an answer refuses, if it does. It is read ahead for that.
-async fn refusal(answer: &mut Response<Ahead>) -> Option<Refusal> {
+/// Classifies the answer if it is a refusal. Peeks at the body for that.
+async fn read_refusal(answer: &mut Response<PeekableBody>) -> Option<Refusal> {
     if ![StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE].contains(&answer.status()) {
         return None;
     }
-    let coding = Coding::of(answer.headers());
-    let body = answer.body_mut().peek(LONGEST, PATIENCE).await?;
+    let coding = ContentEncoding::from_headers(answer.headers());
+    let body = answer.body_mut().peek(MAX_REFUSAL, REFUSAL_TIMEOUT).await?;
     let text = match coding {
-        Coding::Plain => body,
-        Coding::Known(encoding) => blocking(move || encoding.decode(&body, LONGEST)).await.ok()?.ok()?,
-        Coding::Unknown => return None,
+        ContentEncoding::Identity => body,
+        ContentEncoding::Supported(encoding) => {
+            run_blocking(move || encoding.decode(&body, MAX_REFUSAL)).await.ok()?.ok()?
+        }
+        ContentEncoding::Unsupported => return None,
     };
-    refusal::refusal(&text)
+    refusal::classify(&text)
 }
 
-// === impl Spare ===
+// === impl RetryContext ===
 
-impl Spare {
-    /// Of a request that is about to be sent.
+impl RetryContext {
+    /// Captures a request that is about to be sent.
     pub(super) fn new(
         dialect: &'static dyn Dialect,
         parts: &Parts,
@@ -266,22 +269,22 @@ impl Spare {
     }
 }
 
-/// Whether a shorter form fits, as far as anybody knows. The upstream's count of what was `sent` corrects ours.
-fn fits(shorter: &Report, sent: Option<usize>, numbers: Numbers, window: Option<usize>) -> bool {
-    let (Some(tokens), Some(window)) = (shorter.tokens_after, numbers.window.or(window)) else { return true };
-    let room = window.saturating_sub(numbers.answer.unwrap_or(0));
-    let ours = sent.or(shorter.tokens_before).unwrap_or(0);
-    match numbers.prompt {
-        Some(theirs) if ours > 0 => tokens.saturating_mul(theirs) / ours <= room,
+/// Whether a shorter form fits; true if the window is unknown. The upstream's count of what was `sent` scales abridge's.
+fn fits(shorter: &Report, sent: Option<usize>, counts: TokenCounts, window: Option<usize>) -> bool {
+    let (Some(tokens), Some(window)) = (shorter.tokens_after, counts.window.or(window)) else { return true };
+    let room = window.saturating_sub(counts.answer.unwrap_or(0));
+    let counted = sent.or(shorter.tokens_before).unwrap_or(0);
+    match counts.prompt {
+        Some(reported) if counted > 0 => tokens.saturating_mul(reported) / counted <= room,
         _ => tokens <= room,
     }
 }
 
-// === impl Rescues ===
+// === impl RescueCounters ===
 
-impl Rescues {
-    /// What for, whether it helped, and how often.
-    pub(super) fn counted(&self) -> [(&'static str, &'static str, u64); 4] {
+impl RescueCounters {
+    /// The kind of each retry, its outcome, and its count.
+    pub(super) fn counts(&self) -> [(&'static str, &'static str, u64); 4] {
         let Self { overflow, original } = self;
         [
             ("overflow", "helped", &overflow.helped),
@@ -292,21 +295,21 @@ impl Rescues {
         .map(|(rescue, outcome, count)| (rescue, outcome, count.load(Ordering::Relaxed)))
     }
 
-    /// Counts a second try that was made or could not be, and hands on its answer. The first original that helped is a
-    /// warning: an edit has made what the upstream does not take.
-    fn count(&self, by: Rescued, helped: bool, answer: Response<Ahead>) -> Response<Ahead> {
+    /// Counts a retry that was made or could not be, and returns its answer. The first original that is accepted is logged
+    /// as a warning, because an edit produced what the upstream refuses.
+    fn count(&self, by: RescueKind, helped: bool, answer: Response<PeekableBody>) -> Response<PeekableBody> {
         let outcomes = match by {
-            Rescued::Overflow => &self.overflow,
-            Rescued::Original => &self.original,
+            RescueKind::Overflow => &self.overflow,
+            RescueKind::Original => &self.original,
         };
         let counter = if helped { &outcomes.helped } else { &outcomes.in_vain };
         let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
-        if helped && by == Rescued::Original && count == 1 {
+        if helped && by == RescueKind::Original && count == 1 {
             tracing::warn!(
-                "the upstream has refused an edited request and taken the original; more of this kind are logged at debug"
+                "the upstream refused an edited request and accepted the original; more of this kind are logged at debug"
             );
         } else {
-            tracing::debug!(rescue = %by, helped, count, "the upstream has refused a request");
+            tracing::debug!(rescue = %by, helped, count, "the upstream refused a request");
         }
         answer
     }
@@ -317,20 +320,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_told_by_the_upstreams_own_count() {
+    fn whether_a_request_fits_is_scaled_by_the_upstreams_count() {
         let report = |before, after| Report { tokens_before: before, tokens_after: after, ..Report::default() };
-        let numbers = |window, prompt, answer| Numbers { window, prompt, answer };
+        let counts = |window, prompt, answer| TokenCounts { window, prompt, answer };
         let half = report(Some(1000), Some(500));
-        // It counts three tokens for two of ours.
-        assert!(fits(&half, None, numbers(Some(750), Some(1500), None), None));
-        assert!(!fits(&half, None, numbers(Some(749), Some(1500), None), None));
-        assert!(!fits(&half, None, numbers(Some(750), Some(1500), Some(1)), None));
-        // What was sent was shorter than what came.
-        assert!(!fits(&half, Some(800), numbers(Some(750), Some(1500), None), None));
-        // It tells no count, or no window.
-        assert!(fits(&half, None, numbers(None, None, None), Some(500)));
-        assert!(!fits(&half, None, numbers(None, None, None), Some(499)));
-        assert!(fits(&half, None, numbers(None, None, None), None));
-        assert!(fits(&report(None, None), None, numbers(Some(10), Some(20), None), None));
+        // The upstream counts three tokens where abridge counts two.
+        assert!(fits(&half, None, counts(Some(750), Some(1500), None), None));
+        assert!(!fits(&half, None, counts(Some(749), Some(1500), None), None));
+        assert!(!fits(&half, None, counts(Some(750), Some(1500), Some(1)), None));
+        // The request that was sent was shorter than the client's.
+        assert!(!fits(&half, Some(800), counts(Some(750), Some(1500), None), None));
+        // The refusal has no count, or no window.
+        assert!(fits(&half, None, counts(None, None, None), Some(500)));
+        assert!(!fits(&half, None, counts(None, None, None), Some(499)));
+        assert!(fits(&half, None, counts(None, None, None), None));
+        assert!(fits(&report(None, None), None, counts(Some(10), Some(20), None), None));
     }
 }

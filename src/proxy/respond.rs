@@ -1,4 +1,4 @@
-//! The answers that are ours: every way to fail has its status, its code and a sentence that says what to do.
+//! Error responses of abridge itself: each error has a status, a code and a message that says what to do.
 
 use std::error::Error;
 use std::fmt;
@@ -8,21 +8,21 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTE
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use crate::admin::access::Refused;
+use crate::admin::access::AccessError;
 use crate::body::ReadError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::units::ByteSize;
-use crate::upstream::target::NoPath;
-use crate::upstream::{UpstreamError, UpstreamErrorKind, Whose};
+use crate::upstream::target::NoPathError;
+use crate::upstream::{DescriptorLimit, UpstreamError, UpstreamErrorKind};
 
-/// Tells a client that an error is ours and not the upstream's: its value is the error's code.
+/// Marks an error as abridge's and not the upstream's; the value is the error's code.
 pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
-/// How long a client should wait after an answer that says we are full, in seconds.
+/// The `retry-after` of a 503, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
-/// Why a request that was for the upstream, or asked for a summary, got an answer of ours.
+/// Why a request for the upstream or for a summary gets an error of abridge itself.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyError {
     /// The body is longer than the limit.
@@ -30,7 +30,7 @@ pub(super) enum ProxyError {
     BodyTooLarge {
         /// `server.max_body`, in bytes.
         limit: usize,
-        /// What the client announced, in bytes.
+        /// The announced length, in bytes.
         announced: Option<u64>,
     },
     /// The client paused too long in its body.
@@ -39,31 +39,31 @@ pub(super) enum ProxyError {
     /// The body broke off, or its framing is broken.
     #[error("the request body could not be read")]
     BodyBroken(#[source] ReadError),
-    /// `server.max_in_flight` requests are under way.
+    /// `server.max_in_flight` requests are in flight.
     #[error("too many requests in flight")]
     TooManyRequests {
         /// The limit.
         limit: usize,
     },
-    /// `server.max_buffered` bytes of bodies are in memory.
+    /// The request bodies in memory have reached `server.max_buffered`.
     #[error("too many bytes of request bodies in memory")]
     TooManyBytes,
     /// The target has no path.
     #[error(transparent)]
-    Target(#[from] NoPath),
-    /// A page in a browser asks for what it may not have.
+    Target(#[from] NoPathError),
+    /// A web page sent the request, and its host or origin is not allowed.
     #[error(transparent)]
-    Page(Refused),
+    Page(AccessError),
     /// The body comes in a transfer coding besides chunks.
     #[error("the transfer-encoding of the request body is not \"chunked\" alone")]
     BadTransfer,
-    /// A body that was posted to be summarised is coded in a way that cannot be undone.
-    #[error("the content-encoding of the request body cannot be undone")]
+    /// The content coding of a body to summarise is unsupported or broken.
+    #[error("the content-encoding of the request body cannot be decoded")]
     BadEncoding,
-    /// Such a body is no conversation.
+    /// The body to summarise is not a conversation.
     #[error("the request body is not a conversation that can be read")]
     NotUnderstood(#[source] ParseError),
-    /// There is no summary for it.
+    /// No summary could be made.
     #[error(transparent)]
     NoSummary(ManualSummaryError),
     /// The upstream gave no answer.
@@ -126,8 +126,8 @@ impl ProxyError {
         }
     }
 
-    /// What the client is told: what is wrong, where, and what to do.
-    fn external(&self) -> String {
+    /// The message for the client: what is wrong, where, and what to do.
+    fn client_message(&self) -> String {
         match self {
             Self::BodyTooLarge { limit, announced } => {
                 let size = announced.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
@@ -135,24 +135,24 @@ impl ProxyError {
                 format!("abridge: the request body{size} is over the limit server.max_body = \"{limit}\"; raise it in proxy.toml, or send less")
             }
             Self::BodyTimeout(error) => {
-                format!("abridge: {error}; server.body_timeout in proxy.toml is how long it may")
+                format!("abridge: {error}; server.body_timeout in proxy.toml is the limit")
             }
             Self::BodyBroken(error) => format!("abridge: {error}"),
             Self::TooManyRequests { limit } => {
-                format!("abridge: server.max_in_flight = {limit} requests are under way; try again, or raise it in proxy.toml")
+                format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in proxy.toml")
             }
             Self::TooManyBytes => {
                 "abridge: the request bodies in memory have reached server.max_buffered; try again, or raise it in proxy.toml".to_owned()
             }
-            Self::Target(NoPath) => {
+            Self::Target(NoPathError) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
             }
             Self::Page(refused) => format!("abridge: {refused}"),
             Self::BadTransfer => {
-                "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and say by content-encoding how it is compressed".to_owned()
+                "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and declare compression by content-encoding".to_owned()
             }
             Self::BadEncoding => {
-                "abridge: the content-encoding of the request body is not one of gzip, deflate, br, zstd, or the body is not in it".to_owned()
+                "abridge: the content-encoding of the request body is not one of gzip, deflate, br, zstd, or the body is not valid for it".to_owned()
             }
             Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
             Self::NoSummary(none) => format!("abridge: {none}"),
@@ -176,7 +176,7 @@ impl ProxyError {
     /// The whole answer, in the shape that clients of this dialect read.
     pub(super) fn to_response(&self, dialect: &dyn Dialect) -> Response<Full<Bytes>> {
         let status = self.status();
-        let (message, is_client_error) = (self.external(), status.is_client_error());
+        let (message, is_client_error) = (self.client_message(), status.is_client_error());
         let body = dialect.error_body(&ErrorFields { message: &message, is_client_error, code: self.code() });
         let mut response = Response::new(Full::from(body));
         *response.status_mut() = status;
@@ -184,7 +184,7 @@ impl ProxyError {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ERROR, HeaderValue::from_static(self.code()));
         if matches!(self, Self::BadTransfer) {
-            // Where the body ends, others may see otherwise.
+            // Another server may disagree on where the body ends.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -194,18 +194,20 @@ impl ProxyError {
     }
 }
 
-/// What the person who runs abridge can do about it.
+/// What an operator can do about it.
 fn advice(kind: UpstreamErrorKind) -> &'static str {
     match kind {
-        UpstreamErrorKind::Connect => "check that it runs, and upstream.url in proxy.toml",
-        UpstreamErrorKind::Descriptors(Whose::Ours) => {
+        UpstreamErrorKind::Connect => "check that it is running, and upstream.url in proxy.toml",
+        UpstreamErrorKind::Descriptors(DescriptorLimit::Process) => {
             "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in proxy.toml"
         }
-        UpstreamErrorKind::Descriptors(Whose::Machine) => "raise fs.file-max with sysctl, or see what holds them open",
-        UpstreamErrorKind::Tls => "check its certificate; upstream.ca_file in proxy.toml adds a root of your own",
-        UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is how long it may take",
-        UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is how long it may take",
-        UpstreamErrorKind::HeadTooLong => "have the upstream, or a proxy between, send fewer or shorter ones",
+        UpstreamErrorKind::Descriptors(DescriptorLimit::System) => {
+            "raise fs.file-max with sysctl, or find the process that holds them open"
+        }
+        UpstreamErrorKind::Tls => "check its certificate; upstream.ca_file in proxy.toml adds a root certificate",
+        UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is the limit",
+        UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is the limit",
+        UpstreamErrorKind::HeadTooLong => "configure the upstream, or a proxy before it, to send fewer or shorter ones",
         UpstreamErrorKind::Malformed => {
             "check that an HTTP server is at upstream.url; the request was not sent again, because it may have been carried out"
         }
@@ -219,10 +221,10 @@ mod tests {
     use crate::dialect;
 
     #[test]
-    fn says_which_limit_and_which_key() {
+    fn a_body_over_the_limit_gets_413_with_the_limit_and_its_setting() {
         let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000) };
         assert_eq!(
-            error.external(),
+            error.client_message(),
             "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in proxy.toml, or send less"
         );
         let response = error.to_response(dialect::default());
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_to_come_back_when_it_is_full() {
+    fn an_overload_gets_503_with_retry_after() {
         let response = ProxyError::TooManyBytes.to_response(dialect::default());
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()[RETRY_AFTER], "1");

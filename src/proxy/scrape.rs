@@ -1,4 +1,4 @@
-//! `GET /abridge/metrics`: what is counted, and what others know when they are asked.
+//! `GET /abridge/metrics`: the counters of the proxy, and the gauges that are read at each scrape.
 
 use std::fs;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use rustix::param::page_size;
 use tokio::runtime::Handle;
 
 use super::Proxy;
-use crate::admin::{Numbers, Writing};
+use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::{Exposition, Labels};
 
-impl Numbers for Proxy {
-    fn metrics(&self) -> Writing<'_> {
+impl Introspection for Proxy {
+    fn metrics(&self) -> TextFuture<'_> {
         Box::pin(async {
             let mut exposition = Exposition::default();
-            exposition.info("abridge", "This abridge", one("version", env!("CARGO_PKG_VERSION")));
+            exposition.info("abridge", "This abridge", label("version", env!("CARGO_PKG_VERSION")));
             self.write_requests(&mut exposition);
-            self.books.metrics.write(&mut exposition);
+            self.accounting.metrics.write(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
             self.write_load(&mut exposition);
@@ -26,12 +26,12 @@ impl Numbers for Proxy {
         })
     }
 
-    fn status(&self) -> Writing<'_> {
+    fn status(&self) -> TextFuture<'_> {
         Box::pin(self.status_json())
     }
 
     fn history(&self) -> &History {
-        &self.books.history
+        &self.accounting.history
     }
 
     fn inspect(&self) -> inspect::Settings {
@@ -41,7 +41,7 @@ impl Numbers for Proxy {
 
 impl Proxy {
     fn write_requests(&self, exposition: &mut Exposition) {
-        let totals = self.books.history.totals();
+        let totals = self.accounting.history.totals();
         let outcomes = [
             ("edited", totals.edited),
             ("unedited", totals.unedited),
@@ -49,105 +49,101 @@ impl Proxy {
             ("not_understood", totals.not_understood),
             ("passed", totals.passed),
         ];
-        exposition.counters(
-            "abridge_requests",
-            "Requests that have ended, by what became of them",
-            each("outcome", outcomes),
-        );
+        exposition.counters("abridge_requests", "Ended requests by outcome", labelled("outcome", outcomes));
         let ended = [("failed", totals.failed), ("shed", totals.shed), ("refused", totals.refused)];
         exposition.counters(
             "abridge_unanswered",
-            "Requests that got an answer of ours: the upstream failed to answer, there was no room, or they were refused for another reason",
-            each("reason", ended),
+            "Requests answered with an error of abridge itself: the upstream failed, abridge was overloaded, or the request was refused",
+            labelled("reason", ended),
         );
         exposition.counter(
             "abridge_tokens_before",
-            "Tokens of requests as they came, where they were counted; dry runs are left out",
+            "Tokens of requests before the edits, where they were counted; dry runs excluded",
             totals.tokens_before,
         );
-        exposition.counter("abridge_tokens_after", "The same as they went on", totals.tokens_after);
+        exposition.counter("abridge_tokens_after", "Tokens of the same requests after the edits", totals.tokens_after);
         exposition.counters(
             "abridge_fail_open",
-            "Requests that went on with less editing than there could be, by the reason",
-            each("reason", self.fail_open.counted()),
+            "Requests forwarded with fewer edits than configured, by reason",
+            labelled("reason", self.fail_open.counts()),
         );
         let rescues = self
-            .rescues
-            .counted()
+            .rescue_counters
+            .counts()
             .map(|(rescue, outcome, n)| (vec![("rescue", rescue.to_owned()), ("outcome", outcome.to_owned())], n));
         exposition.counters(
             "abridge_rescues",
-            "Refusals of the upstream that a second try was for, and whether it helped",
+            "Refusals of the upstream that were retried in another form, by outcome",
             rescues,
         );
-        exposition.counters("abridge_recalls", "Answers to recalls", each("outcome", self.recalls.counted()));
+        exposition.counters(
+            "abridge_recalls",
+            "Answers to recalls by outcome",
+            labelled("outcome", self.recalls.counts()),
+        );
     }
 
     async fn write_store(&self, exposition: &mut Exposition) {
         let Some(store) = self.engine.store() else { return };
         let work = store.counters();
-        exposition.counter("abridge_store_written", "Payloads that were written", work.written);
+        exposition.counter("abridge_store_written", "Payloads written", work.written);
         exposition.counter(
             "abridge_store_written_bytes",
-            "Their length, before they are compressed",
+            "Bytes of the written payloads before compression",
             work.written_bytes,
         );
-        exposition.counter("abridge_store_known", "Payloads that were to be kept and were known to be", work.known);
-        exposition.counter("abridge_store_commits", "Transactions that were made durable", work.commits);
+        exposition.counter("abridge_store_known", "Payloads that were already stored", work.known);
+        exposition.counter("abridge_store_commits", "Durable transactions", work.commits);
         exposition.counter(
             "abridge_store_errors",
-            "What failed, of everything that the store was to do",
+            "Failed operations of the store",
             work.failures,
         );
         exposition.times(
             "abridge_store_wait",
-            "How long a request waited till what was taken out was durable; what was known to be kept is not in it",
+            "How long a request waited until its payloads were durable; payloads that were already stored are not included",
             [(Labels::new(), work.waits)],
         );
-        let Ok(stats) = self.stats.of(store, Duration::ZERO).await else { return };
-        exposition.gauge("abridge_store_payloads", "Payloads that are kept", stats.payloads);
-        exposition.gauge("abridge_store_payload_bytes", "Their length", stats.bytes);
-        exposition.gauge("abridge_store_summaries", "Summaries that are kept", stats.summaries);
+        let Ok(stats) = self.stats.get(store, Duration::ZERO).await else { return };
+        exposition.gauge("abridge_store_payloads", "Stored payloads", stats.payloads);
+        exposition.gauge("abridge_store_payload_bytes", "Bytes of the stored payloads", stats.bytes);
+        exposition.gauge("abridge_store_summaries", "Stored summaries", stats.summaries);
         exposition.gauge("abridge_store_file_bytes", "The length of the store's file", stats.file_bytes);
     }
 
     fn write_summaries(&self, exposition: &mut Exposition) {
         let counted = self.engine.summary_counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed)];
-        exposition.counters("abridge_summaries", "Summaries, by what became of them", each("outcome", outcomes));
-        exposition.counter("abridge_summary_calls", "Calls that were made for summaries", counted.calls);
+        exposition.counters("abridge_summaries", "Summaries by outcome", labelled("outcome", outcomes));
+        exposition.counter("abridge_summary_calls", "Model calls for summaries", counted.calls);
         exposition.counter(
             "abridge_summary_joined",
-            "Requests that waited for a summary that another had asked for",
+            "Requests that waited for a summary started by another request",
             counted.joined,
         );
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
-        exposition.counters("abridge_summary_tokens", "What these calls cost: tokens as billed", each("type", tokens));
+        exposition.counters("abridge_summary_tokens", "Billed tokens of these calls", labelled("type", tokens));
     }
 
     fn write_load(&self, exposition: &mut Exposition) {
         let meter = &self.live().rules.planner.meter;
         exposition.counter(
             "abridge_tokenised_bytes",
-            "Bytes whose tokens were counted anew, since the settings of tokens changed",
+            "Bytes whose tokens were counted and not cached, since the settings of tokens changed",
             meter.n_tokenised(),
         );
-        exposition.gauge("abridge_in_flight", "Requests in flight, recalls among them", self.in_flight() as u64);
+        exposition.gauge("abridge_in_flight", "Requests in flight, including recalls", self.in_flight() as u64);
         exposition.gauge(
             "abridge_buffered_bytes",
             "Bytes of request bodies in memory",
-            self.limits.budget.taken() as u64,
+            self.limits.budget.used() as u64,
         );
         if let Ok(runtime) = Handle::try_current() {
             let tasks = runtime.metrics().num_alive_tasks() as u64;
-            exposition.gauge(
-                "abridge_tasks",
-                "Tasks that have not ended: connections, what is done for them, and the house",
-                tasks,
-            );
+            exposition.gauge("abridge_tasks", "Running tasks: connections, their work, and maintenance", tasks);
         }
-        if let Some(bytes) = resident() {
+        if let Some(bytes) = resident_memory() {
             exposition.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes);
         }
     }
@@ -158,16 +154,16 @@ impl Proxy {
     }
 }
 
-fn one(name: &'static str, value: &str) -> Labels {
+fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_owned())]
 }
 
-fn each<const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> [(Labels, u64); N] {
-    counts.map(|(value, n)| (one(name, value), n))
+fn labelled<const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> [(Labels, u64); N] {
+    counts.map(|(value, n)| (label(name, value), n))
 }
 
-/// The memory that the process has; none where the system does not say.
-pub fn resident() -> Option<u64> {
+/// The resident memory of the process, in bytes; `None` without `/proc`.
+pub fn resident_memory() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * page_size() as u64)

@@ -1,4 +1,4 @@
-//! The request as the upstream gets it.
+//! Sends requests to the upstream: target, header fields and body.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use http::{HeaderMap, Request, Response, Uri, Version};
 
 use super::headers;
 use super::tunnel::Tunnel;
-use crate::body::ahead::Ahead;
-use crate::body::{Lease, Outgoing};
+use crate::body::peek::PeekableBody;
+use crate::body::{Lease, RequestBody};
 use crate::engine::EditedBody;
 use crate::upstream::{Upstream, UpstreamError};
 
-/// Sends a request to `target`, and waits for the head of its answer.
-pub(super) async fn ask(
+/// Sends a request to `target` and waits for the head of the answer.
+pub(super) async fn send_request(
     upstream: &Upstream,
-    mut request: Request<Outgoing>,
+    mut request: Request<RequestBody>,
     target: Uri,
     tunnel: Option<&Tunnel>,
-) -> Result<Response<Ahead>, UpstreamError> {
+) -> Result<Response<PeekableBody>, UpstreamError> {
     *request.uri_mut() = target;
     *request.version_mut() = Version::HTTP_11;
     headers::to_upstream(request.headers_mut());
     if let Some(tunnel) = tunnel {
-        tunnel.ask(request.headers_mut());
+        tunnel.set_headers(request.headers_mut());
     }
-    Ok(upstream.send(request).await?.map(Ahead::from))
+    Ok(upstream.send(request).await?.map(PeekableBody::from))
 }
 
-/// The body for the upstream: the client's own bytes, unless an edit changed them.
-pub(super) fn outgoing(
+/// The body for the upstream: the client's bytes, unless an edit changed them. Sets the length to match.
+pub(super) fn request_body(
     headers: &mut HeaderMap,
     bytes: Bytes,
     lease: Arc<Lease>,
     edited: &EditedBody,
     dry_run: bool,
-) -> Outgoing {
+) -> RequestBody {
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
-        return Outgoing::held(&[bytes], lease);
+        return RequestBody::buffered(&[bytes], lease);
     }
     headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
     headers.remove(CONTENT_ENCODING);
-    Outgoing::held(&edited.body, lease)
+    RequestBody::buffered(&edited.body, lease)
 }

@@ -1,4 +1,4 @@
-//! `GET /abridge/status`: how the proxy does, as JSON.
+//! `GET /abridge/status`: the state of the proxy as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,37 +8,38 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::Proxy;
-use super::scrape::resident;
+use super::scrape::resident_memory;
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::store::{self, Store};
 
-/// Numbers about the store, and when they were asked for: it goes through all its rows for them.
+/// Caches the statistics of the store, which reads all its rows for them.
 #[derive(Debug)]
-pub(super) struct Stats {
-    began: SystemTime,
-    last: Mutex<Option<Known>>,
+pub(super) struct StatsCache {
+    started: SystemTime,
+    last: Mutex<Option<CachedStats>>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedStats {
     at: Instant,
     took: Duration,
     stats: Result<store::Stats, String>,
 }
 
-/// For a page that asks all the time, they are asked for again after this.
-const FRESH: Duration = Duration::from_secs(1);
+/// The age up to which `/abridge/status` uses cached statistics.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// A store that takes longer than this to say them has many rows: it is not asked more often than takes a fiftieth of the time.
-const SLOW: Duration = Duration::from_millis(100);
-const SHARE: u32 = 50;
+/// A store that takes longer than this has many rows: statistics may take at most a fiftieth of its time.
+const SLOW_QUERY: Duration = Duration::from_millis(100);
+const SLOW_QUERY_INTERVAL: u32 = 50;
 
-/// What a store says whose last write failed.
-const IN_TROUBLE: &str = "it has failed: requests go on without the edits that need it, until it works again";
+/// The trouble of a store whose last write failed.
+const STORE_FAILED: &str =
+    "the last write failed: requests are forwarded without the edits that need the store, until a write succeeds";
 
-/// So many models are listed.
-const MOST_MODELS: usize = 50;
+/// The most models that are listed.
+const MAX_MODELS: usize = 50;
 
 #[derive(Serialize)]
 struct Status {
@@ -110,63 +111,63 @@ struct Window {
     source: &'static str,
 }
 
-impl Default for Stats {
-    #[expect(clippy::disallowed_methods, reason = "a person reads since when it runs")]
+impl Default for StatsCache {
+    #[expect(clippy::disallowed_methods, reason = "the status shows when the process started")]
     fn default() -> Self {
-        Self { began: SystemTime::now(), last: Mutex::default() }
+        Self { started: SystemTime::now(), last: Mutex::default() }
     }
 }
 
-impl Stats {
-    /// The numbers, not older than they may be unless the store has many rows. What fails is said.
-    pub(super) async fn of(&self, store: &dyn Store, fresh: Duration) -> Result<store::Stats, String> {
+impl StatsCache {
+    /// The statistics, at most `max_age` old unless the store is slow; otherwise the error of the store.
+    pub(super) async fn get(&self, store: &dyn Store, max_age: Duration) -> Result<store::Stats, String> {
         let mut last = self.last.lock().await;
-        if let Some(known) = last.as_ref().filter(|known| known.will_do(fresh)) {
-            return known.stats.clone();
+        if let Some(cached) = last.as_ref().filter(|cached| cached.is_fresh(max_age)) {
+            return cached.stats.clone();
         }
         let began = Instant::now();
         let stats = store.stats().await.map_err(|error| error.to_string());
-        *last = Some(Known { at: Instant::now(), took: began.elapsed(), stats: stats.clone() });
+        *last = Some(CachedStats { at: Instant::now(), took: began.elapsed(), stats: stats.clone() });
         stats
     }
 }
 
-impl Known {
-    /// Whether they are no older than `fresh`, or than a store is left in peace that takes long to say them.
-    fn will_do(&self, fresh: Duration) -> bool {
-        let peace = if self.took > SLOW { self.took * SHARE } else { Duration::ZERO };
-        self.at.elapsed() < fresh.max(peace)
+impl CachedStats {
+    /// Whether the statistics are younger than `max_age`, or than the interval for a slow store.
+    fn is_fresh(&self, max_age: Duration) -> bool {
+        let interval = if self.took > SLOW_QUERY { self.took * SLOW_QUERY_INTERVAL } else { Duration::ZERO };
+        self.at.elapsed() < max_age.max(interval)
     }
 }
 
 impl Proxy {
-    /// How it does, as JSON.
+    /// The status as JSON.
     pub(super) async fn status_json(&self) -> String {
         let store = match self.engine.store() {
             Some(store) => {
-                let (stats, trouble) = match self.stats.of(store, FRESH).await {
+                let (stats, trouble) = match self.stats.get(store, MAX_AGE).await {
                     Ok(stats) => (Some(stats), None),
                     Err(trouble) => (None, Some(trouble)),
                 };
-                let failed = store.is_failing().then(|| IN_TROUBLE.to_owned());
+                let failed = store.is_failing().then(|| STORE_FAILED.to_owned());
                 let path = store.path().map(|path| path.display().to_string());
                 Some(StoreStatus { path, stats, trouble: trouble.or(failed) })
             }
             None => None,
         };
-        // There is no value in it that JSON cannot say.
+        // Every value has a JSON form.
         serde_json::to_string(&self.status(store)).unwrap_or_default()
     }
 
     fn status(&self, store: Option<StoreStatus>) -> Status {
-        let (live, totals) = (self.live(), self.books.history.totals());
+        let (live, totals) = (self.live(), self.accounting.history.totals());
         let summaries = self.engine.summary_counts();
         let usage = summaries.usage;
-        let began = self.stats.began;
+        let started = self.stats.started;
         Status {
             version: env!("CARGO_PKG_VERSION"),
-            started: began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
-            uptime_seconds: began.elapsed().unwrap_or_default().as_secs(),
+            started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
+            uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
             upstream: live.upstream.base().to_string(),
             dry_run: live.dry_run,
             edits: live.rules.planner.policy.names().collect(),
@@ -187,7 +188,7 @@ impl Proxy {
             billed: totals.billed,
             predicted_cached: totals.predicted_cached,
             added_ms: totals.added_ms,
-            fail_open: self.fail_open.counted().into(),
+            fail_open: self.fail_open.counts().into(),
             summaries: Summaries {
                 made: summaries.made,
                 failed: summaries.failed,
@@ -195,27 +196,27 @@ impl Proxy {
                 calls: summaries.calls,
                 billed: usage,
             },
-            rescues: self.rescues.counted().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
-            recalls: self.recalls.counted().into(),
+            rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
+            recalls: self.recalls.counts().into(),
             store,
             in_flight: self.in_flight(),
-            streams: self.books.metrics.streams(),
-            buffered_bytes: self.limits.budget.taken(),
-            rss_bytes: resident(),
+            streams: self.accounting.metrics.streams(),
+            buffered_bytes: self.limits.budget.used(),
+            rss_bytes: resident_memory(),
             windows: self.windows(),
         }
     }
 
-    /// The models that were asked lately, and their windows.
+    /// The models of recent requests, and their windows.
     fn windows(&self) -> Vec<Window> {
         let meter = &self.live().rules.planner.meter;
-        let entries = self.books.history.after(0, MAX_ENTRIES);
+        let entries = self.accounting.history.after(0, MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| match meter.model(&model).window {
             Some(window) => Window { model, tokens: Some(window.value), source: window.source.into() },
             None => Window { model, tokens: None, source: "unknown" },
         };
-        models.into_iter().take(MOST_MODELS).map(window).collect()
+        models.into_iter().take(MAX_MODELS).map(window).collect()
     }
 }
 
@@ -225,11 +226,11 @@ mod tests {
 
     use super::*;
 
-    /// For how many milliseconds numbers will do that took so long to say.
-    async fn age(took: Duration, fresh: Duration) -> usize {
-        let known = Known { at: Instant::now(), took, stats: Ok(store::Stats::default()) };
+    /// For how many milliseconds statistics are fresh if the store took this long.
+    async fn age(took: Duration, max_age: Duration) -> usize {
+        let cached = CachedStats { at: Instant::now(), took, stats: Ok(store::Stats::default()) };
         let mut n = 0;
-        while known.will_do(fresh) {
+        while cached.is_fresh(max_age) {
             advance(Duration::from_millis(1)).await;
             n += 1;
         }
@@ -237,11 +238,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_of_many_rows_is_not_asked_for_its_numbers_at_each_scrape() {
-        let (quick, slow) = (SLOW, SLOW + Duration::from_millis(20));
-        assert_eq!(age(quick, Duration::ZERO).await, 0, "a scrape reads what is now");
-        assert_eq!(age(quick, FRESH).await, 1000, "a page asks every second");
-        assert_eq!(age(slow, Duration::ZERO).await, 6000, "a fiftieth of the time is left to it");
-        assert_eq!(age(slow, FRESH).await, 6000);
+    async fn statistics_of_a_slow_store_are_cached_for_fifty_times_their_duration() {
+        let (quick, slow) = (SLOW_QUERY, SLOW_QUERY + Duration::from_millis(20));
+        assert_eq!(age(quick, Duration::ZERO).await, 0, "a scrape reads a quick store each time");
+        assert_eq!(age(quick, MAX_AGE).await, 1000, "the page reads them every second");
+        assert_eq!(age(slow, Duration::ZERO).await, 6000, "they take a fiftieth of the time");
+        assert_eq!(age(slow, MAX_AGE).await, 6000);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that change to another protocol, such as a websocket: bytes both ways, until one side ends.
+//! Upgraded connections, such as websockets: copies bytes both ways until one side ends.
 
 use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
@@ -8,7 +8,7 @@ use tokio::io::copy_bidirectional;
 
 use super::headers;
 
-/// A client's wish to change the protocol.
+/// A client's request to switch protocols.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     protocol: HeaderValue,
@@ -16,22 +16,22 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// The wish, if the request has one.
-    pub(super) fn asked_for(request: &mut Request<Incoming>) -> Option<Self> {
-        let protocol = headers::upgrade(request.headers())?;
+    /// Reads the upgrade of a request, if it has one.
+    pub(super) fn from_request(request: &mut Request<Incoming>) -> Option<Self> {
+        let protocol = headers::upgrade_protocol(request.headers())?;
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }
 
-    /// Hands the wish on to the upstream.
-    pub(super) fn ask(&self, headers: &mut HeaderMap) {
+    /// Sets the upgrade on the request for the upstream.
+    pub(super) fn set_headers(&self, headers: &mut HeaderMap) {
         headers::set_upgrade(headers, self.protocol.clone());
     }
 
-    /// Joins the two connections, once both have changed. Ends when either side does.
+    /// Joins the two connections once both are upgraded. Returns when either side ends.
     pub(super) async fn join(self, upstream: OnUpgrade) {
         let (client, upstream) = match tokio::try_join!(self.client, upstream) {
             Ok(both) => both,
-            Err(error) => return tracing::debug!(%error, "the protocol was not changed"),
+            Err(error) => return tracing::debug!(%error, "a protocol upgrade failed"),
         };
         if let Err(error) = copy(client, upstream).await {
             tracing::debug!(%error, "a tunnel broke off");

@@ -1,4 +1,4 @@
-//! How many tokens the upstream's models take, asked of the upstream itself, beside the requests.
+//! Fetches the context windows of models from the upstream, beside the requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 
-use crate::body::{self, Budget, Lease, Limits, Outgoing, pool::Pool};
+use crate::body::{self, Budget, Lease, Limits, RequestBody, pool::Pool};
 use crate::dialect;
 use crate::engine::EngineConfig;
 use crate::plan::Report;
@@ -20,61 +20,61 @@ use crate::upstream::Upstream;
 
 use super::headers::API_KEY;
 
-/// Whether the upstream was asked. It is asked when a model comes by whose window nobody knows: until it has answered once,
-/// and after each failure not before a pause that becomes longer.
+/// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
+/// with a growing delay after each failure.
 #[derive(Debug)]
-pub struct Windows {
+pub struct WindowDiscovery {
     began: Instant,
-    turn: Arc<Turn>,
+    gate: Arc<FetchGate>,
 }
 
-/// Whose turn it is to ask: one at a time, and nobody for a while after a failure.
+/// Admits one fetch at a time, and none for a while after a failure.
 #[derive(Debug)]
-struct Turn {
-    // From when on the upstream may be asked, in milliseconds.
+struct FetchGate {
+    // When the gate opens, in milliseconds since the start.
     from: AtomicU64,
-    // The next pause, in milliseconds.
+    // The next delay, in milliseconds.
     pause: AtomicU64,
 }
 
-/// Not before the turn is given back; for ever, if it is not.
-const TAKEN: u64 = u64::MAX;
+/// Closed until the fetch fails; for ever, if it succeeds.
+const CLOSED: u64 = u64::MAX;
 
-/// The pause behind a failure; each is twice as long as the one before.
-const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
+/// The first and the longest delay after a failure; each is twice as long as the one before.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
 
-/// A shorter body, in bytes, is far from filling any window; the upstream is not asked for its sake.
-const FROM: usize = 8 * 1024;
+/// Shorter bodies, in bytes, are far from filling any window and start no fetch.
+const MIN_BODY: usize = 8 * 1024;
 
-/// The longest listing that is read, in bytes. Those of gateways to everything are a tenth of it.
-const LONGEST: usize = 8 << 20;
+/// The longest list that is read, in bytes. Those of large gateways are a tenth of it.
+const MAX_LISTING: usize = 8 << 20;
 
-/// How long the upstream may take to list its models.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a fetch may take.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why nothing was learned.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
-enum Unlearned {
+enum FetchError {
     #[error("the upstream answered {0}")]
     Status(StatusCode),
-    #[error("it took longer than {} s", PATIENCE.as_secs())]
-    Slow,
+    #[error("it took longer than {} s", FETCH_TIMEOUT.as_secs())]
+    Timeout,
     #[error(transparent)]
     Upstream(#[from] crate::upstream::UpstreamError),
     #[error(transparent)]
     Body(#[from] body::ReadError),
 }
 
-// === impl Windows ===
+// === impl WindowDiscovery ===
 
-impl Windows {
-    /// The upstream is asked when there is need to, or never.
+impl WindowDiscovery {
+    /// Fetches when needed, or never if `tokens.ask_upstream` is false.
     pub fn new(tokens: &tokens::Settings) -> Self {
-        Self { began: Instant::now(), turn: Arc::new(Turn::new(tokens.ask_upstream, PAUSES.0)) }
+        Self { began: Instant::now(), gate: Arc::new(FetchGate::new(tokens.ask_upstream, RETRY_DELAYS.0)) }
     }
 
-    /// Asks the upstream, in a task of its own and as the client of this request, if that has not been done and is of use.
-    pub(super) fn learn(
+    /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open.
+    pub(super) fn fetch_if_needed(
         &self,
         report: &Report,
         rules: &Arc<EngineConfig>,
@@ -83,58 +83,58 @@ impl Windows {
         tasks: &Tasks,
     ) {
         let began = self.began;
-        if !self.turn.is_free(since(began)) || report.model.is_none() || report.bytes_before < FROM {
+        if !self.gate.is_open(since(began)) || report.model.is_none() || report.bytes_before < MIN_BODY {
             return;
         }
         if rules.planner.meter.for_model(report.model.as_deref()).window().is_some() {
             return;
         }
-        let Some(request) = listing(upstream, parts) else { return };
-        if !self.turn.take(since(began)) {
+        let Some(request) = models_request(upstream, parts) else { return };
+        if !self.gate.close(since(began)) {
             return;
         }
-        let (turn, rules, upstream) = (Arc::clone(&self.turn), Arc::clone(rules), upstream.clone());
+        let (gate, rules, upstream) = (Arc::clone(&self.gate), Arc::clone(rules), upstream.clone());
         tasks.spawn(async move {
-            match timeout(PATIENCE, fetch(&upstream, request)).await.unwrap_or(Err(Unlearned::Slow)) {
+            match timeout(FETCH_TIMEOUT, fetch(&upstream, request)).await.unwrap_or(Err(FetchError::Timeout)) {
                 Ok(windows) => {
-                    tracing::debug!(models = windows.len(), "the upstream has told the context windows of its models");
+                    tracing::debug!(models = windows.len(), "fetched the context windows of the upstream's models");
                     for (model, window) in &windows {
                         rules.planner.meter.learn_window(model, *window);
                     }
                 }
                 Err(error) => {
-                    let pause = turn.give_back(since(began));
+                    let pause = gate.reopen_later(since(began));
                     let pause_seconds = pause.as_secs();
-                    tracing::debug!(%error, pause_seconds, "the upstream does not tell the context windows of its models");
+                    tracing::debug!(%error, pause_seconds, "could not fetch the context windows of the upstream's models");
                 }
             }
         });
     }
 }
 
-// === impl Turn ===
+// === impl FetchGate ===
 
-impl Turn {
-    /// A turn that nobody has, or that nobody can ever take.
-    fn new(free: bool, pause: Duration) -> Self {
-        let from = if free { 0 } else { TAKEN };
+impl FetchGate {
+    /// A gate that is open, or closed for ever.
+    fn new(open: bool, pause: Duration) -> Self {
+        let from = if open { 0 } else { CLOSED };
         Self { from: AtomicU64::new(from), pause: AtomicU64::new(millis(pause)) }
     }
 
-    fn is_free(&self, now: u64) -> bool {
+    fn is_open(&self, now: u64) -> bool {
         self.from.load(Ordering::Relaxed) <= now
     }
 
-    /// Takes the turn, if it is free.
-    fn take(&self, now: u64) -> bool {
-        let take = |from| (from <= now).then_some(TAKEN);
+    /// Closes the gate; returns whether it was open.
+    fn close(&self, now: u64) -> bool {
+        let take = |from| (from <= now).then_some(CLOSED);
         self.from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Gives the turn back after a failure; it is free again behind the pause that it returns.
-    fn give_back(&self, now: u64) -> Duration {
+    /// Opens the gate again after a delay, which it returns and then doubles.
+    fn reopen_later(&self, now: u64) -> Duration {
         let pause = self.pause.load(Ordering::Relaxed);
-        self.pause.store((2 * pause).min(millis(PAUSES.1)), Ordering::Relaxed);
+        self.pause.store((2 * pause).min(millis(RETRY_DELAYS.1)), Ordering::Relaxed);
         self.from.store(now.saturating_add(pause), Ordering::Relaxed);
         Duration::from_millis(pause)
     }
@@ -145,18 +145,18 @@ fn since(began: Instant) -> u64 {
 }
 
 fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(TAKEN - 1)
+    u64::try_from(time.as_millis()).unwrap_or(CLOSED - 1)
 }
 
 // === the request ===
 
-/// `GET /models` beside the path that the client posts to, with what the client shows of itself.
-fn listing(upstream: &Upstream, parts: &Parts) -> Option<Request<Outgoing>> {
+/// `GET /models` next to the path that the client posts to, with the client's credential.
+fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestBody>> {
     let path = parts.uri.path();
     let folder = dialect::for_path(path)?.base_path(path)?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
-    let mut request = Request::new(Outgoing::held(&[], Lease::default()));
+    let mut request = Request::new(RequestBody::buffered(&[], Lease::default()));
     *request.method_mut() = Method::GET;
     *request.uri_mut() = upstream.join(&path).ok()?;
     for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT] {
@@ -171,13 +171,18 @@ fn listing(upstream: &Upstream, parts: &Parts) -> Option<Request<Outgoing>> {
 const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
 const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 
-async fn fetch(upstream: &Upstream, request: Request<Outgoing>) -> Result<Vec<(String, usize)>, Unlearned> {
+async fn fetch(upstream: &Upstream, request: Request<RequestBody>) -> Result<Vec<(String, usize)>, FetchError> {
     let response = upstream.send(request).await?;
     if response.status() != StatusCode::OK {
-        return Err(Unlearned::Status(response.status()));
+        return Err(FetchError::Status(response.status()));
     }
-    // A budget of its own: what requests need is not spent on this.
-    let limits = Limits { max_body: LONGEST, pause: PATIENCE, budget: Budget::new(2 * LONGEST), pool: Pool::default() };
+    // A separate budget, so that this takes nothing from requests.
+    let limits = Limits {
+        max_body: MAX_LISTING,
+        pause: FETCH_TIMEOUT,
+        budget: Budget::new(2 * MAX_LISTING),
+        pool: Pool::default(),
+    };
     let listing = body::read_up_to(response.into_body(), &limits).await?;
     Ok(windows_in(&listing.bytes))
 }
@@ -195,22 +200,22 @@ mod tests {
     use crate::upstream::connect::Proxies;
 
     #[test]
-    fn one_asks_at_a_time_and_pauses_grow_to_an_hour() {
-        let turn = Turn::new(true, PAUSES.0);
+    fn one_fetch_runs_at_a_time_and_delays_grow_to_an_hour() {
+        let gate = FetchGate::new(true, RETRY_DELAYS.0);
         let (mut now, mut minutes) = (0, Vec::new());
         for _ in 0..9 {
-            assert!(turn.is_free(now) && turn.take(now));
-            assert!(!turn.is_free(now) && !turn.take(now));
-            let pause = turn.give_back(now);
+            assert!(gate.is_open(now) && gate.close(now));
+            assert!(!gate.is_open(now) && !gate.close(now));
+            let pause = gate.reopen_later(now);
             minutes.push(pause.as_secs() / 60);
             now += millis(pause);
-            assert!(!turn.is_free(now - 1) && !turn.take(now - 1));
+            assert!(!gate.is_open(now - 1) && !gate.close(now - 1));
         }
         assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert!(!Turn::new(false, Duration::ZERO).take(now));
+        assert!(!FetchGate::new(false, Duration::ZERO).close(now));
     }
 
-    /// An upstream that gives these answers, one a connection, and then listens no more.
+    /// An upstream that gives these answers, one per connection, and then closes its listener.
     fn upstream(answers: [(&'static str, &'static str); 2]) -> (Upstream, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -234,26 +239,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_that_failed_is_fetched_again_and_one_that_came_is_not() {
+    async fn a_failed_fetch_is_repeated_and_a_successful_one_is_not() {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
         let planner = Planner::new(Policies::default());
         let rules = Arc::new(EngineConfig { planner, endpoints: Endpoints::default() });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
-        let mut report = Report { model: Some("house-model".to_owned()), bytes_before: FROM, ..Report::default() };
-        let windows = Windows { began: Instant::now(), turn: Arc::new(Turn::new(true, Duration::ZERO)) };
+        let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
+        let windows = WindowDiscovery { began: Instant::now(), gate: Arc::new(FetchGate::new(true, Duration::ZERO)) };
         let window = || rules.planner.meter.for_model(Some("house-model")).window();
         for expected in [None, Some(16000)] {
             let tasks = Tasks::default();
-            windows.learn(&report, &rules, &upstream, &parts, &tasks);
-            tasks.drained().await;
+            windows.fetch_if_needed(&report, &rules, &upstream, &parts, &tasks);
+            tasks.wait().await;
             assert_eq!(window(), expected);
         }
         answering.join().unwrap();
-        // It has told all that it knows.
+        // The fetch has succeeded, so no other starts.
         report.model = Some("another".to_owned());
         let tasks = Tasks::default();
-        windows.learn(&report, &rules, &upstream, &parts, &tasks);
+        windows.fetch_if_needed(&report, &rules, &upstream, &parts, &tasks);
         assert_eq!(tasks.running(), 0);
     }
 }

@@ -1,42 +1,42 @@
-//! The tap: reads usage and stop reason out of an answer that passes by. For log lines, never for the answer itself.
+//! The tap: reads usage and stop reason from a relayed answer, for logs and metrics. It never changes the answer.
 //!
-//! Server-sent events are looked at line by line, and only a line that the dialect knows to report something is parsed. A
-//! JSON answer is one long line. What the tap carries from chunk to chunk is bounded; past that it switches itself off.
+//! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
+//! answer is one long line. The bytes that the tap carries from chunk to chunk are bounded; past that it switches itself off.
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
-use crate::body::encoding::Coding;
+use crate::body::encoding::ContentEncoding;
 use crate::dialect::{Answer, Dialect, Usage};
 
-/// What the upstream reported. A later report in the stream replaces an earlier one.
+/// What the tap read. A later report in the stream replaces an earlier one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Seen {
+pub struct TapReport {
     /// Why the model stopped, in the words of the dialect: `stop`, `length`, `end_turn`, …
     pub stop_reason: Option<String>,
     /// Tokens as billed.
     pub usage: Option<Usage>,
-    /// The carry was full, so that something may have been missed.
+    /// Whether the carry was full, so that a report may have been missed.
     pub overflowed: bool,
 }
 
 /// Watches one answer.
 #[derive(Debug, Default)]
 pub struct Tap {
-    form: Form,
-    // None for a tap that is off from the beginning.
+    format: Format,
+    // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
-    // The line that has begun but not ended.
+    // The line that has not ended yet.
     carry: BytesMut,
     answer: Answer,
     overflowed: bool,
 }
 
-/// How an answer is written.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Form {
+enum Format {
     Events,
     Json,
     #[default]
@@ -46,82 +46,81 @@ enum Form {
 /// The longest line that is carried, and the longest JSON answer that is read: 1 MiB.
 pub const MAX_CARRY: usize = 1 << 20;
 
-/// The longest reason that is kept; a real one has a dozen letters, and it goes into a log line.
-const MAX_REASON: usize = 32;
+/// The longest stop reason that is kept, in characters; real ones have a dozen.
+const MAX_STOP_REASON: usize = 32;
 
 // === impl Tap ===
 
 impl Tap {
-    /// A tap for an answer in this dialect with these headers. It stays off for compressed answers and types that it does
-    /// not know.
+    /// A tap for an answer in this dialect with these headers. It is off for compressed answers and unknown types.
     pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap) -> Self {
-        let plain = matches!(Coding::of(headers), Coding::Plain);
+        let plain = matches!(ContentEncoding::from_headers(headers), ContentEncoding::Identity);
         let kind = headers.get(CONTENT_TYPE).filter(|_| plain).map_or(&b""[..], HeaderValue::as_bytes);
         let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-        let form = if is(b"text/event-stream") {
-            Form::Events
+        let format = if is(b"text/event-stream") {
+            Format::Events
         } else if is(b"application/json") {
-            Form::Json
+            Format::Json
         } else {
-            Form::Off
+            Format::Off
         };
-        Self { form, dialect: Some(dialect), ..Self::default() }
+        Self { format, dialect: Some(dialect), ..Self::default() }
     }
 
-    /// A chunk of the answer passes by.
+    /// Reads a chunk of the answer.
     pub fn watch(&mut self, chunk: &Bytes) {
-        match self.form {
-            Form::Events => self.events(chunk),
-            Form::Json => _ = self.carried(chunk),
-            Form::Off => {}
+        match self.format {
+            Format::Events => self.read_events(chunk),
+            Format::Json => _ = self.append(chunk),
+            Format::Off => {}
         }
     }
 
-    /// What there was to see. Parses a JSON answer, which may take a millisecond.
-    pub fn finish(mut self) -> Seen {
+    /// Ends the tap and returns its report. Parses a JSON answer, which may take a millisecond.
+    pub fn finish(mut self) -> TapReport {
         let rest = self.carry.split();
-        match self.form {
-            Form::Events => self.line(&rest),
-            Form::Json => self.read(&rest),
-            Form::Off => {}
+        match self.format {
+            Format::Events => self.read_line(&rest),
+            Format::Json => self.read_json(&rest),
+            Format::Off => {}
         }
         let Self { answer: Answer { stop_reason, usage, .. }, overflowed, .. } = self;
-        Seen { stop_reason: stop_reason.as_deref().map(short), usage, overflowed }
+        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, overflowed }
     }
 
-    fn events(&mut self, mut chunk: &[u8]) {
+    fn read_events(&mut self, mut chunk: &[u8]) {
         while let Some(at) = memchr(b'\n', chunk) {
             let (line, rest) = chunk.split_at(at);
             chunk = rest.get(1..).unwrap_or_default();
             if self.carry.is_empty() {
-                self.line(line);
-            } else if self.carried(line) {
+                self.read_line(line);
+            } else if self.append(line) {
                 let line = self.carry.split();
-                self.line(&line);
+                self.read_line(&line);
             }
         }
-        self.carried(chunk);
+        self.append(chunk);
     }
 
     /// One line of an event stream.
-    fn line(&mut self, line: &[u8]) {
+    fn read_line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
         if self.dialect.is_some_and(|dialect| dialect.reports(data)) {
-            self.read(data);
+            self.read_json(data);
         }
     }
 
-    /// The data of an event, or a whole answer; anything else is passed over.
-    fn read(&mut self, json: &[u8]) {
+    /// Reads the data of an event, or a whole answer; ignores anything else.
+    fn read_json(&mut self, json: &[u8]) {
         if let Some(dialect) = self.dialect {
             let _not_an_answer = dialect.read_answer(json, &mut self.answer);
         }
     }
 
-    /// Keeps bytes for the next chunk; `false` once there are too many, which ends the tap.
-    fn carried(&mut self, bytes: &[u8]) -> bool {
+    /// Adds bytes to the carry; `false` if there are too many, which switches the tap off.
+    fn append(&mut self, bytes: &[u8]) -> bool {
         if self.carry.len() + bytes.len() > MAX_CARRY {
-            self.form = Form::Off;
+            self.format = Format::Off;
             self.carry = BytesMut::new();
             self.overflowed = true;
             return false;
@@ -131,16 +130,16 @@ impl Tap {
     }
 }
 
-/// A reason as it may stand in a log line.
-fn short(reason: &str) -> String {
-    reason.chars().filter(char::is_ascii_graphic).take(MAX_REASON).collect()
+/// A stop reason that is safe in a log line: visible ASCII, at most [`MAX_STOP_REASON`] characters.
+fn sanitized(reason: &str) -> String {
+    reason.chars().filter(char::is_ascii_graphic).take(MAX_STOP_REASON).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn watch(content_type: &str, chunks: &[&[u8]]) -> Seen {
+    fn watch(content_type: &str, chunks: &[&[u8]]) -> TapReport {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
         let mut tap = Tap::new(crate::dialect::default(), &headers);
@@ -155,8 +154,8 @@ mod tests {
         data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":8}}}\n\ndata: [DONE]\n\n";
 
     #[test]
-    fn reads_a_stream_however_it_is_cut() {
-        let expected = Seen {
+    fn a_stream_is_read_at_any_chunk_boundary() {
+        let expected = TapReport {
             stop_reason: Some("tool_calls".into()),
             usage: Some(Usage { input: 12, cached: 8, output: 3 }),
             overflowed: false,
@@ -171,31 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_json_answer() {
+    fn a_json_answer_is_read() {
         let answer = br#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":null}}"#;
-        let seen = watch("application/json", &[&answer[..20], &answer[20..]]);
-        assert_eq!(seen.stop_reason.as_deref(), Some("stop"));
-        assert_eq!(seen.usage, Some(Usage { input: 5, cached: 0, output: 0 }));
+        let report = watch("application/json", &[&answer[..20], &answer[20..]]);
+        assert_eq!(report.stop_reason.as_deref(), Some("stop"));
+        assert_eq!(report.usage, Some(Usage { input: 5, cached: 0, output: 0 }));
     }
 
     #[test]
-    fn passes_over_what_it_does_not_understand() {
+    fn unknown_types_and_invalid_data_are_ignored() {
         for stream in [&b"data: {\"usage\": \"no\"}\n\n"[..], b"data: {\"usage\n\n", b"event: error\n\n", b"\xff\xfe"] {
-            assert_eq!(watch("text/event-stream", &[stream]), Seen::default());
+            assert_eq!(watch("text/event-stream", &[stream]), TapReport::default());
         }
-        assert_eq!(watch("application/json", &[b"[1,2"]), Seen::default());
-        assert_eq!(watch("text/plain", &[STREAM]), Seen::default());
+        assert_eq!(watch("application/json", &[b"[1,2"]), TapReport::default());
+        assert_eq!(watch("text/plain", &[STREAM]), TapReport::default());
     }
 
     #[test]
     fn switches_itself_off_at_the_limit() {
         let long = vec![b'x'; MAX_CARRY];
-        let seen = watch("text/event-stream", &[b"data: ", &long, STREAM]);
-        assert_eq!(seen, Seen { overflowed: true, ..Seen::default() });
+        let report = watch("text/event-stream", &[b"data: ", &long, STREAM]);
+        assert_eq!(report, TapReport { overflowed: true, ..TapReport::default() });
     }
 
     #[test]
-    fn keeps_nothing_hostile_of_a_reason() {
+    fn a_stop_reason_is_cut_and_loses_control_characters() {
         let answer = format!(r#"{{"choices":[{{"finish_reason":"\u001b[31m\n{}"}}]}}"#, "x".repeat(100));
         let reason = watch("application/json", &[answer.as_bytes()]).stop_reason.unwrap();
         assert_eq!(reason, format!("[31m{}", "x".repeat(28)));

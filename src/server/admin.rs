@@ -1,10 +1,10 @@
-//! Where operators are served, and what they show.
+//! The settings of the operators' addresses and token.
 
 use serde::{Deserialize, Serialize};
 
 use super::listen::Addresses;
 
-/// `[admin]` of `proxy.toml`. Who is let in, and to what, says [`crate::admin::access`].
+/// `[admin]` of `proxy.toml`. [`crate::admin::access`] has the rules.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

@@ -1,4 +1,4 @@
-//! Addresses to listen on: TCP and Unix sockets.
+//! Listening addresses and sockets: TCP and Unix.
 
 use std::fmt;
 use std::io;
@@ -9,14 +9,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
-use crate::admin::access::{Peer, Reach};
+use crate::admin::access::{Exposure, Peer};
 
 /// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Addresses(pub Vec<Address>);
 
-/// Where to listen.
+/// A listening address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Address {
     /// `127.0.0.1:8787`, `[::1]:8787`, `localhost:8787`.
@@ -28,18 +28,18 @@ pub enum Address {
 /// A socket that accepts connections.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A TCP listener.
     Tcp(TcpListener),
-    /// A file; removed when the listener is dropped.
+    /// A Unix listener, and its file, which is removed when the listener is dropped.
     Unix(UnixListener, SocketFile),
 }
 
 /// An accepted connection.
 #[derive(Debug)]
 pub enum Socket {
-    /// Of TCP, with Nagle's algorithm off: a proxy that waits for full segments delays every event.
+    /// A TCP connection, with Nagle's algorithm off, which would delay each streamed event.
     Tcp(TcpStream),
-    /// Of a Unix socket.
+    /// A connection on a Unix socket.
     Unix(UnixStream),
 }
 
@@ -52,8 +52,8 @@ pub struct SocketFile(PathBuf);
 #[error("not an address: write \"127.0.0.1:8787\", \"[::1]:8787\", \"localhost:8787\" or \"unix:/path\"")]
 pub struct AddressError;
 
-/// Where tools on this machine reach us, unless `recall.public_url` says better: the first address of TCP.
-pub fn reached_at(addresses: &[Address], tls: bool) -> Option<String> {
+/// The URL of abridge for tools on this machine, from the first TCP address. `recall.public_url` overrides it.
+pub fn local_url(addresses: &[Address], tls: bool) -> Option<String> {
     let mut address = addresses.iter().find_map(|address| match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) => None,
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Addresses {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Addresses, E> {
-                Ok(Addresses(vec![text.parse().map_err(|error| not_one(text, error))?]))
+                Ok(Addresses(vec![text.parse().map_err(|error| invalid_address(text, error))?]))
             }
 
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
@@ -132,7 +132,7 @@ impl fmt::Display for Address {
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|error| not_one(&text, error))
+        text.parse().map_err(|error| invalid_address(&text, error))
     }
 }
 
@@ -144,7 +144,7 @@ impl Serialize for Address {
 
 // === impl Listener ===
 
-/// Connections that may wait in the kernel's queue; the kernel has a limit of its own, often 4096.
+/// The length of the kernel's accept queue; the kernel has its own limit, often 4096.
 const BACKLOG: u32 = 4096;
 
 impl Listener {
@@ -162,13 +162,13 @@ impl Listener {
                 Ok(Self::Tcp(socket.listen(BACKLOG)?))
             }
             Address::Unix(path) => {
-                remove_dead(path)?;
+                remove_stale_socket(path)?;
                 Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
             }
         }
     }
 
-    /// The address that was bound: with the port that the system chose, if 0 was asked for.
+    /// The bound address, with the port that the system chose for port 0.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -176,16 +176,16 @@ impl Listener {
         }
     }
 
-    /// Who can reach it.
-    pub fn reach(&self) -> Reach {
+    /// The hosts that can reach the listener.
+    pub fn exposure(&self) -> Exposure {
         match self {
-            // An address that is not known counts as one that all can reach.
-            Self::Tcp(listener) => listener.local_addr().map_or(Reach::Network, Reach::of),
-            Self::Unix(..) => Reach::Unix,
+            // An unknown address counts as reachable from the network.
+            Self::Tcp(listener) => listener.local_addr().map_or(Exposure::Network, Exposure::of),
+            Self::Unix(..) => Exposure::Unix,
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => {
@@ -208,8 +208,8 @@ impl Socket {
     }
 }
 
-/// Removes a socket that no process listens on any more, as one that was killed leaves it. Nothing else is ever removed.
-fn remove_dead(path: &Path) -> io::Result<()> {
+/// Removes the socket file of a process that was killed, if no process listens on it. No other file is removed.
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     use std::os::unix::net::UnixStream;
 
@@ -225,11 +225,11 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it before us, which is as well.
+        // The file may already have been removed.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-fn not_one<E: de::Error>(text: &str, error: AddressError) -> E {
+fn invalid_address<E: de::Error>(text: &str, error: AddressError) -> E {
     E::custom(format_args!("{text:?} is {error}"))
 }

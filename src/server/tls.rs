@@ -1,4 +1,4 @@
-//! TLS on the listener.
+//! TLS for accepted connections: certificate, key, and their reload.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// `[tls]` of `proxy.toml`: both files, or no TLS. The two may come from different sources, the file and the environment;
-/// so `Config::load` sees to it, and not the type, that neither is missing.
+/// `[tls]` of `proxy.toml`: both files, or no TLS. The two may come from different sources, the file and the environment,
+/// so `Config::load` checks that neither is missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -29,7 +29,7 @@ pub struct Settings {
     pub key: PathBuf,
 }
 
-/// Shakes hands with the certificate that is in force. Clones share it, so that one reload reaches every listener.
+/// Accepts TLS with the current certificate. Clones share it, so that one reload reaches every listener.
 #[derive(Clone, Debug)]
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
@@ -41,18 +41,18 @@ pub enum TlsError {
     File {
         /// The file.
         path: Box<Path>,
-        /// What was wrong with it.
+        /// The cause.
         source: pem::Error,
     },
     /// The file holds no certificate.
     #[error("{} holds no certificate", .0.display())]
     Empty(Box<Path>),
-    /// Certificate and key do not fit.
+    /// Certificate and key do not match, or are not supported.
     #[error("the certificate in {} cannot be used with this key", path.display())]
-    Unfit {
+    Unusable {
         /// The certificate's file.
         path: Box<Path>,
-        /// Why not.
+        /// The cause.
         source: rustls::Error,
     },
 }
@@ -65,12 +65,12 @@ impl Acceptor {
         server_config(settings).map(|config| Self(Arc::new(ArcSwap::from_pointee(config))))
     }
 
-    /// Reads them again. If that fails, the old ones stay in force.
+    /// Reads them again. If that fails, the old ones stay in use.
     pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
         server_config(settings).map(|config| self.0.store(Arc::new(config)))
     }
 
-    /// Makes TLS of a connection.
+    /// Performs the TLS handshake.
     pub async fn accept(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsAcceptor::from(self.0.load_full()).accept(tcp).await
     }
@@ -88,13 +88,13 @@ fn server_config(settings: &Settings) -> Result<ServerConfig, TlsError> {
         return Err(TlsError::Empty(settings.cert.as_path().into()));
     }
     let key = PrivateKeyDer::from_pem_file(&settings.key).map_err(unreadable(&settings.key))?;
-    let unfit = |source| TlsError::Unfit { path: settings.cert.as_path().into(), source };
+    let unusable = |source| TlsError::Unusable { path: settings.cert.as_path().into(), source };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(unfit)?
+        .map_err(unusable)?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(unfit)?;
+        .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

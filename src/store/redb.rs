@@ -28,7 +28,7 @@ use super::{
 };
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::{ChainKey, Payload, PayloadKey};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 
 mod codec;
 mod file;
@@ -179,7 +179,7 @@ impl RedbStore {
                     drop(place);
                     found
                 };
-                blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
+                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
             }
         };
         match try_once().await {
@@ -355,7 +355,7 @@ impl Store for RedbStore {
         Box::pin(async move {
             let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
             let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
-            blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
+            run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
             closed_well
         })
     }
@@ -394,14 +394,14 @@ impl Shared {
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Encoded)>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let encode = move || payloads.into_iter().map(|(key, payload)| (key, Encoded::new(payload.bytes()))).collect();
-    if bytes < BLOCKING_FROM { Ok(encode()) } else { blocking(encode).await.map_err(|_| closed(Op::Put)) }
+    if bytes < BLOCKING_FROM { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
 }
 
 async fn encode(bytes: Bytes) -> Result<Encoded, StoreError> {
     if bytes.len() < BLOCKING_FROM {
         return Ok(Encoded::new(bytes));
     }
-    blocking(move || Encoded::new(bytes)).await.map_err(|_| closed(Op::Put))
+    run_blocking(move || Encoded::new(bytes)).await.map_err(|_| closed(Op::Put))
 }
 
 fn entries(db: &Database) -> Result<Vec<PayloadInfo>, Error> {

@@ -1,4 +1,4 @@
-//! New connections to the upstream: direct, through an HTTP proxy, or through a SOCKS proxy; then TLS; all within one time-out.
+//! Connects to the upstream: directly, through an HTTP proxy or a SOCKS proxy, then with TLS, all within one timeout.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -41,26 +41,26 @@ pub struct Proxies {
 /// Why no connector could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectorError {
-    /// The proxy speaks something else.
-    #[error("the proxy {0} is not one that can be used; allowed are http:// and socks5://")]
+    /// The scheme of the proxy is not supported.
+    #[error("the proxy {0} is not supported; allowed are http:// and socks5://")]
     Proxy(Uri),
     /// A file with roots could not be read, or holds none.
     #[error("no certificate could be read from {}", path.display())]
     Roots {
         /// The file.
         path: Box<Path>,
-        /// What was wrong with it; `None` if it is merely empty.
+        /// The cause; `None` if the file holds no certificate.
         source: Option<rustls::pki_types::pem::Error>,
     },
-    /// A root is no certificate.
+    /// A certificate is not valid.
     #[error("a certificate in {} is not valid", path.display())]
     Root {
         /// The file.
         path: Box<Path>,
-        /// What was wrong with it.
+        /// The cause.
         source: rustls::Error,
     },
-    /// The TLS library refuses its own defaults.
+    /// The TLS library rejected its default configuration.
     #[error("TLS could not be set up")]
     Tls(#[source] rustls::Error),
 }
@@ -73,20 +73,20 @@ pub struct ConnectTimeout(pub Duration);
 type BoxError = Box<dyn StdError + Send + Sync>;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-/// Makes connections that are ready for requests.
+/// Opens connections that are ready for requests.
 #[derive(Clone, Debug)]
 pub struct Connector {
-    secured: HttpsConnector<Dial>,
+    https: HttpsConnector<Dialer>,
     within: Duration,
 }
 
-/// The way to the upstream's socket, or to that of the proxy before it.
+/// Opens TCP connections to the upstream, or to the proxy before it.
 #[derive(Clone, Debug)]
-enum Dial {
+enum Dialer {
     Direct(HttpConnector),
-    /// CONNECT, for TLS behind an HTTP proxy.
+    /// CONNECT, for TLS through an HTTP proxy.
     Tunnel(Tunnel<HttpConnector>),
-    /// Requests in absolute form, for plain HTTP behind an HTTP proxy.
+    /// Requests in absolute form, for plain HTTP through an HTTP proxy.
     Forward {
         proxy: Uri,
         dial: HttpConnector,
@@ -94,7 +94,7 @@ enum Dial {
     Socks(SocksV5<HttpConnector>),
 }
 
-/// A TCP connection that knows whether requests on it must be in absolute form.
+/// A TCP connection, and whether requests on it must be in absolute form.
 #[derive(Debug)]
 pub struct Stream {
     tcp: TokioIo<TcpStream>,
@@ -104,7 +104,7 @@ pub struct Stream {
 // === impl Connector ===
 
 impl Connector {
-    /// A connector for one upstream.
+    /// A connector for one upstream, and the proxy that it uses.
     ///
     /// # Errors
     ///
@@ -122,15 +122,15 @@ impl Connector {
         dial.set_keepalive(Some(Duration::from_mins(1)));
         let intercept = proxies.for_uri(base);
         let dial = match &intercept {
-            None => Dial::Direct(dial),
-            Some(proxy) => Dial::through(proxy, base, dial)?,
+            None => Dialer::Direct(dial),
+            Some(proxy) => Dialer::via(proxy, base, dial)?,
         };
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls_config(base, ca_file)?).https_or_http();
-        let secured = match version {
-            HttpVersion::Http11 => https.enable_http1().wrap_connector(dial),
-            HttpVersion::Http2 => https.enable_http2().wrap_connector(dial),
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(base, ca_file)?).https_or_http();
+        let https = match version {
+            HttpVersion::Http11 => builder.enable_http1().wrap_connector(dial),
+            HttpVersion::Http2 => builder.enable_http2().wrap_connector(dial),
         };
-        Ok((Self { secured, within }, intercept))
+        Ok((Self { https, within }, intercept))
     }
 }
 
@@ -140,11 +140,11 @@ impl Service<Uri> for Connector {
     type Future = BoxFuture<Self::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.secured.poll_ready(cx)
+        self.https.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.secured.call(uri);
+        let connecting = self.https.call(uri);
         let within = self.within;
         Box::pin(async move {
             tokio::time::timeout(within, connecting).await.unwrap_or_else(|_| Err(ConnectTimeout(within).into()))
@@ -152,10 +152,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-// === impl Dial ===
+// === impl Dialer ===
 
-impl Dial {
-    fn through(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, ConnectorError> {
+impl Dialer {
+    fn via(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, ConnectorError> {
         let uri = proxy.uri();
         match (uri.scheme_str(), base.scheme_str()) {
             (Some("socks5" | "socks5h"), _) => {
@@ -178,7 +178,7 @@ impl Dial {
     }
 }
 
-impl Service<Uri> for Dial {
+impl Service<Uri> for Dialer {
     type Response = Stream;
     type Error = BoxError;
     type Future = BoxFuture<Stream>;
@@ -251,7 +251,7 @@ impl Write for Stream {
 
 impl Proxies {
     fn for_uri(&self, uri: &Uri) -> Option<Intercept> {
-        // The matcher takes a star for every name, but not for every address.
+        // The matcher applies `*` to names, but not to addresses.
         if self.no.as_ref().is_some_and(|no| no.split(',').any(|host| host.trim() == "*")) {
             return None;
         }
@@ -267,7 +267,7 @@ impl Proxies {
 }
 
 impl std::fmt::Debug for Proxies {
-    /// Which are set, but not to what: their URLs may hold passwords.
+    /// Shows which are set, without their URLs, which may hold passwords.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Proxies")
             .field("all", &self.all.is_some())
@@ -281,10 +281,10 @@ impl std::fmt::Debug for Proxies {
 // === TLS ===
 
 fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, ConnectorError> {
-    // The system's roots are only read for an upstream that needs them: reading them takes longer than all else at start.
+    // The system's roots are read only for an https upstream, because that is the longest part of the start.
     let mut roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
     if let Some(path) = ca_file {
-        add_file(&mut roots, path)?;
+        add_roots_from_file(&mut roots, path)?;
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -294,14 +294,14 @@ fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, Connec
     Ok(config)
 }
 
-/// How many roots the system has.
+/// The number of roots that the system has.
 pub fn n_system_roots() -> usize {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots.len()
 }
 
-/// The roots of the system; those of Mozilla where the system has none, as in a bare container.
+/// The system's roots, or Mozilla's where the system has none, as in a bare container.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -311,7 +311,7 @@ fn system_roots() -> RootCertStore {
     roots
 }
 
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), ConnectorError> {
+fn add_roots_from_file(roots: &mut RootCertStore, path: &Path) -> Result<(), ConnectorError> {
     let unreadable = |source| ConnectorError::Roots { path: path.into(), source };
     let certificates: Vec<_> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|source| unreadable(Some(source)))?;

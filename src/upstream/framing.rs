@@ -1,15 +1,15 @@
-//! How the bodies of requests and answers are framed, where the HTTP library leaves more than one reading.
+//! Framing of bodies where hyper leaves it ambiguous: `content-length` and `transfer-encoding`.
 
 use http::header::{CONTENT_LENGTH, Entry, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Request};
 use http_body::Body;
 
-/// An answer could be read in more than one way.
+/// The framing of an answer is ambiguous.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Ambiguous;
+pub(super) struct FramingError;
 
-/// Says of a body without a length that it comes in chunks. For these two methods the library would take it for none.
-pub(super) fn announce<B: Body>(request: &mut Request<B>) {
+/// Marks a body of unknown length as chunked. For GET and HEAD, hyper would otherwise send none.
+pub(super) fn set_chunked<B: Body>(request: &mut Request<B>) {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return;
     }
@@ -20,39 +20,40 @@ pub(super) fn announce<B: Body>(request: &mut Request<B>) {
     request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
 }
 
-/// Leaves an answer one length at most, written once. RFC 9110, section 8.6: one that is there twice is one, two are an error.
+/// Reduces the lengths of an answer to at most one. RFC 9110, section 8.6: equal lengths count as one, different ones are
+/// an error.
 ///
-/// A transfer coding besides chunks is an error too. Nobody has asked for one, and the field goes no further than here, so the
-/// client would get a coded body that is not said to be one.
-pub(super) fn settle(headers: &mut HeaderMap) -> Result<(), Ambiguous> {
-    // `identity` is what some old servers write for no coding.
-    if is_coded(headers, &["chunked", "identity"]) {
-        return Err(Ambiguous);
+/// A transfer coding besides `chunked` is an error, too. No request allows one, and the field is hop-by-hop, so the client
+/// would get a coded body without the field that says so.
+pub(super) fn normalize(headers: &mut HeaderMap) -> Result<(), FramingError> {
+    // Some old servers write `identity` for no coding.
+    if has_coding_other_than(headers, &["chunked", "identity"]) {
+        return Err(FramingError);
     }
     if headers.contains_key(TRANSFER_ENCODING) {
-        // RFC 9112, section 6.3: it is the chunks that say where a body ends, whatever length is stated beside them.
+        // RFC 9112, section 6.3: chunks override a length.
         headers.remove(CONTENT_LENGTH);
         return Ok(());
     }
     let Entry::Occupied(mut lengths) = headers.entry(CONTENT_LENGTH) else { return Ok(()) };
-    let length = number(lengths.get()).ok_or(Ambiguous)?;
+    let length = parse_length(lengths.get()).ok_or(FramingError)?;
     let mut values = lengths.iter();
     let is_plain = values.next().is_some_and(|first| !first.as_bytes().contains(&b',')) && values.next().is_none();
     if is_plain {
         return Ok(());
     }
-    if lengths.iter().any(|other| number(other) != Some(length)) {
-        return Err(Ambiguous);
+    if lengths.iter().any(|other| parse_length(other) != Some(length)) {
+        return Err(FramingError);
     }
     lengths.insert(HeaderValue::from(length));
     Ok(())
 }
 
-/// The one number of a length, which may be there more than once.
-fn number(value: &HeaderValue) -> Option<u64> {
+/// The value of a length, which may be repeated in a list; `None` if the values differ or are no numbers.
+fn parse_length(value: &HeaderValue) -> Option<u64> {
     let mut numbers = value.as_bytes().split(|byte| *byte == b',').map(|digits| {
         let digits = digits.trim_ascii();
-        // A parser of numbers would take a sign.
+        // `parse` would accept a sign.
         let is_number = digits.iter().all(u8::is_ascii_digit);
         str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
     });
@@ -60,8 +61,8 @@ fn number(value: &HeaderValue) -> Option<u64> {
     first.filter(|_| numbers.all(|other| other == first))
 }
 
-/// Whether a body comes in another transfer coding than one of these, or in more than one.
-pub fn is_coded(headers: &HeaderMap, known: &[&str]) -> bool {
+/// Whether the transfer coding is none of the `known` ones, or there is more than one.
+pub fn has_coding_other_than(headers: &HeaderMap, known: &[&str]) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_known = |value: &HeaderValue| {
         let coding = value.as_bytes().trim_ascii();
@@ -74,38 +75,38 @@ pub fn is_coded(headers: &HeaderMap, known: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn settled(lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, Ambiguous> {
+    fn normalized(lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, FramingError> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        settle(&mut headers)?;
+        normalize(&mut headers)?;
         Ok(headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().unwrap().to_owned()).collect())
     }
 
     #[test]
-    fn a_length_is_one_number_however_often_it_is_there() {
+    fn equal_lengths_are_merged_and_others_are_refused() {
         let name = "content-length";
-        assert_eq!(settled(&[]), Ok(vec![]));
-        assert_eq!(settled(&[(name, "5")]), Ok(vec!["5".to_owned()]));
+        assert_eq!(normalized(&[]), Ok(vec![]));
+        assert_eq!(normalized(&[(name, "5")]), Ok(vec!["5".to_owned()]));
         for lines in [&[(name, "5"), (name, "5")][..], &[(name, "5, 5")], &[(name, "5"), (name, "5,5")]] {
-            assert_eq!(settled(lines), Ok(vec!["5".to_owned()]), "{lines:?}");
+            assert_eq!(normalized(lines), Ok(vec!["5".to_owned()]), "{lines:?}");
         }
         for lines in
             [&[(name, "5"), (name, "6")][..], &[(name, "5, 6")], &[(name, "5,")], &[(name, "+5")], &[(name, "")]]
         {
-            assert_eq!(settled(lines), Err(Ambiguous), "{lines:?}");
+            assert_eq!(normalized(lines), Err(FramingError), "{lines:?}");
         }
     }
 
     #[test]
-    fn a_coding_is_chunks_or_none() {
+    fn only_one_chunked_coding_is_accepted() {
         let name = "transfer-encoding";
         for good in [&[(name, "chunked")][..], &[(name, "CHUNKED")], &[(name, "identity")]] {
-            assert_eq!(settled(good), Ok(vec![]), "{good:?}");
+            assert_eq!(normalized(good), Ok(vec![]), "{good:?}");
         }
         for bad in [&[(name, "gzip")][..], &[(name, "gzip, chunked")], &[(name, "chunked"), (name, "chunked")]] {
-            assert_eq!(settled(bad), Err(Ambiguous), "{bad:?}");
+            assert_eq!(normalized(bad), Err(FramingError), "{bad:?}");
         }
     }
 }

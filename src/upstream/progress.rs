@@ -1,4 +1,4 @@
-//! How long a request has been still: the wait for an answer begins when the client's upload ends, however long that took.
+//! Upload progress of a request: the timeout for an answer counts from the last part of the body that was sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, sleep};
 
-/// When a part of a request's body last went out. Clones share it.
+/// When a part of a request's body was last sent. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct UploadProgress {
     began: Instant,
-    // In milliseconds behind `began`: an atomic number, because the connection's task writes it and the request's reads it.
+    // In milliseconds since `began`. Atomic, because the connection's task writes it and the request's task reads it.
     last: Arc<AtomicU64>,
 }
 
 /// A request body that notes its progress.
 #[derive(Debug)]
-pub struct Watched<B> {
+pub struct WatchedBody<B> {
     body: B,
-    progress: Progress,
+    progress: UploadProgress,
 }
 
-// === impl Progress ===
+// === impl UploadProgress ===
 
-impl Progress {
-    /// Begins now.
-    pub fn begin() -> Self {
+impl UploadProgress {
+    /// Starts now.
+    pub fn start() -> Self {
         Self { began: Instant::now(), last: Arc::default() }
     }
 
-    /// The same body, whose parts are noted here.
-    pub fn watch<B>(&self, body: B) -> Watched<B> {
-        Watched { body, progress: self.clone() }
+    /// Wraps a body so that each part is noted here.
+    pub fn watch<B>(&self, body: B) -> WatchedBody<B> {
+        WatchedBody { body, progress: self.clone() }
     }
 
-    /// Returns once nothing has gone out for so long.
-    pub async fn stands_still(&self, within: Duration) {
+    /// Returns once nothing has been sent for `within`.
+    pub async fn stalled(&self, within: Duration) {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
             let quiet = self.began.elapsed().saturating_sub(last);
@@ -50,15 +50,15 @@ impl Progress {
         }
     }
 
-    fn note(&self) {
+    fn touch(&self) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
     }
 }
 
-// === impl Watched ===
+// === impl WatchedBody ===
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for WatchedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -66,7 +66,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
         let this = self.get_mut();
         let next = Pin::new(&mut this.body).poll_frame(cx);
         if next.is_ready() {
-            this.progress.note();
+            this.progress.touch();
         }
         next
     }

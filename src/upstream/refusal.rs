@@ -1,47 +1,47 @@
-//! What an upstream's refusal of a request is about, as far as another form of the request may help.
+//! Classifies an upstream's refusal of a request, as far as another form of the request may be accepted.
 //!
-//! There is no standard for this: each server has codes and sentences of its own. Known ones are looked for in the fields
-//! that are there to say what is wrong, and nowhere else, since a refusal may quote what the client sent.
+//! There is no standard for this: each server has its own codes and messages. Known ones are searched for in the fields for
+//! error messages and nowhere else, because a refusal may quote what the client sent.
 
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What a refusal is about.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// The conversation is too long for the model.
-    Overflow(Numbers),
-    /// Messages or tool calls do not follow each other as the upstream wants them to.
+    Overflow(TokenCounts),
+    /// The upstream rejects the sequence of messages or tool calls.
     Sequence,
-    /// The upstream takes no tools, not these, or no choice among them.
+    /// The upstream accepts no tools, not these, or no tool choice.
     Tools,
 }
 
-/// What a refusal says of sizes, in tokens.
+/// The sizes in a refusal, in tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Numbers {
-    /// What the model takes.
+pub struct TokenCounts {
+    /// The context window of the model.
     pub window: Option<usize>,
-    /// What the request has.
+    /// The prompt of the request.
     pub prompt: Option<usize>,
-    /// What is asked for as its answer.
+    /// The answer that the request asks for.
     pub answer: Option<usize>,
 }
 
-/// What a number is.
+/// Which size a number is.
 #[derive(Clone, Copy, Debug)]
-enum Meaning {
+enum CountKind {
     Window,
     Prompt,
     Answer,
 }
 
-use Meaning::{Answer, Prompt, Window};
+use CountKind::{Answer, Prompt, Window};
 
-/// Codes and types that mean an overflow by themselves.
-const CODES: &[&str] = &[
+/// Codes and types that always mean an overflow.
+const OVERFLOW_CODES: &[&str] = &[
     "context_length_exceeded",
     "context_window_exceeded",
     "exceed_context_size_error",
@@ -49,8 +49,8 @@ const CODES: &[&str] = &[
     "tokens_limit_reached",
 ];
 
-/// Words of an overflow, in lower case and with `#` for every number.
-const OVERFLOW: &[&str] = &[
+/// Phrases of an overflow, in lower case and with `#` for every number.
+const OVERFLOW_PHRASES: &[&str] = &[
     "maximum context length is #",
     "maximum context length of # tokens",
     "# maximum context length",
@@ -81,8 +81,8 @@ const OVERFLOW: &[&str] = &[
     "max_tokens must be at least #, got -#",
 ];
 
-/// What the numbers of an overflow are: the words with the number, and how many numbers stand before it in them.
-const NUMBERS: &[(&str, usize, Meaning)] = &[
+/// The sizes in an overflow: a phrase, the index of the number in it, and which size that is.
+const COUNT_PHRASES: &[(&str, usize, CountKind)] = &[
     ("maximum context length is #", 0, Window),
     ("maximum context length of #", 0, Window),
     ("too large for model with # maximum context length", 0, Window),
@@ -131,11 +131,11 @@ const NUMBERS: &[(&str, usize, Meaning)] = &[
     ("context limit: # + #", 1, Answer),
 ];
 
-/// Words of limits that pass with time, and not with another form of the request.
-const RATES: &[&str] = &["per minute", "per day", "rate limit", "too many requests"];
+/// Phrases of rate limits, which another form of the request cannot satisfy.
+const RATE_LIMIT_PHRASES: &[&str] = &["per minute", "per day", "rate limit", "too many requests"];
 
-/// Words of a refusal for the sequence of messages, in the same form.
-const SEQUENCE: &[&str] = &[
+/// Phrases of a refused sequence of messages, in the same form.
+const SEQUENCE_PHRASES: &[&str] = &[
     "tool_call",
     "tool call",
     "tool_use",
@@ -159,35 +159,35 @@ const SEQUENCE: &[&str] = &[
     "message[#",
 ];
 
-/// The fields of a request that are about tools.
-const TOOLS: &[&str] = &["tool", "parallel_tool_calls", "function"];
+/// The beginnings of `param` that concern tools.
+const TOOL_PARAMS: &[&str] = &["tool", "parallel_tool_calls", "function"];
 
-/// Refusals in refusals are opened so deep: gateways pack what their providers say into theirs.
-const DEPTH: usize = 4;
+/// How deeply nested refusals are read: gateways embed the refusals of their providers.
+const MAX_DEPTH: usize = 4;
 
-/// More of a message is not looked at, in characters: it says at its beginning what is wrong, or not at all.
-const MOST_SAID: usize = 4096;
+/// How much of a message is read, in characters; the reason is at the beginning.
+const MAX_MESSAGE: usize = 4096;
 
-/// Numbers that can be a window. What is smaller or larger was read wrong.
-const PLAUSIBLE: RangeInclusive<usize> = 64..=100_000_000;
+/// Sizes that can be a window. Others were read wrong.
+const PLAUSIBLE_WINDOW: RangeInclusive<usize> = 64..=100_000_000;
 
-/// What a refusal is about; `None` if no other form of the request would help, or nobody knows.
-pub fn refusal(body: &[u8]) -> Option<Refusal> {
+/// Classifies the body of a refusal; `None` if the reason is unknown or no other form of the request would help.
+pub fn classify(body: &[u8]) -> Option<Refusal> {
     let body: &RawValue = serde_json::from_slice(body).ok()?;
     let mut all = Vec::new();
-    collect(body, DEPTH, &mut all);
-    if all.iter().any(Said::is_rate) {
+    collect(body, MAX_DEPTH, &mut all);
+    if all.iter().any(RefusalText::is_rate_limit) {
         return None;
     }
-    let overflow = all.iter().find_map(Said::overflow).map(Refusal::Overflow);
-    let sequence = || all.iter().any(Said::is_sequence).then_some(Refusal::Sequence);
-    let tools = || all.iter().any(Said::is_tools).then_some(Refusal::Tools);
+    let overflow = all.iter().find_map(RefusalText::overflow).map(Refusal::Overflow);
+    let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
+    let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
     overflow.or_else(sequence).or_else(tools)
 }
 
-/// What one refusal says, in lower case.
+/// The texts of one refusal, in lower case.
 #[derive(Debug, Default)]
-struct Said {
+struct RefusalText {
     message: String,
     codes: [String; 2],
     param: String,
@@ -195,7 +195,7 @@ struct Said {
     n_prompt_tokens: Option<usize>,
 }
 
-/// A refusal, or an object that has one below `error`.
+/// The fields of a refusal, or of an object with one below `error`.
 #[derive(Deserialize)]
 struct Fields<'a> {
     #[serde(borrow)]
@@ -220,8 +220,8 @@ struct Fields<'a> {
     n_prompt_tokens: Option<&'a RawValue>,
 }
 
-/// All that a body says: its own words, and those of the refusals in it.
-fn collect(json: &RawValue, depth: usize, all: &mut Vec<Said>) {
+/// Collects the texts of a refusal and of all refusals in it.
+fn collect(json: &RawValue, depth: usize, all: &mut Vec<RefusalText>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     if let Ok(list) = serde_json::from_str::<[&RawValue; 1]>(json.get()) {
         let [only] = list;
@@ -239,33 +239,33 @@ fn collect(json: &RawValue, depth: usize, all: &mut Vec<Said>) {
     }
     let lower = |field| string(field).map(|text| text.to_ascii_lowercase()).unwrap_or_default();
     let message = string(fields.message).or_else(|| string(fields.detail)).unwrap_or_default();
-    let said = Said {
+    let text = RefusalText {
         codes: [lower(fields.code), lower(fields.r#type)],
         param: lower(fields.param),
         n_ctx: number(fields.n_ctx),
         n_prompt_tokens: number(fields.n_prompt_tokens),
-        ..Said::default()
+        ..RefusalText::default()
     };
     match embedded(&message) {
         Some(inner) => collect(inner, depth, all),
-        None => all.push(Said { message: beginning(&message), ..said }),
+        None => all.push(RefusalText { message: lowercase_start(&message), ..text }),
     }
 }
 
-/// A refusal that is only words, or has another one in it.
-fn collect_text(text: &str, depth: usize, all: &mut Vec<Said>) {
+/// Collects a refusal that is a plain text, or the refusal that is embedded in it.
+fn collect_text(text: &str, depth: usize, all: &mut Vec<RefusalText>) {
     match embedded(text) {
         Some(inner) => collect(inner, depth, all),
-        None => all.push(Said { message: beginning(text), ..Said::default() }),
+        None => all.push(RefusalText { message: lowercase_start(text), ..RefusalText::default() }),
     }
 }
 
-/// What a message says first, in lower case.
-fn beginning(message: &str) -> String {
-    message.chars().take(MOST_SAID).flat_map(char::to_lowercase).collect()
+/// The first [`MAX_MESSAGE`] characters of a message, in lower case.
+fn lowercase_start(message: &str) -> String {
+    message.chars().take(MAX_MESSAGE).flat_map(char::to_lowercase).collect()
 }
 
-/// The JSON object in a text.
+/// The first JSON object in a text.
 fn embedded(text: &str) -> Option<&RawValue> {
     let object = text.get(text.find("{\"")?..)?;
     serde_json::Deserializer::from_str(object).into_iter().next()?.ok()
@@ -279,51 +279,51 @@ fn number(field: Option<&RawValue>) -> Option<usize> {
     serde_json::from_str(field?.get()).ok()
 }
 
-// === impl Said ===
+// === impl RefusalText ===
 
-impl Said {
-    fn is_rate(&self) -> bool {
+impl RefusalText {
+    fn is_rate_limit(&self) -> bool {
         self.codes.iter().any(|code| code.starts_with("rate_limit"))
-            || RATES.iter().any(|words| self.message.contains(words))
+            || RATE_LIMIT_PHRASES.iter().any(|words| self.message.contains(words))
     }
 
-    fn overflow(&self) -> Option<Numbers> {
+    fn overflow(&self) -> Option<TokenCounts> {
         let (words, numbers) = numbered(&unquoted(&self.message));
-        let by_code = self.codes.iter().any(|code| CODES.contains(&code.as_str()));
-        if !by_code && !OVERFLOW.iter().any(|known| words.contains(known)) {
+        let by_code = self.codes.iter().any(|code| OVERFLOW_CODES.contains(&code.as_str()));
+        if !by_code && !OVERFLOW_PHRASES.iter().any(|known| words.contains(known)) {
             return None;
         }
-        let mut said = Numbers::default();
-        for (known, nth, meaning) in NUMBERS {
+        let mut counts = TokenCounts::default();
+        for (known, nth, kind) in COUNT_PHRASES {
             let Some(at) = words.find(known) else { continue };
             let before = words.get(..at).map_or(0, |before| before.matches('#').count());
             let Some(&number) = numbers.get(before + nth) else { continue };
-            match meaning {
-                Window => said.window = said.window.or(Some(number)),
-                // Parts of a prompt are told one by one.
-                Prompt => said.prompt = Some(said.prompt.unwrap_or(0).saturating_add(number)),
-                Answer => said.answer = said.answer.or(Some(number)),
+            match kind {
+                Window => counts.window = counts.window.or(Some(number)),
+                // Parts of a prompt are listed separately.
+                Prompt => counts.prompt = Some(counts.prompt.unwrap_or(0).saturating_add(number)),
+                Answer => counts.answer = counts.answer.or(Some(number)),
             }
         }
-        said.window = self.n_ctx.or(said.window).filter(|window| PLAUSIBLE.contains(window));
-        said.prompt = self.n_prompt_tokens.or(said.prompt);
-        Some(said)
+        counts.window = self.n_ctx.or(counts.window).filter(|window| PLAUSIBLE_WINDOW.contains(window));
+        counts.prompt = self.n_prompt_tokens.or(counts.prompt);
+        Some(counts)
     }
 
-    fn is_sequence(&self) -> bool {
+    fn is_about_sequence(&self) -> bool {
         let about_messages = self.param.starts_with("messages") || self.param.starts_with("tool_call");
-        // A refusal that names another field is about that one, whatever words it has.
+        // A refusal that names another field concerns that one, whatever its message says.
         let (words, _) = numbered(&self.message);
-        about_messages || self.param.is_empty() && SEQUENCE.iter().any(|known| words.contains(known))
+        about_messages || self.param.is_empty() && SEQUENCE_PHRASES.iter().any(|known| words.contains(known))
     }
 
-    fn is_tools(&self) -> bool {
-        let about_tools = TOOLS.iter().any(|field| self.param.starts_with(field));
+    fn is_about_tools(&self) -> bool {
+        let about_tools = TOOL_PARAMS.iter().any(|field| self.param.starts_with(field));
         about_tools || self.param.is_empty() && self.message.contains("tool")
     }
 }
 
-/// A text without what it quotes. An apostrophe is no quote.
+/// A text without quoted parts. An apostrophe inside a word is no quote.
 fn unquoted(text: &str) -> String {
     let mut rest = text;
     let mut without = String::with_capacity(text.len());
@@ -371,7 +371,7 @@ fn numbered(text: &str) -> (String, Vec<usize>) {
         }
         words.push('#');
         if comma {
-            words.push(','); // it ended a clause
+            words.push(','); // the comma ended a clause
         }
         numbers.push(number);
     }

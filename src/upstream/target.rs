@@ -9,7 +9,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// `http://` or `https://`, a host, and perhaps a path; no query and no user.
+/// The base URL of an upstream: `http://` or `https://`, a host, and perhaps a path; no query and no user.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BaseUrl(Uri);
 
@@ -28,10 +28,10 @@ pub struct HeaderName(http::HeaderName);
 #[derive(Clone, Eq, PartialEq)]
 pub struct HeaderValue(http::HeaderValue);
 
-/// A client's target has no path that could be joined.
+/// A request target has no path that could be joined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the request target has no path")]
-pub struct NoPath;
+pub struct NoPathError;
 
 // === impl BaseUrl ===
 
@@ -41,20 +41,20 @@ impl BaseUrl {
         &self.0
     }
 
-    /// Where a client's request goes. The query is kept to the byte.
+    /// The upstream's URI for a client's request target. The query is kept byte for byte.
     ///
     /// - A base with a path stands for the `/v1` of the client, whether the client writes it or not.
     /// - A base without a path gets the client's path as it is.
-    /// - A client's path that begins with the base's path is taken as it is, so nothing stands there twice.
-    /// - Azure clients write `/openai/deployments/…`: it is joined in front of the base's own `/openai`, if that has one.
+    /// - A client's path that begins with the base's path is kept, so that path is not repeated.
+    /// - An Azure path, `/openai/deployments/…`, replaces the base's own `/openai` and what follows it.
     ///
     /// # Errors
     ///
     /// When the target is `*` or an authority.
-    pub fn join(&self, target: &Uri) -> Result<Uri, NoPath> {
+    pub fn join(&self, target: &Uri) -> Result<Uri, NoPathError> {
         let path = target.path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
         if !path.starts_with('/') {
-            return Err(NoPath);
+            return Err(NoPathError);
         }
         let base = self.0.path().trim_end_matches('/');
         let joined = match base {
@@ -68,12 +68,12 @@ impl BaseUrl {
             _ => format!("{base}{path}"),
         };
         let mut parts = self.0.clone().into_parts();
-        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| NoPath)?);
-        Uri::from_parts(parts).map_err(|_| NoPath)
+        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| NoPathError)?);
+        Uri::from_parts(parts).map_err(|_| NoPathError)
     }
 }
 
-/// Whether the path, which may have a query behind it, is `folder` or lies in it.
+/// Whether the path, perhaps with a query, is `folder` or below it.
 fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for BaseUrl {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map_err(|error: BaseUrlError| {
-            // A user stands before a password, which is not shown.
+            // A URL with a user may hold a password, so it is not shown.
             let shown = if text.contains('@') { "the URL".to_owned() } else { format!("{text:?}") };
             de::Error::custom(format_args!("{shown} is {error}"))
         })
@@ -139,7 +139,7 @@ impl HeaderName {
 }
 
 impl Ord for HeaderName {
-    /// By the alphabet, for settings are printed in order.
+    /// Alphabetical, because settings are printed in order.
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_str().cmp(other.as_str())
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_with_and_without_v1_on_either_side() {
+    fn v1_is_joined_once_whichever_side_has_it() {
         for target in ["/v1/chat/completions", "/chat/completions"] {
             assert_eq!(joined("https://api.openai.com/v1", target), "https://api.openai.com/v1/chat/completions");
             assert_eq!(joined("https://api.openai.com/v1/", target), "https://api.openai.com/v1/chat/completions");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_query_to_the_byte() {
+    fn the_query_is_kept_byte_for_byte() {
         let query = "?api-version=2024-10-21&q=a%20b+c&&x=%zz;y";
         assert_eq!(joined("http://h/v1", &format!("/v1/models{query}")), format!("http://h/v1/models{query}"));
         assert_eq!(joined("http://h/v1", &format!("/v1{query}")), format!("http://h/v1{query}"));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_azure_paths_once() {
+    fn azure_paths_are_joined_once() {
         let target = "/openai/deployments/gpt/chat/completions?api-version=1";
         for base in
             ["https://x.openai.azure.com", "https://x.openai.azure.com/openai", "https://x.openai.azure.com/openai/v1"]
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_repeat_a_base_that_the_client_wrote_itself() {
+    fn a_base_path_that_the_client_sends_is_not_repeated() {
         assert_eq!(joined("https://openrouter.ai/api/v1", "/api/v1/models"), "https://openrouter.ai/api/v1/models");
         assert_eq!(joined("http://h/v1", "/v1"), "http://h/v1");
         assert_eq!(joined("http://h/api", "/apiary"), "http://h/api/apiary");
@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_has_no_path() {
+    fn a_target_without_a_path_is_refused() {
         let base = BaseUrl::default();
-        assert_eq!(base.join(&"*".parse().unwrap()), Err(NoPath));
-        assert_eq!(base.join(&"example.com:443".parse().unwrap()), Err(NoPath));
+        assert_eq!(base.join(&"*".parse().unwrap()), Err(NoPathError));
+        assert_eq!(base.join(&"example.com:443".parse().unwrap()), Err(NoPathError));
     }
 
     #[test]
-    fn refuses_what_is_not_a_base() {
+    fn invalid_base_urls_are_refused() {
         for text in ["", "localhost:8000", "ftp://h", "http://", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"] {
             assert_eq!(text.parse::<BaseUrl>(), Err(BaseUrlError), "{text:?}");
         }

@@ -163,7 +163,7 @@ async fn each_connection_that_is_not_made_comes_with_its_fix() {
         (closed.url(), format!("nothing listens at {}", closed.address()), "fix: start the server there"),
         (
             format!("https://localhost:{port}/v1"),
-            "is not trusted: who signed it is not known".to_owned(),
+            "is not trusted: its issuer is unknown".to_owned(),
             "upstream.ca_file",
         ),
         (format!("http://127.0.0.1:{port}/v1"), "cannot be read as HTTP".to_owned(), "fix: check the port"),

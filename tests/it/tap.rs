@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abridge_proxy::dialect::{self, Usage};
-use abridge_proxy::relay::tap::{Seen, Tap};
+use abridge_proxy::relay::tap::{Tap, TapReport};
 use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
@@ -23,7 +23,7 @@ const NOT_COMPARED: [&str; 5] = [
     "no_trailing_newline_cut_event", // the other reader drops an event that no blank line ends; the tap takes what is there
 ];
 
-fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Seen {
+fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> TapReport {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "text/event-stream".parse().unwrap());
     let mut tap = Tap::new(dialect::default(), &headers);
@@ -31,10 +31,10 @@ fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Seen {
     tap.finish()
 }
 
-async fn judged(body: &[u8]) -> Seen {
+async fn judged(body: &[u8]) -> TapReport {
     // In small pieces, for it searches each buffer from the start again.
     let chunks: Vec<_> = body.chunks(2048).map(|chunk| Ok::<_, Infallible>(chunk.to_vec())).collect();
-    let mut seen = Seen::default();
+    let mut seen = TapReport::default();
     let mut events = stream::iter(chunks).eventsource();
     while let Some(event) = events.next().await {
         let Ok(event) = event else { continue };

@@ -92,7 +92,7 @@ async fn a_handle_is_nothing_to_another_caller() {
         // Who shows nothing is told what is missing, whatever the handle; and nothing is no credential of its own.
         let none = get(at, &format!("{UNKNOWN}{query}"), NONE).await;
         assert_eq!((none.head.status(), none.head.get("www-authenticate")), (401, Some("Bearer")));
-        assert!(status(&none).1.starts_with("recall.require_auth is set: show the key of the conversation"));
+        assert!(status(&none).1.starts_with("recall.require_auth is set: send the key of the conversation"));
         for (handle, shown) in all.into_iter().flat_map(|handle| [(handle, NONE), (handle, "authorization:")]) {
             let reply = get(at, &format!("{handle}{query}"), shown).await;
             assert_eq!((&reply.head.raw, &reply.body), (&none.head.raw, &none.body), "{shown} {handle}");

@@ -70,16 +70,17 @@ async fn what_fails_is_tried_again_then_counted_and_the_log_says_so_once() {
     assert!(tries.iter().all(|json| *json == tries[0]), "the same event");
     // It is down by now: each event is tried once. The second gives the note of the first.
     assert_eq!(posted(&mut hook, "500 Oops").await, "{\"type\":\"events.lost\",\"lost\":1}");
-    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    let line = scene.abridge.says("events cannot be posted to the webhook", 0).await;
     assert!(line.contains("it answered 500") && !line.contains("s3cret"), "{line}");
 
     edited(&mut scene, &[]).await;
     assert_eq!(posted(&mut hook, OK).await, "{\"type\":\"events.lost\",\"lost\":2}");
-    scene.abridge.says("told to the webhook again", 0).await;
+    scene.abridge.says("posted to the webhook again", 0).await;
     for kind in ["edit.before", "edit.after"] {
         assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, kind);
     }
-    let warnings = scene.abridge.stderr().iter().filter(|line| line.contains("not told to the webhook")).count();
+    let warnings =
+        scene.abridge.stderr().iter().filter(|line| line.contains("cannot be posted to the webhook")).count();
     assert_eq!(warnings, 1);
 }
 
@@ -101,7 +102,7 @@ async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
         // The webhook holds one event and two wait; the requests are answered all the same.
         assert_eq!(edited(&mut scene, &[]).await.head.status(), 200);
     }
-    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    let line = scene.abridge.says("events cannot be posted to the webhook", 0).await;
     assert!(line.contains("it did not answer within 100 ms"), "{line}");
     drop(hanging);
     // What was tried before may still lie there; the last of it is the note, and then what was not lost.
@@ -112,7 +113,7 @@ async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
     let lost = json.strip_prefix("{\"type\":\"events.lost\",\"lost\":").and_then(|n| n.strip_suffix('}'));
     let lost: usize = lost.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{json}"));
     assert!(lost >= 10, "of twelve events the one that hung is lost, and all that did not fit into the queue: {lost}");
-    scene.abridge.says("told to the webhook again", 0).await;
+    scene.abridge.says("posted to the webhook again", 0).await;
     let reply = edited(&mut scene, &[]).await;
     let id = reply.head.get("x-abridge-request-id").unwrap();
     while !(json.contains(id) && Told::read(&json).r#type == "edit.after") {
@@ -127,7 +128,7 @@ async fn one_that_is_not_there_delays_no_request() {
     for _ in 0..3 {
         assert_eq!(edited(&mut scene, &[]).await.head.status(), 200);
     }
-    let line = scene.abridge.says("events are not told to the webhook", 0).await;
+    let line = scene.abridge.says("events cannot be posted to the webhook", 0).await;
     assert!(line.contains("no connection to it"), "{line}");
 }
 
@@ -147,7 +148,7 @@ async fn its_path_is_shown_to_nobody() {
     let (mut scene, mut hook) = scene("log.level = \"trace\"").await;
     edited(&mut scene, &[]).await;
     posted(&mut hook, "400 Bad Request").await;
-    scene.abridge.says("events are not told to the webhook", 0).await;
+    scene.abridge.says("events cannot be posted to the webhook", 0).await;
     let lines = scene.abridge.stderr().join("\n");
     assert!(!lines.contains("s3cret"), "{lines}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));

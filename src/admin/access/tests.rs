@@ -1,4 +1,4 @@
-//! Who is let in, and what is a name of this machine.
+//! Tests of the access rules and of the names of this machine.
 
 use super::*;
 
@@ -14,32 +14,33 @@ fn request(path: &str, fields: &[(&'static str, &'static str)]) -> Request<()> {
 
 fn checked(
     token: Option<&str>,
-    door: Door,
+    listener_role: ListenerRole,
     path: &str,
     fields: &[(&'static str, &'static str)],
-) -> Result<(), Refused> {
-    Access::new(token, ["Box.LAN", "[fd00::1]"]).check(&request(path, fields), Way { peer: Peer::Loopback, door })
+) -> Result<(), AccessError> {
+    Access::new(token, ["Box.LAN", "[fd00::1]"])
+        .check(&request(path, fields), ConnectionInfo { peer: Peer::Loopback, listener_role })
 }
 
 #[test]
 fn what_is_not_in_the_table_is_for_operators() {
     for path in ["/abridge/status", "/abridge/x", "/abridge/recall/", "/abridge/healthz/", "/abridge//", "/abridge/%2e"]
     {
-        assert_eq!(class(path), Class::Operators, "{path}");
+        assert_eq!(path_class(path), PathClass::Operators, "{path}");
     }
     for (path, is) in [
-        ("/abridge/healthz", Class::Open),
-        ("/abridge/recall/x", Class::Clients),
-        ("/abridge/summarize/v1/chat/completions", Class::Paid),
-        ("/abridge/", Class::Shell),
+        ("/abridge/healthz", PathClass::Open),
+        ("/abridge/recall/x", PathClass::Clients),
+        ("/abridge/summarize/v1/chat/completions", PathClass::Paid),
+        ("/abridge/", PathClass::Shell),
     ] {
-        assert_eq!(class(path), is, "{path}");
+        assert_eq!(path_class(path), is, "{path}");
     }
 }
 
 #[test]
-fn only_names_of_this_machine_count_on_loopback_addresses() {
-    let door = Door::Clients(Reach::Loopback);
+fn other_host_names_are_refused_on_loopback_addresses() {
+    let listener_role = ListenerRole::Clients(Exposure::Loopback);
     for host in [
         "localhost",
         "LocalHost:8787",
@@ -54,7 +55,7 @@ fn only_names_of_this_machine_count_on_loopback_addresses() {
         "BOX.lan.:99",
         "[fd00::1]:8787",
     ] {
-        assert_eq!(checked(None, door, "/abridge/status", &[("host", host)]), Ok(()), "{host}");
+        assert_eq!(checked(None, listener_role, "/abridge/status", &[("host", host)]), Ok(()), "{host}");
     }
     for host in [
         "",
@@ -75,31 +76,41 @@ fn only_names_of_this_machine_count_on_loopback_addresses() {
         "localhost..",
     ] {
         for path in ["/abridge/status", "/abridge/healthz", "/abridge/recall/x", "/abridge/summarize"] {
-            assert_eq!(checked(None, door, path, &[("host", host)]), Err(Refused::Host), "{host}");
+            assert_eq!(checked(None, listener_role, path, &[("host", host)]), Err(AccessError::Host), "{host}");
         }
     }
     let two = [("host", "localhost"), ("host", "evil.example")];
-    assert_eq!(checked(None, door, "/abridge/status", &two), Err(Refused::Host));
-    assert_eq!(checked(None, door, "/abridge/status", &[]), Ok(()));
-    assert!(!is_of_this_machine(Peer::Loopback, &request("/abridge/events", &[])));
-    let by_target = checked(None, door, "http://evil.example/abridge/status", &[("host", "localhost")]);
-    assert_eq!(by_target, Err(Refused::Host));
-    // Where anybody can come, names prove nothing; a socket has none.
-    assert_eq!(checked(None, Door::Clients(Reach::Network), "/abridge/healthz", &[("host", "any.example")]), Ok(()));
-    assert_eq!(checked(None, Door::Clients(Reach::Unix), "/abridge/status", &[("host", "any.example")]), Ok(()));
+    assert_eq!(checked(None, listener_role, "/abridge/status", &two), Err(AccessError::Host));
+    assert_eq!(checked(None, listener_role, "/abridge/status", &[]), Ok(()));
+    assert!(!is_local_request(Peer::Loopback, &request("/abridge/events", &[])));
+    let by_target = checked(None, listener_role, "http://evil.example/abridge/status", &[("host", "localhost")]);
+    assert_eq!(by_target, Err(AccessError::Host));
+    // Names prove nothing on a public address, and a Unix socket has none.
+    assert_eq!(
+        checked(None, ListenerRole::Clients(Exposure::Network), "/abridge/healthz", &[("host", "any.example")]),
+        Ok(())
+    );
+    assert_eq!(
+        checked(None, ListenerRole::Clients(Exposure::Unix), "/abridge/status", &[("host", "any.example")]),
+        Ok(())
+    );
 }
 
 #[test]
 fn pages_of_other_origins_are_refused() {
     let host = ("host", "localhost:8787");
-    for door in [Door::Clients(Reach::Loopback), Door::Clients(Reach::Network), Door::Operators(Reach::Unix)] {
+    for listener_role in [
+        ListenerRole::Clients(Exposure::Loopback),
+        ListenerRole::Clients(Exposure::Network),
+        ListenerRole::Operators(Exposure::Unix),
+    ] {
         for good in [
             ("origin", "http://localhost:8787"),
             ("origin", "https://LOCALHOST:8787"),
             ("sec-fetch-site", "same-origin"),
             ("sec-fetch-site", "none"),
         ] {
-            assert_eq!(checked(None, door, "/abridge/healthz", &[host, good]), Ok(()), "{good:?}");
+            assert_eq!(checked(None, listener_role, "/abridge/healthz", &[host, good]), Ok(()), "{good:?}");
         }
         for bad in [
             ("origin", "null"),
@@ -113,18 +124,25 @@ fn pages_of_other_origins_are_refused() {
             ("sec-fetch-site", "same-site"),
             ("sec-fetch-site", "else"),
         ] {
-            assert_eq!(checked(None, door, "/abridge/healthz", &[host, bad]), Err(Refused::Origin), "{bad:?}");
+            assert_eq!(
+                checked(None, listener_role, "/abridge/healthz", &[host, bad]),
+                Err(AccessError::Origin),
+                "{bad:?}"
+            );
         }
     }
 }
 
 #[test]
-fn operators_come_by_the_right_address_with_the_token() {
+fn operators_need_the_token_and_an_address_that_serves_them() {
     let right = ("authorization", "bearer a-token-of-operators");
     let local = ("host", "localhost");
-    let at = |door, token, path, field| checked(token, door, path, &[local, field]);
-    let (main, open, admin) =
-        (Door::Clients(Reach::Loopback), Door::Clients(Reach::Network), Door::Operators(Reach::Network));
+    let at = |listener_role, token, path, field| checked(token, listener_role, path, &[local, field]);
+    let (main, open, admin) = (
+        ListenerRole::Clients(Exposure::Loopback),
+        ListenerRole::Clients(Exposure::Network),
+        ListenerRole::Operators(Exposure::Network),
+    );
     for wrong in [
         ("x-none", "1"),
         ("authorization", "Bearer"),
@@ -134,39 +152,44 @@ fn operators_come_by_the_right_address_with_the_token() {
         ("authorization", "Basic a-token-of-operators"),
         ("authorization", "a-token-of-operators"),
     ] {
-        for door in [main, admin, Door::Operators(Reach::Loopback), Door::Operators(Reach::Unix)] {
-            assert_eq!(at(door, Some(TOKEN), "/abridge/status", wrong), Err(Refused::Token), "{wrong:?}");
+        for listener_role in
+            [main, admin, ListenerRole::Operators(Exposure::Loopback), ListenerRole::Operators(Exposure::Unix)]
+        {
+            assert_eq!(at(listener_role, Some(TOKEN), "/abridge/status", wrong), Err(AccessError::Token), "{wrong:?}");
         }
-        assert_eq!(at(admin, Some(TOKEN), "/abridge/recall/x", wrong), Err(Refused::Token));
+        assert_eq!(at(admin, Some(TOKEN), "/abridge/recall/x", wrong), Err(AccessError::Token));
         assert_eq!(at(main, Some(TOKEN), "/abridge/recall/x", wrong), Ok(()));
     }
-    for door in [main, admin, Door::Operators(Reach::Unix)] {
-        assert_eq!(at(door, Some(TOKEN), "/abridge/status", right), Ok(()));
-        assert_eq!(at(door, Some(TOKEN), "/abridge/", ("x-none", "1")), Ok(()));
+    for listener_role in [main, admin, ListenerRole::Operators(Exposure::Unix)] {
+        assert_eq!(at(listener_role, Some(TOKEN), "/abridge/status", right), Ok(()));
+        assert_eq!(at(listener_role, Some(TOKEN), "/abridge/", ("x-none", "1")), Ok(()));
     }
-    assert_eq!(at(open, Some(TOKEN), "/abridge/status", right), Err(Refused::Address));
-    assert_eq!(at(open, None, "/abridge/", right), Err(Refused::Address));
-    assert_eq!(at(admin, None, "/abridge/status", right), Err(Refused::Token));
-    assert_eq!(at(admin, Some(TOKEN), "/abridge/summarize", right), Err(Refused::Paid));
-    assert_eq!(at(admin, Some(TOKEN), "/v1/models", right), Err(Refused::Elsewhere));
+    assert_eq!(at(open, Some(TOKEN), "/abridge/status", right), Err(AccessError::Address));
+    assert_eq!(at(open, None, "/abridge/", right), Err(AccessError::Address));
+    assert_eq!(at(admin, None, "/abridge/status", right), Err(AccessError::Token));
+    assert_eq!(at(admin, Some(TOKEN), "/abridge/summarize", right), Err(AccessError::Paid));
+    assert_eq!(at(admin, Some(TOKEN), "/v1/models", right), Err(AccessError::NotAdminPath));
 }
 
 #[test]
-fn who_comes_through_a_proxy_may_come_from_elsewhere() {
+fn forwarded_requests_do_not_count_as_local() {
     for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
         let fields = [("host", "localhost"), (name, "x")];
-        for reach in [Reach::Loopback, Reach::Unix] {
-            assert_eq!(checked(None, Door::Clients(reach), "/abridge/status", &fields), Err(Refused::Forwarded));
+        for exposure in [Exposure::Loopback, Exposure::Unix] {
+            assert_eq!(
+                checked(None, ListenerRole::Clients(exposure), "/abridge/status", &fields),
+                Err(AccessError::Forwarded)
+            );
         }
         for peer in [Peer::Loopback, Peer::Unix] {
-            assert!(!is_of_this_machine(peer, &request("/abridge/events", &fields)), "{name}");
+            assert!(!is_local_request(peer, &request("/abridge/events", &fields)), "{name}");
         }
     }
 }
 
 #[test]
-fn tells_this_machine_from_others() {
-    let of = |peer, host| is_of_this_machine(peer, &request("/abridge/events", &[("host", host)]));
+fn only_loopback_and_unix_connections_are_local() {
+    let of = |peer, host| is_local_request(peer, &request("/abridge/events", &[("host", host)]));
     assert!(of(Peer::Loopback, "127.0.0.1:8787") && of(Peer::Unix, "anything"));
     assert!(!of(Peer::Remote, "127.0.0.1:8787") && !of(Peer::Loopback, "evil.example"));
     for (address, peer) in [
@@ -179,25 +202,25 @@ fn tells_this_machine_from_others() {
         assert_eq!(Peer::of(address.parse().ok()), peer, "{address}");
     }
     assert_eq!(Peer::of(None), Peer::Remote);
-    assert_eq!(["0.0.0.0:1", "[::]:1"].map(|address| Reach::of(address.parse().unwrap())), [Reach::Network; 2]);
+    assert_eq!(["0.0.0.0:1", "[::]:1"].map(|address| Exposure::of(address.parse().unwrap())), [Exposure::Network; 2]);
 }
 
 #[test]
-fn pages_that_ask_the_upstream_are_of_this_machine_or_known() {
-    let asked = |pages: &Pages, fields: &[(&'static str, &'static str)]| {
+fn pages_reach_the_upstream_only_from_this_machine_or_an_allowed_origin() {
+    let asked = |allowed_origins: &AllowedOrigins, fields: &[(&'static str, &'static str)]| {
         let request = request("/v1/models", fields);
-        let way = |reach| Way { peer: Peer::Loopback, door: Door::Clients(reach) };
-        assert!(!is_of_page(&request, way(Reach::Network)) && !is_of_page(&request, way(Reach::Unix)));
-        let access = Access::new(None, ["box.lan"]).with_pages(pages.clone());
-        if is_of_page(&request, way(Reach::Loopback)) { access.check_page(&request) } else { Ok(()) }
+        let way = |exposure| ConnectionInfo { peer: Peer::Loopback, listener_role: ListenerRole::Clients(exposure) };
+        assert!(!is_page_request(&request, way(Exposure::Network)) && !is_page_request(&request, way(Exposure::Unix)));
+        let access = Access::new(None, ["box.lan"]).with_allowed_origins(allowed_origins.clone());
+        if is_page_request(&request, way(Exposure::Loopback)) { access.check_page_request(&request) } else { Ok(()) }
     };
-    let (any, known) = (Pages::Any, Pages::Known(vec!["https://chat.example".to_owned()]));
+    let (any, known) = (AllowedOrigins::Any, AllowedOrigins::Known(vec!["https://chat.example".to_owned()]));
     let (host, foreign) = (("host", "localhost:8787"), ("host", "evil.example:8787"));
-    for pages in [&any, &known] {
-        assert_eq!(asked(pages, &[foreign]), Ok(()), "no browser says that it is a page");
-        assert_eq!(asked(pages, &[foreign, ("sec-fetch-mode", "cors")]), Ok(()), "Node says so");
+    for allowed_origins in [&any, &known] {
+        assert_eq!(asked(allowed_origins, &[foreign]), Ok(()), "no browser marks it as a page");
+        assert_eq!(asked(allowed_origins, &[foreign, ("sec-fetch-mode", "cors")]), Ok(()), "Node sends this field");
         for mark in [("origin", "http://evil.example:8787"), ("sec-fetch-site", "same-origin"), ("origin", "null")] {
-            assert_eq!(asked(pages, &[foreign, mark]), Err(Refused::Host), "{mark:?}");
+            assert_eq!(asked(allowed_origins, &[foreign, mark]), Err(AccessError::Host), "{mark:?}");
         }
         for good in [
             ("origin", "http://localhost:3000"),
@@ -210,7 +233,7 @@ fn pages_that_ask_the_upstream_are_of_this_machine_or_known() {
             ("sec-fetch-site", "same-site"),
             ("sec-fetch-site", "none"),
         ] {
-            assert_eq!(asked(pages, &[host, good]), Ok(()), "{good:?}");
+            assert_eq!(asked(allowed_origins, &[host, good]), Ok(()), "{good:?}");
         }
     }
     assert_eq!(asked(&known, &[host, ("origin", "HTTPS://Chat.Example"), ("sec-fetch-site", "cross-site")]), Ok(()));
@@ -224,8 +247,8 @@ fn pages_that_ask_the_upstream_are_of_this_machine_or_known() {
         ("sec-fetch-site", "cross-site"),
     ] {
         assert_eq!(asked(&any, &[host, bad]), Ok(()), "who has no key gets nothing: {bad:?}");
-        assert_eq!(asked(&known, &[host, bad]), Err(Refused::Page), "{bad:?}");
+        assert_eq!(asked(&known, &[host, bad]), Err(AccessError::Page), "{bad:?}");
     }
     let two = [host, ("origin", "http://localhost"), ("origin", "https://evil.example")];
-    assert_eq!(asked(&known, &two), Err(Refused::Page));
+    assert_eq!(asked(&known, &two), Err(AccessError::Page));
 }

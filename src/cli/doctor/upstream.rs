@@ -9,7 +9,7 @@ use crate::config::{Config, Environment};
 use crate::store::Clock;
 use crate::upstream::Upstream;
 use crate::upstream::connect::n_system_roots;
-use crate::upstream::probe::{Found, Probed};
+use crate::upstream::probe::{Probe, ProbeOutcome};
 
 /// How long each step may take.
 pub(in crate::cli) const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,9 +29,9 @@ pub(super) async fn look(findings: &mut Findings, config: &Config, environment: 
             return findings.fault("upstream", format!("{error:#}"), fix);
         }
     };
-    let probed = Probed::ask(&upstream, PATIENCE.min(config.upstream.connect_timeout.0)).await;
-    let said = probed.found.sentence(&probed.url, &upstream);
-    match probed.found.fix(&config.upstream) {
+    let probed = Probe::run(&upstream, PATIENCE.min(config.upstream.connect_timeout.0)).await;
+    let said = probed.outcome.describe(&probed.url, &upstream);
+    match probed.outcome.advice(&config.upstream) {
         None => findings.ok("upstream", said),
         Some(fix) => findings.fault("upstream", said, fix),
     }
@@ -73,8 +73,8 @@ fn clock(findings: &mut Findings, date: Option<&str>) {
     findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
 }
 
-async fn windows(findings: &mut Findings, config: &Config, probed: Probed) {
-    let was_listed = probed.found == Found::Reachable(http::StatusCode::OK);
+async fn windows(findings: &mut Findings, config: &Config, probed: Probe) {
+    let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
     let is_known = probed.url.host() == Some("api.openai.com");
     let told = probed.windows(PATIENCE).await;
     let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();

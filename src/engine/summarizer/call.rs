@@ -136,7 +136,7 @@ impl ErrorResponse {
 
 /// The reason for a refusal with this status, if another request may be accepted.
 fn refusal_of(status: StatusCode, text: &[u8]) -> Option<Refusal> {
-    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::refusal(text)).flatten()
+    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::classify(text)).flatten()
 }
 
 /// The pause that the upstream asks for, in seconds or, in `retry-after-ms`, in milliseconds. A date is ignored.

@@ -8,7 +8,7 @@ use http::header::{
 use http::{HeaderMap, Method, Request, Uri};
 
 use super::SummaryOrigin;
-use crate::body::{Lease, Outgoing};
+use crate::body::{Lease, RequestBody};
 use crate::dialect::Dialect;
 use crate::edit::summarize;
 use crate::events::Phase;
@@ -154,9 +154,9 @@ impl Candidate<'_> {
     }
 
     /// Builds a request with this body.
-    pub(super) fn request(&self, body: bytes::Bytes) -> Request<Outgoing> {
+    pub(super) fn request(&self, body: bytes::Bytes) -> Request<RequestBody> {
         let length = body.len();
-        let mut request = Request::new(Outgoing::held(&[body], Lease::default()));
+        let mut request = Request::new(RequestBody::buffered(&[body], Lease::default()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = self.headers.clone();

@@ -20,7 +20,7 @@ use crate::engine::flight::Flight;
 use crate::events::{EventKind, Phase};
 use crate::plan::SummaryEffect;
 use crate::summary::{Prompt, Source, Summary};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 use crate::tokens::Gauge;
 
 /// One summary being made.
@@ -206,7 +206,7 @@ impl SummaryTask<'_> {
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
         let text = self.effect.frame.around(&summary);
         let (gauge, measured) = (self.gauge(None), text.clone());
-        let tokens = blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
+        let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
         answer::smaller(tokens, self.effect.tokens)?;
         let transcript = self.effect.transcript.as_ref().map(|transcript| transcript.key);
         Ok(CountedSummary {

@@ -1,11 +1,11 @@
-//! Refusals as servers write them, and where each was seen.
+//! Refusals of real servers, with the place where each was seen.
 
 use super::*;
 
-/// A refusal for length: where it was seen, its body, and what it says of window, prompt and answer.
-type Overflowed = (&'static str, &'static str, [Option<usize>; 3]);
+/// A refusal for length: where it was seen, its body, and its window, prompt and answer.
+type OverflowCase = (&'static str, &'static str, [Option<usize>; 3]);
 
-const OVERFLOWS: &[Overflowed] = &[
+const OVERFLOWS: &[OverflowCase] = &[
     (
         "OpenAI; crewAIInc/crewAI-examples#121",
         r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 8227 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
@@ -201,7 +201,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("a field alone", r#"{"error":{"message":"not supported","param":"tool_choice"}}"#),
 ];
 
-/// Refusals that no other form of the request would spare anybody.
+/// Refusals that no other form of the request would avoid.
 const OTHERS: &[(&str, &str)] = &[
     (
         "llama.cpp, not JSON; recorded from llama-server",
@@ -241,57 +241,57 @@ const OTHERS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn knows_what_is_too_long_and_what_it_says_of_sizes() {
+fn overflows_are_classified_with_their_sizes() {
     for (seen, body, [window, prompt, answer]) in OVERFLOWS {
-        let expected = Refusal::Overflow(Numbers { window: *window, prompt: *prompt, answer: *answer });
-        assert_eq!(refusal(body.as_bytes()), Some(expected), "{seen}: {body}");
+        let expected = Refusal::Overflow(TokenCounts { window: *window, prompt: *prompt, answer: *answer });
+        assert_eq!(classify(body.as_bytes()), Some(expected), "{seen}: {body}");
     }
 }
 
 #[test]
-fn knows_what_is_in_the_wrong_sequence() {
+fn refused_sequences_are_classified() {
     for (seen, body) in SEQUENCES {
-        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Sequence), "{seen}: {body}");
+        assert_eq!(classify(body.as_bytes()), Some(Refusal::Sequence), "{seen}: {body}");
     }
 }
 
 #[test]
-fn knows_what_is_about_tools() {
+fn refused_tools_are_classified() {
     for (seen, body) in TOOLS {
-        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Tools), "{seen}: {body}");
+        assert_eq!(classify(body.as_bytes()), Some(Refusal::Tools), "{seen}: {body}");
     }
 }
 
 #[test]
-fn leaves_alone_what_is_about_something_else() {
+fn other_refusals_are_not_classified() {
     for (seen, body) in OTHERS {
-        assert_eq!(refusal(body.as_bytes()), None, "{seen}: {body}");
+        assert_eq!(classify(body.as_bytes()), None, "{seen}: {body}");
     }
 }
 
 #[test]
-fn reads_numbers_and_quotes() {
+fn numbers_are_extracted_and_quotes_removed() {
     assert_eq!(numbered("a1,048,576 (12), 7."), ("a# (#), #.".to_owned(), vec![1_048_576, 12, 7]));
     assert_eq!(unquoted("model's \"a 'b' c\" is 'd' isn't"), "model's  is  isn't");
     assert_eq!(unquoted("an 'open one"), "an 'open one");
 }
 
 #[test]
-fn a_window_that_cannot_be_one_is_none() {
+fn an_implausible_window_is_ignored() {
     for n in ["0", "3", "99999999999999999999999"] {
         let body = format!(r#"{{"error":{{"message":"maximum context length is {n} tokens"}}}}"#);
-        assert_eq!(refusal(body.as_bytes()), Some(Refusal::Overflow(Numbers::default())), "{n}");
+        assert_eq!(classify(body.as_bytes()), Some(Refusal::Overflow(TokenCounts::default())), "{n}");
     }
 }
 
 #[test]
-fn no_refusal_takes_long_or_much() {
+fn hostile_refusals_are_read_in_bounded_time() {
     let deep = format!("{}1{}", r#"{"error":"#.repeat(5000), "}".repeat(5000));
     let quotes = format!(r#"{{"error":"{}"}}"#, " '".repeat(16000));
     let open = format!(r#"{{"error":"{}"}}"#, " 'a".repeat(16000));
     let numbers = format!(r#"{{"error":"{}"}}"#, "1 ".repeat(32000));
     let nested = format!(r#"{{"error":"{}"}}"#, r#"{\""#.repeat(16000));
     for body in [deep, quotes, open, numbers, nested] {
-        assert_eq!(refusal(body.as_bytes()), None);
+        assert_eq!(classify(body.as_bytes()), None);
     }
 }

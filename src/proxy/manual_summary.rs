@@ -1,12 +1,12 @@
-//! `POST /abridge/summarize`: a chat body in, the same with a summary in it out, whatever the trigger.
+//! `POST /abridge/summarize`: takes a conversation and returns it summarised, whatever the trigger.
 //!
-//! | path | asks for the summary at |
+//! | path | calls the model at |
 //! |---|---|
 //! | `/abridge/summarize` | `/v1/chat/completions` of the upstream |
-//! | `/abridge/summarize/PATH` | that path, if it is one that conversations are posted to: Azure's have the model in it |
+//! | `/abridge/summarize/PATH` | that path, if a dialect serves it: Azure's paths contain the model |
 //!
-//! The call is made with the header fields of the request, its `authorization` among them, as any summary is. The answer has
-//! `x-abridge-summary: made`, or `none` where there is nothing to summarise; what the other edits do is done in both cases.
+//! The call has the header fields of the request, `authorization` included, as for any summary. The answer has
+//! `x-abridge-summary: made`, or `none` if there is nothing to summarise; the other edits are made in both cases.
 
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Uri};
@@ -15,26 +15,26 @@ use hyper::body::Incoming;
 
 use super::exchange::{EDITS, REQUEST_ID, TOKENS};
 use super::respond::ProxyError;
-use super::{Answer, Proxy, ours};
+use super::{Proxy, ResponseBody, full_body};
 use crate::admin::SUMMARIZE;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::When;
 
-/// Whether there is a summary in the body.
+/// Whether the body has a summary: `made` or `none`.
 const SUMMARY: HeaderName = HeaderName::from_static("x-abridge-summary");
 
-/// A summary that is asked for.
-pub(super) struct ByHand {
+/// A request for a summary.
+pub(super) struct ManualSummary {
     dialect: &'static dyn Dialect,
-    /// Where the conversation would go.
+    /// The path that the conversation would be posted to.
     target: Uri,
 }
 
-impl ByHand {
-    /// Whether a request asks for a summary.
-    pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
+impl ManualSummary {
+    /// Reads the request; `None` if it is none for a summary.
+    pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let behind = request.uri().path().strip_prefix(SUMMARIZE).filter(|_| request.method() == Method::POST)?;
         let path = if behind.is_empty() { dialect::default().path() } else { behind };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -43,20 +43,20 @@ impl ByHand {
 }
 
 impl Proxy {
-    /// The body that a conversation becomes when it is summarised now: admit, read, decode, plan, and answer.
+    /// Summarises a conversation now and returns its body: admit, read, decode, plan, and answer.
     pub(super) async fn summarize(
         &self,
-        by_hand: ByHand,
+        manual: ManualSummary,
         request: Request<Incoming>,
-    ) -> Result<Response<Answer>, ProxyError> {
-        let ByHand { dialect, target } = by_hand;
+    ) -> Result<Response<ResponseBody>, ProxyError> {
+        let ManualSummary { dialect, target } = manual;
         let (parts, body) = request.into_parts();
         let (_permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let target = live.upstream.join(&target)?;
 
-        let mut held = self.read(&parts.headers, body).await?;
-        let text = self.decode(&parts.headers, &mut held).await?.ok_or(ProxyError::BadEncoding)?;
+        let mut buffered = self.read(&parts.headers, body).await?;
+        let text = self.decode(&parts.headers, &mut buffered).await?.ok_or(ProxyError::BadEncoding)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
         let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
         let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
@@ -69,8 +69,8 @@ impl Proxy {
             }
             ManualOutcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
         };
-        tracing::info!(request_id = %id, summary, "summarised by hand");
-        Ok(answer(&edited, summary, &id.to_string()).map(ours))
+        tracing::info!(request_id = %id, summary, "summarised on request");
+        Ok(answer(&edited, summary, &id.to_string()).map(full_body))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is left of a request when it has ended: its line in the history, and what it adds to the metrics.
+//! Accounting when a request has ended: its history entry, its metrics, and abridge's share of its time.
 
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,25 +6,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::{Answered, Edit, Exchange};
+use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::Dialect;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
 use crate::metrics::{AnswerUsage, Metrics, Route};
-use crate::proxy::prefix::{Cache, Prompts};
+use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
-use crate::relay::tap::Seen;
+use crate::relay::tap::TapReport;
 
-/// Where what has ended is written down.
+/// Where ended requests are accounted for.
 #[derive(Debug)]
-pub(in crate::proxy) struct Books {
-    /// What the last requests were.
+pub(in crate::proxy) struct Accounting {
+    /// Entries about the last requests.
     pub(in crate::proxy) history: History,
-    /// Numbers about all.
+    /// Metrics of all requests.
     pub(in crate::proxy) metrics: Metrics,
-    /// How those began that were sent.
-    pub(in crate::proxy) prompts: Prompts,
+    /// The prefixes of the prompts that were sent.
+    pub(in crate::proxy) prefixes: PrefixTracker,
 }
 
 /// A request that is a conversation.
@@ -34,48 +34,48 @@ pub(super) struct Conversation {
     pub(super) uri: Uri,
     pub(super) bytes: usize,
     pub(super) readable: bool,
-    pub(super) cache: Cache,
+    pub(super) cache: CacheScope,
 }
 
-/// Tells our share of the time.
+/// Measures the time that abridge itself adds to a request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::proxy) struct Stopwatch {
+pub(in crate::proxy) struct OverheadTimer {
     began: Instant,
-    others: Duration,
+    excluded: Duration,
 }
 
-// === impl Stopwatch ===
+// === impl OverheadTimer ===
 
-impl Stopwatch {
-    /// From now on.
+impl OverheadTimer {
+    /// Starts now.
     pub(in crate::proxy) fn start() -> Self {
-        Self { began: Instant::now(), others: Duration::ZERO }
+        Self { began: Instant::now(), excluded: Duration::ZERO }
     }
 
-    /// When that was.
+    /// When the timer was started.
     pub(super) fn began(&self) -> Instant {
         self.began
     }
 
-    /// Does what the client has its share in: that does not count.
-    pub(in crate::proxy) async fn stopped<F: Future>(&mut self, wait: F) -> F::Output {
+    /// Awaits `wait`, which also depends on the client, and excludes that time.
+    pub(in crate::proxy) async fn excluding<F: Future>(&mut self, wait: F) -> F::Output {
         let began = Instant::now();
         let output = wait.await;
-        self.others += began.elapsed();
+        self.excluded += began.elapsed();
         output
     }
 
-    /// Now, and our share till now; what was `waited` for others besides does not count.
+    /// The present time, and the time that abridge added until now, without `waited`.
     pub(super) fn read(&self, waited: Duration) -> (Instant, Duration) {
         let now = Instant::now();
-        (now, now.duration_since(self.began).saturating_sub(self.others + waited))
+        (now, now.duration_since(self.began).saturating_sub(self.excluded + waited))
     }
 }
 
-// === impl Books ===
+// === impl Accounting ===
 
-impl Books {
-    /// A request got an answer of ours.
+impl Accounting {
+    /// Counts a request that was answered with an error of abridge itself.
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
         self.metrics.count_error(error.code());
         match error {
@@ -94,37 +94,37 @@ impl Books {
 // === impl Exchange ===
 
 impl Exchange {
-    /// Writes down how it ended. Only the first time.
-    pub(super) fn write_down(&mut self, seen: &Seen, end: history::AnswerEnd) {
-        let Some(books) = self.books.take() else { return };
+    /// Adds the exchange to metrics and history. Only the first call has an effect.
+    pub(super) fn account(&mut self, tap_report: &TapReport, end: history::AnswerEnd) {
+        let Some(accounting) = self.accounting.take() else { return };
         let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
-        books.metrics.observe_added(way, self.added);
-        let Some(mut entry) = self.entry(seen, end) else { return books.history.count_passed() };
+        accounting.metrics.observe_added(way, self.added);
+        let Some(mut entry) = self.entry(tap_report, end) else { return accounting.history.count_passed() };
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {
-                books.metrics.count_edits(report);
+                accounting.metrics.count_edits(report);
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
-                books.metrics.count_answer(&AnswerUsage {
+                accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
-                    billed: seen.usage.map(|usage| [usage.input, usage.cached, usage.output]),
+                    billed: tap_report.usage.map(|usage| [usage.input, usage.cached, usage.output]),
                     predicted: entry.predicted_cached(),
                 });
             }
         }
-        entry.inspectable = self.inspecting.is_some();
-        self.note_changes(&books.history);
-        entry.seq = books.history.push(entry.clone());
+        entry.inspectable = self.pending_inspection.is_some();
+        self.note_changes(&accounting.history);
+        entry.seq = accounting.history.push(entry.clone());
         self.keep_messages(entry);
     }
 
-    /// The share of its tokens that an earlier request began with, if tokens were counted.
-    pub(super) fn met_before(&self) -> Option<f64> {
+    /// The share of the tokens, 0 to 1, that is a known prefix; `None` if no tokens were counted.
+    pub(super) fn known_prefix_share(&self) -> Option<f64> {
         let edit = self.edit.as_ref().filter(|edit| !edit.dry_run)?;
         let model = edit.report.as_ref()?.model.as_deref().unwrap_or_default();
-        self.books.as_ref()?.prompts.meet(self.conversation.as_ref()?.cache, model, &edit.reads)
+        self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.reads)
     }
 
     fn note_changes(&self, history: &History) {
@@ -134,28 +134,28 @@ impl Exchange {
         }
     }
 
-    /// Has its messages written, if they are kept. Nobody waits for that.
+    /// Writes the messages to the store in a task, if they are kept for inspection.
     fn keep_messages(&mut self, entry: Entry) {
-        let Some(inspecting) = self.inspecting.take() else { return };
-        // It is the last who asks for the report.
+        let Some(inspection) = self.pending_inspection.take() else { return };
+        // Nothing reads the report after this.
         let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
         let id = self.id;
         self.tasks.spawn(async move {
-            if let Err(error) = inspecting.keep(entry, *report).await {
-                tracing::debug!(request_id = %id, %error, "its messages are not kept");
+            if let Err(error) = inspection.keep(entry, *report).await {
+                tracing::debug!(request_id = %id, %error, "the messages of a request are not kept");
             }
         });
     }
 
-    /// The line in the history; none if it is no conversation.
-    fn entry(&self, seen: &Seen, end: history::AnswerEnd) -> Option<Entry> {
+    /// The history entry; `None` if the request is no conversation.
+    fn entry(&self, tap_report: &TapReport, end: history::AnswerEnd) -> Option<Entry> {
         let Conversation { uri, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
-        let answer = self.answer.map(|Answered { status, after, .. }| (status.as_u16(), millis(after)));
+        let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
         let ended = self.ended.unwrap_or_else(Instant::now);
-        let total = ended.duration_since(self.watch.began);
-        let ago = self.watch.began.elapsed();
+        let total = ended.duration_since(self.timer.began);
+        let ago = self.timer.began.elapsed();
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
@@ -176,17 +176,17 @@ impl Exchange {
             total_ms: millis(total),
             status: answer.map(|(status, _)| status),
             end,
-            input_tokens: seen.usage.map(|usage| usage.input),
-            cached_tokens: seen.usage.map(|usage| usage.cached),
-            output_tokens: seen.usage.map(|usage| usage.output),
+            input_tokens: tap_report.usage.map(|usage| usage.input),
+            cached_tokens: tap_report.usage.map(|usage| usage.cached),
+            output_tokens: tap_report.usage.map(|usage| usage.output),
             prefix_kept: self.prefix_kept,
-            stop_reason: seen.stop_reason.clone(),
+            stop_reason: tap_report.stop_reason.clone(),
             inspectable: false,
         })
     }
 }
 
-impl Edit {
+impl EditState {
     fn outcome(&self, readable: bool) -> Outcome {
         let changes = self.report.as_deref().map(|report| !report.changes.is_empty());
         match changes {
@@ -211,7 +211,7 @@ impl From<End> for history::AnswerEnd {
 // === helpers ===
 
 /// Seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "people and other programs ask when a request came")]
+#[expect(clippy::disallowed_methods, reason = "an entry has the time of its request")]
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! What a recording is told of a request.
+//! The part of a recording that describes the request.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -9,7 +9,7 @@ use crate::recording::{PlanInputs, RequestForm, SentRequest};
 use crate::tokens::Meter;
 use crate::tokens::models::Source;
 
-/// Of a request that is about to be sent in this form.
+/// Describes a request that is about to be sent in this form.
 pub(super) fn sent<'a>(
     parts: &'a Parts,
     request: Bytes,
@@ -37,7 +37,7 @@ pub(super) fn sent<'a>(
     }
 }
 
-/// The model and its window, if the plan knew it and the upstream has named it.
+/// The model and its window, if the plan used a window that the upstream reported.
 fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
     let model = edited.report.as_ref()?.model.as_deref()?;
     let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;

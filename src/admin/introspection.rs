@@ -1,12 +1,12 @@
-//! `/abridge/status`, `/abridge/requests`, `/abridge/requests/{id}` and `/abridge/payloads`: what the page and the command line
-//! show, as JSON.
+//! `/abridge/status`, `/abridge/requests`, `/abridge/requests/{id}` and `/abridge/payloads`: the JSON for the page and the
+//! command line.
 //!
 //! | path | query | answers |
 //! |---|---|---|
-//! | `status` | | how abridge does |
-//! | `requests` | `after=SEQ&limit=N` | the requests behind that number, oldest first, and the number of the latest |
-//! | `requests/{id}` | | one request, its changes, and where `[inspect]` keeps them its messages |
-//! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is how their handles begin, or with `[inspect]` also a text that is in them |
+//! | `status` | | the state of the proxy |
+//! | `requests` | `after=SEQ&limit=N` | the requests after that number, oldest first, and the number of the latest |
+//! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them |
+//! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
 use std::str::FromStr;
 
@@ -17,41 +17,41 @@ use http_body_util::Full;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::recall::decoded;
+use super::recall::percent_decoded;
 use super::{State, text};
 use crate::history::{Entry, MAX_ENTRIES};
 use crate::inspect::Changes;
 use crate::payload::PayloadKey;
 use crate::store::{Cursor, Page, PageQuery, Time};
 
-/// Where they are.
+/// The paths.
 const STATUS: &str = "/abridge/status";
 const REQUESTS: &str = "/abridge/requests";
 const REQUEST: &str = "/abridge/requests/";
 const PAYLOADS: &str = "/abridge/payloads";
 
-/// How many requests or payloads an answer has, if nothing else is said, and at most.
-const USUAL: usize = 100;
-const MOST: usize = 500;
+/// How many payloads an answer lists by default, and at most.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 500;
 
-/// The longest text that is searched for, in bytes.
-const LONGEST_SEARCH: usize = 200;
+/// The longest `search`, in bytes.
+const MAX_SEARCH: usize = 200;
 
-/// Who goes through all payloads does so alone; more wait.
-static TURN: Semaphore = Semaphore::const_new(1);
+/// One listing reads the payloads at a time; more wait.
+static SEARCH_PERMIT: Semaphore = Semaphore::const_new(1);
 
-/// Whether a path is one of these.
-pub(super) fn has(path: &str) -> bool {
+/// Whether this module serves a path.
+pub(super) fn is_path(path: &str) -> bool {
     [STATUS, REQUESTS, PAYLOADS].contains(&path) || path.starts_with(REQUEST)
 }
 
-/// The answer.
+/// Answers a request for one of these paths.
 pub(super) async fn answer(path: &str, query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     if let Some(id) = path.strip_prefix(REQUEST) {
         return request(id, state).await;
     }
     match path {
-        STATUS => json(StatusCode::OK, state.numbers.status().await),
+        STATUS => json(StatusCode::OK, state.introspection.status().await),
         REQUESTS => requests(query, state),
         _ => payloads(query, state).await,
     }
@@ -64,13 +64,13 @@ struct Requests {
 }
 
 fn requests(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
-    let Some([after, limit]) = read(query, ["after", "limit"]) else {
-        return wrong("allowed: after=NUMBER&limit=NUMBER\n");
+    let Some([after, limit]) = parse_query(query, ["after", "limit"]) else {
+        return bad_request("allowed: after=NUMBER&limit=NUMBER\n");
     };
     let (Some(after), Some(limit)) = (number(after.as_deref(), 0), number(limit.as_deref(), MAX_ENTRIES)) else {
-        return wrong("after and limit are numbers\n");
+        return bad_request("after and limit are numbers\n");
     };
-    let history = state.numbers.history();
+    let history = state.introspection.history();
     let latest = history.latest();
     json(StatusCode::OK, to_json(&Requests { requests: history.after(after, limit.min(MAX_ENTRIES)), latest }))
 }
@@ -78,7 +78,7 @@ fn requests(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
 // === one request ===
 
 #[derive(Serialize)]
-struct Known {
+struct RequestDetails {
     request: Entry,
     #[serde(flatten)]
     changes: Changes,
@@ -87,7 +87,7 @@ struct Known {
 }
 
 #[derive(Serialize)]
-struct Reason {
+struct NotFound {
     reason: String,
 }
 
@@ -99,28 +99,28 @@ async fn request(id: &str, state: State<'_>) -> Response<Full<Bytes>> {
     if let Ok(Some(kept)) = kept {
         return json(StatusCode::OK, kept);
     }
-    let (history, keep) = (state.numbers.history(), state.numbers.inspect().keep);
+    let (history, keep) = (state.introspection.history(), state.introspection.inspect().keep);
     let Some(request) = history.get(id) else {
         let reason = format!(
             "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
         );
-        return json(StatusCode::NOT_FOUND, to_json(&Reason { reason }));
+        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
     };
     let reason = match kept {
         Err(error) => error.to_string(),
-        Ok(_) if request.edits.is_empty() => "it was not edited, so its messages are as they came".to_owned(),
+        Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
         Ok(_) if keep == 0 => "the texts of messages are not kept; [inspect] keep = 20 keeps those of the last 20 edited requests".to_owned(),
-        Ok(_) if request.inspectable => format!("its messages are being written, or it is not among the last {keep} edited requests any more"),
-        Ok(_) => "its messages were not kept: it was sent before [inspect] keep was set, there was no room, or the upstream got it as it came".to_owned(),
+        Ok(_) if request.inspectable => format!("its messages are being written, or the request is no longer among the last {keep} edited ones"),
+        Ok(_) => "its messages were not kept: the request was sent before [inspect] keep was set, the memory limit was reached, or the request was forwarded unedited".to_owned(),
     };
     let changes = history.changes(id).unwrap_or_default();
-    json(StatusCode::OK, to_json(&Known { request, changes, content: None, reason }))
+    json(StatusCode::OK, to_json(&RequestDetails { request, changes, content: None, reason }))
 }
 
 // === payloads ===
 
 #[derive(Serialize)]
-struct Listed {
+struct PayloadList {
     payloads: Vec<Payload>,
     next: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,36 +137,36 @@ struct Payload {
 }
 
 async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
-    let Some([search, after, limit]) = read(query, ["search", "after", "limit"]) else {
-        return wrong("allowed: search=TEXT&after=NEXT&limit=NUMBER\n");
+    let Some([search, after, limit]) = parse_query(query, ["search", "after", "limit"]) else {
+        return bad_request("allowed: search=TEXT&after=NEXT&limit=NUMBER\n");
     };
-    let (Some(limit), Some(after)) = (number(limit.as_deref(), USUAL), cursor(after.as_deref())) else {
-        return wrong("limit is a number, and after is the `next` of another answer\n");
+    let (Some(limit), Some(after)) = (number(limit.as_deref(), DEFAULT_LIMIT), cursor(after.as_deref())) else {
+        return bad_request("limit is a number, and after is the `next` of another answer\n");
     };
     let search = search.unwrap_or_default();
-    if search.len() > LONGEST_SEARCH {
-        return wrong("search is at most 200 bytes\n");
+    if search.len() > MAX_SEARCH {
+        return bad_request("search is at most 200 bytes\n");
     }
-    let none =
-        |reason| json(StatusCode::OK, to_json(&Listed { payloads: Vec::new(), next: None, reason: Some(reason) }));
-    let Some(store) = state.store else { return none("there is no store: store.enabled is false") };
+    let empty =
+        |reason| json(StatusCode::OK, to_json(&PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) }));
+    let Some(store) = state.store else { return empty("there is no store: store.enabled is false") };
     let prefix = may_begin_a_handle(&search).then(|| search.clone());
-    let text = Some(search).filter(|search| !search.is_empty() && state.numbers.inspect().keep > 0);
+    let text = Some(search).filter(|search| !search.is_empty() && state.introspection.inspect().keep > 0);
     if prefix.is_none() && text.is_none() {
-        return none("no handle begins so, and texts are searched only where [inspect] keep is not 0");
+        return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
     }
-    // It is never closed.
-    let _turn = TURN.acquire().await.ok();
-    match store.page(PageQuery { limit: limit.clamp(1, MOST), after, prefix, text }).await {
-        Ok(paged) => json(StatusCode::OK, to_json(&Listed::of(paged))),
+    // The semaphore is never closed.
+    let _permit = SEARCH_PERMIT.acquire().await.ok();
+    match store.page(PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text }).await {
+        Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged))),
         Err(error) => {
             tracing::warn!(%error, cause = %error.source, "payloads could not be listed");
-            text_of(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+            text_line(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
         }
     }
 }
 
-impl Listed {
+impl PayloadList {
     fn of(paged: Page) -> Self {
         let payload = |entry: crate::store::PayloadInfo| Payload {
             handle: entry.key,
@@ -180,38 +180,38 @@ impl Listed {
     }
 }
 
-/// Whether a handle can begin so. All begin with nothing.
+/// Whether a handle can begin with this text; true for the empty text.
 fn may_begin_a_handle(text: &str) -> bool {
     let zeros = "0".repeat(26_usize.saturating_sub(text.len()));
     format!("{text}{zeros}").parse::<PayloadKey>().is_ok()
 }
 
-#[expect(clippy::option_option, reason = "it is not there, or it is wrong")]
+#[expect(clippy::option_option, reason = "the cursor may be absent, or invalid")]
 fn cursor(text: Option<&str>) -> Option<Option<Cursor>> {
     text.filter(|text| !text.is_empty()).map(Cursor::from_str).transpose().ok()
 }
 
 // === queries and answers ===
 
-/// The values of a query, each key at most once; none if there is another key.
-fn read<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
+/// The values of a query; `None` if a key is unknown or repeated.
+fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
     let mut values = [const { None }; N];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let slot = keys.iter().position(|known| *known == key).and_then(|n| values.get_mut(n))?;
-        if slot.replace(String::from_utf8(decoded(value)).ok()?).is_some() {
+        if slot.replace(String::from_utf8(percent_decoded(value)).ok()?).is_some() {
             return None;
         }
     }
     Some(values)
 }
 
-fn number<N: FromStr>(text: Option<&str>, usual: N) -> Option<N> {
-    text.map_or(Some(usual), |text| text.parse().ok())
+fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
+    text.map_or(Some(default), |text| text.parse().ok())
 }
 
 fn to_json(value: &impl Serialize) -> String {
-    // There is no value in it that JSON cannot say.
+    // Every value has a JSON form.
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -221,11 +221,11 @@ fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-fn text_of(status: StatusCode, sentence: &str) -> Response<Full<Bytes>> {
+fn text_line(status: StatusCode, sentence: &str) -> Response<Full<Bytes>> {
     text(status, format!("{sentence}\n"))
 }
 
-fn wrong(sentence: &'static str) -> Response<Full<Bytes>> {
+fn bad_request(sentence: &'static str) -> Response<Full<Bytes>> {
     text(StatusCode::BAD_REQUEST, sentence)
 }
 
@@ -234,8 +234,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_read_once_and_whole() {
-        let both = |query| read(query, ["a", "b"]);
+    fn unknown_and_repeated_keys_of_a_query_are_refused() {
+        let both = |query| parse_query(query, ["a", "b"]);
         assert_eq!(both(""), Some([None, None]));
         assert_eq!(both("b=%C3%A9+x&a="), Some([Some(String::new()), Some("é x".to_owned())]));
         for wrong in ["c=1", "a=1&a=2", "a=%ff"] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_begin_a_handle() {
+    fn only_beginnings_of_handles_are_searched_as_handles() {
         assert!(["", "0", "7z", &"0".repeat(26)].into_iter().all(may_begin_a_handle));
         assert!(!["8", "u", "0U", "a b", &"0".repeat(27)].into_iter().any(may_begin_a_handle));
     }

@@ -1,5 +1,4 @@
-//! Edited requests whose messages are kept for `[inspect]`: held while the answer lasts, laid side by side and written behind its
-//! end.
+//! Messages of edited requests that are kept for `[inspect]`: held while the answer runs, compared and written after it.
 
 use std::sync::Arc;
 
@@ -15,30 +14,30 @@ use crate::history::Entry;
 use crate::inspect::{self, Changes, Message};
 use crate::plan::Report;
 use crate::store::{Store, StoreError};
-use crate::tasks::blocking;
+use crate::tasks::run_blocking;
 
-/// What all requests whose messages are to be kept have in common.
+/// Captures messages of edited requests. Its clones share the store, the memory budget and the permits.
 #[derive(Clone, Debug)]
 pub(super) struct Inspector {
     store: Option<Arc<dyn Store>>,
     held: Budget,
-    // Who lays side by side; more wait.
-    places: Arc<Semaphore>,
+    // Comparisons at a time; more wait.
+    permits: Arc<Semaphore>,
 }
 
-/// One of them. Dropped, nothing is kept of it.
+/// The messages of one request before and after the edits. Dropping it keeps nothing.
 #[derive(Debug)]
-pub(super) struct Inspecting {
+pub(super) struct PendingInspection {
     keep: usize,
     dialect: &'static dyn Dialect,
     before: Bytes,
     after: Vec<Bytes>,
     store: Arc<dyn Store>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     _held: Lease,
 }
 
-/// What is written, and what `/abridge/requests/{id}` answers.
+/// The stored document, which `/abridge/requests/{id}` returns.
 #[derive(Serialize)]
 struct Document<'a> {
     request: &'a Entry,
@@ -54,68 +53,70 @@ struct Content {
     messages: Vec<Message>,
 }
 
-/// The bytes that all of them may hold while their answers last, beside `server.max_buffered`. One for which there is no room is
+/// The bytes that all pending inspections may hold together, besides `server.max_buffered`. A request that exceeds it is
 /// not kept.
-const MOST_HELD: usize = 64 << 20;
+const MAX_HELD: usize = 64 << 20;
 
-/// How many are laid side by side at a time.
-const PLACES: usize = 1;
+/// How many requests are compared at a time.
+const MAX_COMPARISONS: usize = 1;
 
-/// Why a request is kept without its messages.
-const NO_MESSAGES: &str = "its messages were too many to be kept";
+/// The reason in a document without messages.
+const NO_MESSAGES: &str = "it has too many messages to keep them";
 
 impl Inspector {
     pub(super) fn new(store: Option<Arc<dyn Store>>) -> Self {
-        Self { store, held: Budget::new(MOST_HELD), places: Arc::new(Semaphore::new(PLACES)) }
+        Self { store, held: Budget::new(MAX_HELD), permits: Arc::new(Semaphore::new(MAX_COMPARISONS)) }
     }
 
-    /// Holds what a request was and what it became, if the last `keep` are kept and it was changed.
-    pub(super) fn hold(
+    /// Captures a request before and after the edits, if `keep` is not 0 and the request was changed.
+    pub(super) fn capture(
         &self,
         keep: usize,
         dialect: &'static dyn Dialect,
         text: &Bytes,
         edited: &EditedBody,
-    ) -> Option<Inspecting> {
+    ) -> Option<PendingInspection> {
         if keep == 0 || !edited.changed() {
             return None;
         }
         let store = Arc::clone(self.store.as_ref()?);
         let Some(held) = self.held.lease(text.len() + edited.body.iter().map(Bytes::len).sum::<usize>()) else {
-            tracing::debug!("the messages of a request are not kept: those that wait hold all the memory they may");
+            tracing::debug!(
+                "the messages of a request are not kept: pending inspections have reached their memory limit"
+            );
             return None;
         };
         let (before, after) = (text.clone(), edited.body.clone());
-        Some(Inspecting { keep, dialect, before, after, store, places: Arc::clone(&self.places), _held: held })
+        Some(PendingInspection { keep, dialect, before, after, store, permits: Arc::clone(&self.permits), _held: held })
     }
 }
 
-impl Inspecting {
-    /// Writes it down, beside all requests.
+impl PendingInspection {
+    /// Compares the messages and writes the document to the store.
     pub(super) async fn keep(self, entry: Entry, report: Report) -> Result<(), StoreError> {
-        let Self { keep, dialect, before, after, store, places, _held } = self;
-        // It is never closed.
-        let _place = places.acquire().await.ok();
+        let Self { keep, dialect, before, after, store, permits, _held } = self;
+        // The semaphore is never closed.
+        let _permit = permits.acquire().await.ok();
         let id = entry.id.clone();
-        let lay = move || {
+        let compare = move || {
             let messages = inspect::messages(dialect, &before, &after.concat().into(), &report);
             let reason = messages.is_none().then_some(NO_MESSAGES);
             let content = messages.map(|messages| Content { messages });
             serde_json::to_vec(&Document { request: &entry, changes: Changes::of(&report), content, reason })
         };
-        let Ok(Ok(document)) = blocking(lay).await else { return Ok(()) };
+        let Ok(Ok(document)) = run_blocking(compare).await else { return Ok(()) };
         store.put_inspected(id, document.into(), keep).await
     }
 }
 
 impl Proxy {
-    /// Removes what is kept of requests beyond what the settings say now.
+    /// Removes stored requests beyond the present `inspect.keep`, in a task.
     pub fn trim_inspected(&self) {
         let Some(store) = self.inspector.store.clone() else { return };
         let keep = self.live.load().inspect.keep;
         self.tasks.spawn(async move {
             if let Err(error) = store.trim_inspected(keep).await {
-                tracing::warn!(%error, "what inspect.keep does not allow was not removed from the store");
+                tracing::warn!(%error, "requests beyond inspect.keep could not be removed from the store");
             }
         });
     }
@@ -130,7 +131,7 @@ mod tests {
     use crate::store::{Clock, Settings};
 
     #[test]
-    fn what_waits_for_its_end_is_bounded() {
+    fn pending_inspections_are_bounded() {
         let inspector = Inspector::new(Some(Arc::new(MemoryStore::new(Settings::default(), Clock::system()))));
         let dialect = dialect::for_path("/v1/chat/completions").unwrap();
         let change = Change {
@@ -142,16 +143,16 @@ mod tests {
             tokens: None,
             handles: Vec::new(),
         };
-        let text = Bytes::from(vec![b' '; MOST_HELD / 4]);
+        let text = Bytes::from(vec![b' '; MAX_HELD / 4]);
         let unchanged = EditedBody { report: Some(Report::default()), ..EditedBody::untouched(text.clone()) };
         let changed =
             EditedBody { report: Some(Report { changes: vec![change], ..Report::default() }), ..unchanged.clone() };
-        let hold = |keep, edited: &EditedBody| inspector.hold(keep, dialect, &text, edited);
-        assert!(hold(0, &changed).is_none() && hold(1, &unchanged).is_none());
-        // As it came and as it went on, each takes half of what there is.
-        let [first, second] = [hold(1, &changed), hold(1, &changed)];
-        assert!(first.is_some() && second.is_some() && hold(1, &changed).is_none());
+        let capture = |keep, edited: &EditedBody| inspector.capture(keep, dialect, &text, edited);
+        assert!(capture(0, &changed).is_none() && capture(1, &unchanged).is_none());
+        // Each request holds a quarter before and a quarter after the edits: two use the whole budget.
+        let [first, second] = [capture(1, &changed), capture(1, &changed)];
+        assert!(first.is_some() && second.is_some() && capture(1, &changed).is_none());
         drop(first);
-        assert!(hold(1, &changed).is_some());
+        assert!(capture(1, &changed).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Tells listeners of edited requests: when one goes upstream, and when its answer has ended.
+//! Publishes the events of an edited request: one before it is sent upstream, and one when its answer has ended.
 
 use std::mem;
 
@@ -9,11 +9,11 @@ use crate::engine::EditedBody;
 use crate::events::{AnswerEnd, Edits, Event, EventKind, Events};
 use crate::payload::Caller;
 use crate::relay::End;
-use crate::relay::tap::Seen;
+use crate::relay::tap::TapReport;
 
-/// An edited request whose end is to be told.
+/// An edited request whose end event is still to be published.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct EditEvents {
     events: Events,
     request_id: String,
     caller: Caller,
@@ -21,8 +21,8 @@ pub(super) struct Telling {
     sent: Instant,
 }
 
-impl Telling {
-    /// Tells of a request that is edited, or would be; `None` if it is neither.
+impl EditEvents {
+    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` if it is neither.
     pub(super) fn begin(
         events: &Events,
         request_id: String,
@@ -32,14 +32,14 @@ impl Telling {
     ) -> Option<Self> {
         let report = edited.report.as_ref().filter(|report| !report.changes.is_empty())?;
         let edits = Edits::of(report, dry_run);
-        let telling = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
-        telling.publish(EventKind::EditBefore(telling.edits.clone()));
-        Some(telling)
+        let this = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
+        this.publish(EventKind::EditBefore(this.edits.clone()));
+        Some(this)
     }
 
-    /// Tells how it ended.
-    pub(super) fn end(mut self, status: Option<StatusCode>, end: AnswerEnd, seen: Seen) {
-        let Seen { stop_reason, usage, .. } = seen;
+    /// Publishes how the exchange ended.
+    pub(super) fn end(mut self, status: Option<StatusCode>, end: AnswerEnd, tap_report: TapReport) {
+        let TapReport { stop_reason, usage, .. } = tap_report;
         let edits = mem::take(&mut self.edits);
         self.publish(EventKind::EditAfter {
             edits,

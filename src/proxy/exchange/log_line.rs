@@ -1,4 +1,4 @@
-//! The sentence that the log has for an edited request. It has numbers and words of ours, and nothing that a client wrote.
+//! The log message for an edited request. It has counts and fixed words, and nothing that a client wrote.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::RequestId;
 use crate::plan::{Action, Report};
 use crate::units::grouped;
 
-/// What the sentence tells.
+/// The values that the message shows.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     pub(super) id: RequestId,
     pub(super) report: &'a Report,
     pub(super) dry_run: bool,
@@ -19,20 +19,20 @@ pub(super) struct Line<'a> {
     pub(super) prefix_kept: Option<f64>,
 }
 
-/// What can be done to how many of what.
-const DEEDS: [(Deed, &str, &str); 8] = [
-    (Deed::Summarise, "summarised", "message"),
-    (Deed::Clear, "cleared", "result"),
-    (Deed::ClearInput, "cleared the arguments of", "call"),
-    (Deed::Truncate, "truncated", "result"),
-    (Deed::DropCall, "filtered", "call"),
-    (Deed::Insert, "patched", "dangling call"),
-    (Deed::Move, "moved", "result"),
-    (Deed::Drop, "dropped", "result"),
+/// Each kind of edit, with the verb and the noun that the message uses.
+const EDIT_KINDS: [(EditKind, &str, &str); 8] = [
+    (EditKind::Summarise, "summarised", "message"),
+    (EditKind::Clear, "cleared", "result"),
+    (EditKind::ClearInput, "cleared the arguments of", "call"),
+    (EditKind::Truncate, "truncated", "result"),
+    (EditKind::DropCall, "filtered", "call"),
+    (EditKind::Insert, "patched", "dangling call"),
+    (EditKind::Move, "moved", "result"),
+    (EditKind::Drop, "dropped", "result"),
 ];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Deed {
+enum EditKind {
     Summarise,
     Clear,
     ClearInput,
@@ -43,9 +43,9 @@ enum Deed {
     Drop,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// `chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  0.8 ms  prefix kept 71 %`
-    pub(super) fn text(&self) -> String {
+    pub(super) fn message(&self) -> String {
         let id = self.id.to_string();
         let mut parts = vec![format!("chat {}", id.get(4..8).unwrap_or_default())];
         parts.extend(self.dry_run.then(|| "dry run".to_owned()));
@@ -55,14 +55,16 @@ impl Line<'_> {
             _ => format!("{}→{}", bytes(report.bytes_before), bytes(report.bytes_after)),
         });
         let mut offloaded = Some(self.offloaded_bytes).filter(|n| *n > 0);
-        for (deed, verb, noun) in DEEDS {
-            let n: usize = report.changes.iter().map(|change| counts_as(change.action, deed, change.edit)).sum();
+        for (kind, verb, noun) in EDIT_KINDS {
+            let n: usize = report.changes.iter().map(|change| count_of(change.action, kind, change.edit)).sum();
             if n == 0 {
                 continue;
             }
             let mut part = format!("{verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" });
-            if let Some(n) = offloaded.take_if(|_| matches!(deed, Deed::Clear | Deed::ClearInput | Deed::Truncate)) {
-                // Into a String nothing fails.
+            if let Some(n) =
+                offloaded.take_if(|_| matches!(kind, EditKind::Clear | EditKind::ClearInput | EditKind::Truncate))
+            {
+                // Writing to a String cannot fail.
                 let _written = write!(part, " (offloaded {})", bytes(n));
             }
             parts.push(part);
@@ -75,25 +77,25 @@ impl Line<'_> {
     }
 }
 
-/// How many of what a deed is done to a change stands for.
-fn counts_as(action: Action, deed: Deed, edit: &str) -> usize {
-    let is_deed = match action {
-        Action::Insert { .. } => deed == Deed::Insert,
-        Action::Move { .. } => deed == Deed::Move,
-        // The results of calls that are left out leave with them.
-        Action::Drop { .. } => deed == Deed::Drop && edit != "filter",
-        Action::DropCall { .. } => deed == Deed::DropCall,
-        Action::Truncate { .. } => deed == Deed::Truncate,
-        Action::Clear { .. } => deed == Deed::Clear,
-        Action::ClearInput { .. } => deed == Deed::ClearInput,
-        Action::Summarize { from, to } => return if deed == Deed::Summarise { to.saturating_sub(from) } else { 0 },
+/// How many items of this kind a change counts for: the messages that it summarises, otherwise 1 or 0.
+fn count_of(action: Action, kind: EditKind, edit: &str) -> usize {
+    let matches = match action {
+        Action::Insert { .. } => kind == EditKind::Insert,
+        Action::Move { .. } => kind == EditKind::Move,
+        // The result of a filtered call is dropped with it, and is not counted again.
+        Action::Drop { .. } => kind == EditKind::Drop && edit != "filter",
+        Action::DropCall { .. } => kind == EditKind::DropCall,
+        Action::Truncate { .. } => kind == EditKind::Truncate,
+        Action::Clear { .. } => kind == EditKind::Clear,
+        Action::ClearInput { .. } => kind == EditKind::ClearInput,
+        Action::Summarize { from, to } => return if kind == EditKind::Summarise { to.saturating_sub(from) } else { 0 },
     };
-    usize::from(is_deed)
+    usize::from(matches)
 }
 
 /// `31 kB`
 fn bytes(n: usize) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "it is rounded anyway")]
+    #[expect(clippy::cast_precision_loss, reason = "the value is rounded")]
     let float = n as f64;
     match n {
         0..1000 => format!("{n} B"),
@@ -112,8 +114,8 @@ mod tests {
         Change { edit, action, call_id: "secret".to_owned(), tool_name: None, bytes, tokens: None, handles }
     }
 
-    fn line(report: &Report) -> Line<'_> {
-        Line {
+    fn line(report: &Report) -> LogLine<'_> {
+        LogLine {
             id: RequestId(0x3f2a_0000_0000_0001),
             report,
             dry_run: false,
@@ -125,19 +127,19 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_as_people_read() {
+    fn the_message_has_tokens_edits_time_and_the_kept_prefix() {
         let mut changes = vec![change("clear", Action::Clear { message: 2 }); 12];
         changes.push(change("patch", Action::Insert { behind: 1 }));
         let report = Report { changes, tokens_before: Some(48_900), tokens_after: Some(8_800), ..Report::default() };
-        let line = Line { offloaded_bytes: 31_400, prefix_kept: Some(0.709), ..line(&report) };
+        let line = LogLine { offloaded_bytes: 31_400, prefix_kept: Some(0.709), ..line(&report) };
         assert_eq!(
-            line.text(),
+            line.message(),
             "chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  patched 1 dangling call  0.8 ms  prefix kept 71 %"
         );
     }
 
     #[test]
-    fn it_has_bytes_where_there_are_no_tokens_and_says_what_took_time() {
+    fn without_token_counts_the_message_has_bytes_and_the_wait_for_a_summary() {
         let changes = vec![
             change("summarize", Action::Summarize { from: 1, to: 41 }),
             change("filter", Action::DropCall { message: 1 }),
@@ -146,9 +148,9 @@ mod tests {
         ];
         let report = Report { changes, bytes_before: 1_234_567, bytes_after: 999, ..Report::default() };
         let summary_time = Some(Duration::from_millis(3210));
-        let line = Line { dry_run: true, offloaded_bytes: 2_000_000, summary_time, ..line(&report) };
+        let line = LogLine { dry_run: true, offloaded_bytes: 2_000_000, summary_time, ..line(&report) };
         assert_eq!(
-            line.text(),
+            line.message(),
             "chat 3f2a  dry run  1.2 MB→999 B  summarised 40 messages  filtered 1 call  dropped 1 result  offloaded 2.0 MB  0.8 ms  waited 3.2 s for a summary"
         );
     }

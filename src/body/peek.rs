@@ -1,0 +1,101 @@
+//! Answer bodies that can be read in advance and are still relayed unchanged.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+/// The body of an answer. Peeked frames are yielded first, unchanged.
+#[derive(Debug)]
+pub struct PeekableBody {
+    peeked: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
+    rest: Incoming,
+    // Nothing follows the peeked frames.
+    ended: bool,
+    // The frames before an error have been yielded, and the connection could write them.
+    flushed: bool,
+}
+
+// === impl PeekableBody ===
+
+impl PeekableBody {
+    /// Reads the body to its end and returns its data; `None` if it has more than `max` bytes, breaks off, or takes longer
+    /// than `within`. It can be relayed in each case.
+    pub async fn peek(&mut self, max: usize, within: Duration) -> Option<Bytes> {
+        if self.rest.size_hint().lower() > u64::try_from(max).unwrap_or(u64::MAX) {
+            return None;
+        }
+        timeout(within, self.read_up_to(max)).await.ok()?;
+        if !self.ended {
+            return None;
+        }
+        let mut text = Vec::with_capacity(self.n_peeked());
+        for frame in &self.peeked {
+            text.extend_from_slice(frame.as_ref().ok()?.data_ref().map_or(&[][..], |data| data));
+        }
+        Some(text.into())
+    }
+
+    /// Reads until the end, or until there are more than `max` bytes.
+    async fn read_up_to(&mut self, max: usize) {
+        while !self.ended && self.n_peeked() <= max {
+            match self.rest.frame().await {
+                Some(frame) => {
+                    self.ended = frame.is_err();
+                    self.peeked.push_back(frame);
+                }
+                None => self.ended = true,
+            }
+        }
+    }
+
+    fn n_peeked(&self) -> usize {
+        self.peeked.iter().flatten().filter_map(Frame::data_ref).map(Bytes::len).sum()
+    }
+}
+
+impl From<Incoming> for PeekableBody {
+    fn from(rest: Incoming) -> Self {
+        Self { peeked: VecDeque::new(), rest, ended: false, flushed: false }
+    }
+}
+
+impl Body for PeekableBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        if matches!(this.peeked.front(), Some(Err(_))) && !this.flushed {
+            // hyper drops unwritten data when a body fails, and writes it when a body is pending.
+            this.flushed = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match this.peeked.pop_front() {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None if this.ended => Poll::Ready(None),
+            None => Pin::new(&mut this.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.peeked.is_empty() && (self.ended || self.rest.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (mut hint, peeked) = (self.rest.size_hint(), self.n_peeked() as u64);
+        // The upper bound first, because the lower one must never exceed it.
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(peeked));
+        }
+        hint.set_lower(hint.lower().saturating_add(peeked));
+        hint
+    }
+}

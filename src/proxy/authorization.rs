@@ -1,0 +1,43 @@
+//! Authorization on abridge's own paths: which payloads and events a request may read, by its credential.
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+
+use super::{Proxy, headers};
+use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::admin::events::EventStream;
+use crate::admin::{self, Requester};
+use crate::events::Audience;
+
+impl Proxy {
+    /// The rights of a request that recalls a payload.
+    pub(super) fn requester(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Requester<'_> {
+        let live = self.live.load();
+        // On the operators' address, `Access::check` has already required the token.
+        let is_operator =
+            || matches!(connection.listener_role, ListenerRole::Operators(_)) || live.access.is_operator(headers);
+        if !live.require_auth || is_operator() {
+            return Requester::Unrestricted;
+        }
+        let Some(shown) = headers::credential(headers) else { return Requester::Unauthenticated };
+        Requester::Caller(self.engine.keys(), self.engine.caller(Some(shown)))
+    }
+
+    /// Answers `GET /abridge/events` with the events that the request may see.
+    pub(super) fn serve_events(
+        &self,
+        request: &Request<Incoming>,
+        connection: ConnectionInfo,
+    ) -> Response<Either<Full<Bytes>, EventStream>> {
+        let access = &self.live.load().access;
+        let audience = match headers::credential(request.headers()) {
+            _ if access.is_operator(request.headers()) => Some(Audience::All),
+            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
+            None => access.is_trusted_without_credential(request, connection.peer).then_some(Audience::All),
+        };
+        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
+        admin::events::answer(request, &state)
+    }
+}

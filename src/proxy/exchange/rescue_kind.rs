@@ -1,0 +1,21 @@
+//! The two forms in which a refused request is sent a second time.
+
+use std::fmt;
+
+/// The form of the second attempt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::proxy) enum RescueKind {
+    /// The request was too long, and was shortened.
+    Overflow,
+    /// The request was edited, and was sent as the client wrote it.
+    Original,
+}
+
+impl fmt::Display for RescueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overflow => "overflow",
+            Self::Original => "original",
+        })
+    }
+}
