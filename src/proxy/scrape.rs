@@ -94,11 +94,7 @@ impl Proxy {
         );
         exposition.counter("abridge_store_known", "Payloads that were already stored", work.known);
         exposition.counter("abridge_store_commits", "Durable transactions", work.commits);
-        exposition.counter(
-            "abridge_store_errors",
-            "Failed operations of the store",
-            work.failures,
-        );
+        exposition.counter("abridge_store_errors", "Failed operations of the store", work.failures);
         exposition.times(
             "abridge_store_wait",
             "How long a request waited until its payloads were durable; payloads that were already stored are not included",
