@@ -62,7 +62,7 @@ async fn the_startup_output_names_a_dry_run_and_a_disabled_store() {
     let setup = Setup::before(&upstream).argument("--dry-run").with("store.enabled = false");
     let abridge = setup.with("policy.edits = [\"patch_tool_calls\"]").start().await;
     abridge.says("edits: none, this is a dry run; it would patch dangling tool calls", 0).await;
-    abridge.says("originals: not kept", 0).await;
+    abridge.says("originals: not stored", 0).await;
     let none = Setup::before(&upstream).with("policy.edits = []").start().await;
     none.says("edits: none: every request is forwarded unedited", 0).await;
 }
