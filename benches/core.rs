@@ -19,7 +19,7 @@ use abridge_proxy::{
     payload::ChainKey,
     plan::Need,
     planner::{Planner, Situation, When},
-    replay::own_planner,
+    replay::planner_from_toml,
     span::splice,
     summary::{NoMemory, Recollection, Summary},
     tokens::{self, Meter},
@@ -114,9 +114,9 @@ const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0
 
 fn main() {
     let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
-    let patching = own_planner("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
-    let reducing = own_planner(REDUCING).expect("a policy");
-    let summarizing = own_planner("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
+    let patching = planner_from_toml("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
+    let reducing = planner_from_toml(REDUCING).expect("a policy");
+    let summarizing = planner_from_toml("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
     let tokens = tokens::Settings::default();
     for (size, bytes) in SIZES {
         let clean = session(bytes, "messages", 0);

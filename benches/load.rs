@@ -22,14 +22,14 @@ use load::recorded::Session;
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
-use load::{beside, events, latency, machine, peers, rate, soak, streams};
+use load::{events, interference, latency, machine, peers, rate, soak, streams};
 
 /// The parts of the bench, in `benches/load/`.
 mod load {
-    pub(crate) mod beside;
     pub(crate) mod client;
     pub(crate) mod conversation;
     pub(crate) mod events;
+    pub(crate) mod interference;
     pub(crate) mod latency;
     pub(crate) mod machine;
     pub(crate) mod peers;
@@ -168,7 +168,7 @@ fn main() -> Result<()> {
             results.reduced.push(latency::measure(&bench, size, &latency::REDUCING, sample)?);
         }
         note("small requests beside large new ones");
-        results.beside = beside::measure(&bench)?;
+        results.interference = interference::measure(&bench)?;
     }
     if wanted(Part::Rate) {
         note("requests a second");

@@ -1,4 +1,4 @@
-//! Wiring: the settings become a running proxy; signals reload and stop it.
+//! Application wiring: builds a proxy from the settings, serves it, and handles the signals for reload and shutdown.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, NoStorePath, Secret, Sources};
+use crate::config::{Config, Environment, NoStorePathError, Secret, Sources};
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, EngineConfig, export};
 use crate::events::Events;
@@ -33,36 +33,36 @@ use crate::tokens::Meter;
 use crate::upstream::Upstream;
 use crate::webhook::Webhook;
 
-pub mod by_hand;
-mod start;
+pub mod manual_summary;
+mod startup;
 
-use start::Voice;
+use startup::StartupOutput;
 
-/// What a proxy is started with.
+/// The input of [`serve`].
 #[derive(Debug)]
 pub struct Launch {
-    /// Where the settings came from, to be read again at SIGHUP.
+    /// The sources of the settings, read again at SIGHUP.
     pub sources: Sources,
     /// The settings.
     pub config: Config,
-    /// What the environment says besides.
+    /// Values from the environment that are not settings.
     pub environment: Environment,
-    /// The folder that edited exchanges are recorded in.
+    /// The folder that edited exchanges are recorded into, if any.
     pub record: Option<PathBuf>,
-    /// Sets the log level anew at SIGHUP.
+    /// Changes the log level at SIGHUP.
     pub level: LevelHandle,
-    /// Whether the lines at start may be coloured.
+    /// Whether the startup lines may be coloured.
     pub colour: Colour,
 }
 
-/// How long tunnels and unwritten recordings may take behind the last answer of a drain.
-const LAST_TASKS: Duration = Duration::from_secs(5);
+/// The maximum time for tunnels and unfinished recordings after the last answer of a drain.
+const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves until a signal ends it, and tells whether every answer was finished.
+/// Serves until a signal ends it. Returns whether every answer was finished.
 pub fn serve(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let runtime = runtime(launch.config.server.workers)?;
     let ended = runtime.block_on(run(launch));
-    // What still runs was told to end and had its time.
+    // Remaining tasks were cancelled and have had their time.
     runtime.shutdown_background();
     ended
 }
@@ -70,18 +70,19 @@ pub fn serve(launch: Launch) -> anyhow::Result<DrainOutcome> {
 fn runtime(workers: usize) -> anyhow::Result<Runtime> {
     let mut builder =
         if workers == 1 { runtime::Builder::new_current_thread() } else { runtime::Builder::new_multi_thread() };
-    builder.worker_threads(workers).max_blocking_threads(BLOCKING_THREADS).enable_all();
-    builder.build().context("no threads to serve with")
+    builder.worker_threads(workers).max_blocking_threads(MAX_BLOCKING_THREADS).enable_all();
+    builder.build().context("cannot start the threads of the server")
 }
 
-/// Threads for what blocks: planning long bodies, decoding, name look-ups, recordings. More wait in line.
-const BLOCKING_THREADS: usize = 32;
+/// The maximum number of threads for blocking work: planning long bodies, decoding, name look-ups, recordings. Further
+/// work is queued.
+const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, environment, record, level, colour } = launch;
     let tasks = Tasks::default();
     let recorder = record
-        .map(|dir| Recorder::new(&dir).with_context(|| format!("{} cannot be recorded into", dir.display())))
+        .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
         .transpose()?;
     let limits = Limits {
         max_body: config.server.max_body.as_usize(),
@@ -95,10 +96,10 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let listeners = listeners(&config.server.listen.0)?;
     let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
     let address = local_url(&bound, acceptor.is_some());
-    let live = live(&config, &environment, address.clone(), keys.clone(), None)?;
+    let live = build_live(&config, &environment, address.clone(), keys.clone(), None)?;
     if config.tokens.preload {
         let meter = live.rules.planner.meter.clone();
-        // It is loaded when it is needed, if it could not be now.
+        // After a failure, the vocabulary is loaded when it is first needed.
         let _loaded = run_blocking(move || meter.load()).await;
     }
     let events = Events::new(&config.events);
@@ -110,42 +111,42 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
     let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
     proxy.trim_inspected();
-    let webhook = webhook.map(Posting::start);
+    let webhook = webhook.map(WebhookTask::start);
     let mut signals = Signals::new()?;
 
     let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
     for listener in listeners {
-        start::announce(&listener.address()?, acceptor.is_some());
+        startup::announce_listener(&listener.address()?, acceptor.is_some());
         server.listen(listener);
     }
     for listener in operators {
-        start::announce_operators(&listener.address()?, acceptor.is_some());
+        startup::announce_operators(&listener.address()?, acceptor.is_some());
         server.listen_for_operators(listener);
     }
-    let house = store.clone().map(|store| keep_house(store, Arc::clone(&proxy), config.store.clone(), &tasks));
-    let voice = Voice::of(&config, colour);
-    start::tell(&config, &environment, address.as_deref(), voice);
-    let probing = start::probe(&config, proxy.live().upstream.clone(), &tasks, voice);
-    // Its keys are where they are needed, till a reload replaces them.
+    let upkeep = store.clone().map(|store| maintain_store(store, Arc::clone(&proxy), config.store.clone(), &tasks));
+    let output = StartupOutput::of(&config, colour);
+    startup::report_settings(&config, &environment, address.as_deref(), output);
+    let probing = startup::spawn_probe(&config, proxy.live().upstream.clone(), &tasks, output);
+    // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 
     let grace = config.server.grace.0;
-    let mut running = Running { sources, began: config.clone(), config, level, proxy, acceptor, address };
-    while let Event::Reload = signals.next().await {
-        running.reload();
+    let mut reloader = Reloader { sources, started_with: config.clone(), config, level, proxy, acceptor, address };
+    while let SignalAction::Reload = signals.next().await {
+        reloader.reload();
     }
-    running.proxy.drain();
+    reloader.proxy.drain();
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let draining = async {
         let drained = server.drain(grace).await;
-        drop((house, probing));
-        // Nothing is left to wait for but the last writes, or tunnels that would never end by themselves.
-        let _ended = timeout(LAST_TASKS, tasks.wait()).await;
+        drop((upkeep, probing));
+        // Only the last writes remain, or tunnels that would never end by themselves.
+        let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
         if let Some(webhook) = webhook {
             webhook.finish().await;
         }
         if let Some(store) = store {
-            close(&*store).await;
+            close_store(&*store).await;
         }
         drained
     };
@@ -156,15 +157,16 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     match drained {
         DrainOutcome::Complete => tracing::info!("stopped: every answer was finished"),
         DrainOutcome::TimedOut(n) => {
-            tracing::warn!(connections = n, "stopped: the grace was over before every answer was finished");
+            tracing::warn!(connections = n, "stopped: server.grace ended before every answer was finished");
         }
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(drained)
 }
 
-/// The settings that a reload replaces. What the present ones have learned is kept where the settings for it are the same.
-fn live(
+/// Builds the part of the proxy that a reload replaces. State learned by `present` is kept where the settings that it
+/// depends on are unchanged.
+fn build_live(
     config: &Config,
     environment: &Environment,
     address: Option<String>,
@@ -176,7 +178,7 @@ fn live(
         environment.summarizer_keys.get(name)?.bearer().ok()
     });
     let same_counts = |present: &Config| {
-        // What another upstream says of its models is another matter.
+        // Another upstream may report other windows for its models.
         present.tokens == config.tokens
             && present.models == config.models
             && present.upstream.url == config.upstream.url
@@ -215,52 +217,52 @@ fn live(
 // === addresses ===
 
 fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
-    let bind = |address| Listener::bind(address).with_context(|| cannot_listen(address));
+    let bind = |address| Listener::bind(address).with_context(|| listen_error(address));
     addresses.iter().map(bind).collect()
 }
 
-fn cannot_listen(address: &Address) -> String {
+fn listen_error(address: &Address) -> String {
     format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
 }
 
 // === store ===
 
-/// How often the store is looked after.
-const HOUSE: Duration = Duration::from_mins(1);
+/// The interval between two maintenance runs of the store.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often, at most, the exported files are.
-const EXPORTS: Duration = Duration::from_mins(10);
+/// The minimum interval between two sweeps of the exported files.
+const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// How long the store may take to write its last.
-const LAST_WRITE: Duration = Duration::from_secs(10);
+/// The maximum time for closing the store.
+const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The store, and the keys that its secret makes. Where there is none, nothing is named by any keys.
+/// Opens the store and derives the keys from its secret. Without a store, the keys are the well-known ones.
 fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
     if !config.store.enabled {
         return Ok((None, Keys::well_known()));
     }
-    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePath)?;
+    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
     let store = RedbStore::open(&path, config.store.clone(), Clock::system())?;
     let keys = Keys::new(store.secret());
     Ok((Some(Arc::new(store)), keys))
 }
 
-/// Looks after the store and the exported files now and then, until what it returns is dropped.
-fn keep_house(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Settings, tasks: &Tasks) -> DropGuard {
+/// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
+fn maintain_store(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Settings, tasks: &Tasks) -> DropGuard {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tasks.spawn(async move {
         let keeping = async {
-            let pause = EXPORTS.min(settings.keep_for.0 / 8);
+            let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
             let mut swept: Option<Instant> = None;
             loop {
-                // What fails here has raised its alarm, and is tried again.
-                let _kept = store.maintain().await;
+                // A failure has been reported by the store, and the next run tries again.
+                let _maintained = store.maintain().await;
                 if swept.is_none_or(|swept| swept.elapsed() >= pause) {
                     swept = Some(Instant::now());
                     sweep_exports(&proxy, &settings).await;
                 }
-                sleep(HOUSE).await;
+                sleep(MAINTENANCE_INTERVAL).await;
             }
         };
         stopped.run_until_cancelled(keeping).await;
@@ -268,7 +270,7 @@ fn keep_house(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Setting
     stop.drop_guard()
 }
 
-/// Exported files are kept as long as what is in the store.
+/// Removes exported files by the same limits as stored payloads.
 async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
     let Some(dir) = proxy.live().rules.export_dir() else { return };
     let settings = settings.clone();
@@ -283,8 +285,8 @@ async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
     }
 }
 
-async fn close(store: &dyn Store) {
-    match timeout(LAST_WRITE, store.close()).await {
+async fn close_store(store: &dyn Store) {
+    match timeout(STORE_CLOSE_TIMEOUT, store.close()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, cause = %error.source, "the store was not closed well"),
         Err(_) => tracing::warn!("the store was not closed in time; nothing that was sent upstream is lost"),
@@ -293,16 +295,16 @@ async fn close(store: &dyn Store) {
 
 // === webhook ===
 
-/// How long the last events may take on their way to the webhook.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// The maximum time for posting the last events to the webhook.
+const WEBHOOK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The task that posts events. It is apart from the others, because they publish until they end.
-struct Posting {
+struct WebhookTask {
     tasks: Tasks,
     stop: CancellationToken,
 }
 
-impl Posting {
+impl WebhookTask {
     fn start(webhook: Webhook) -> Self {
         let (tasks, stop) = (Tasks::default(), CancellationToken::new());
         tasks.spawn(webhook.run(stop.clone()));
@@ -311,19 +313,19 @@ impl Posting {
 
     async fn finish(self) {
         self.stop.cancel();
-        if timeout(LAST_EVENTS, self.tasks.wait()).await.is_err() {
-            tracing::warn!("the last events were not told to the webhook in time");
+        if timeout(WEBHOOK_DRAIN_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("the last events were not posted to the webhook in time");
         }
     }
 }
 
 // === reload ===
 
-/// What a reload needs.
-struct Running {
+/// The state that a reload needs.
+struct Reloader {
     sources: Sources,
-    // As it was started, and as it is now.
-    began: Config,
+    // The settings at start, and the settings in effect now.
+    started_with: Config,
     config: Config,
     level: LevelHandle,
     proxy: Arc<Proxy>,
@@ -331,8 +333,8 @@ struct Running {
     address: Option<String>,
 }
 
-impl Running {
-    /// Reads the settings again. All of them come into force, or none.
+impl Reloader {
+    /// Reads the settings again. A reload takes effect as a whole or not at all.
     fn reload(&mut self) {
         if let Err(error) = self.try_reload() {
             tracing::error!(error = format!("{error:#}"), "settings not reloaded; the old ones stay in force");
@@ -346,11 +348,11 @@ impl Running {
         let environment = Environment::read(&self.sources.variables, &config)?;
         let present = self.proxy.live();
         let keys = present.rules.planner.keys.clone();
-        let live = live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
+        let live = build_live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }
-        for what in self.waits_for_a_restart(&config) {
+        for what in self.needs_restart(&config) {
             tracing::warn!("a change of {what} comes into force only with a restart");
         }
         self.level.set(config.log.level);
@@ -362,16 +364,16 @@ impl Running {
         Ok(())
     }
 
-    /// What is in force from the start to the end, as far as it is said otherwise now.
-    fn waits_for_a_restart(&self, now: &Config) -> impl Iterator<Item = &'static str> {
-        let began = &self.began;
+    /// The changed settings that take effect only at a restart.
+    fn needs_restart(&self, now: &Config) -> impl Iterator<Item = &'static str> {
+        let started_with = &self.started_with;
         let changed = [
-            ("[server]", now.server != began.server),
-            ("[tls], on or off,", now.tls.is_some() != began.tls.is_some()),
-            ("admin.listen", now.admin.listen != began.admin.listen),
-            ("[store]", now.store != began.store),
-            ("[events]", now.events != began.events),
-            ("log.format", now.log.format != began.log.format),
+            ("[server]", now.server != started_with.server),
+            ("[tls], on or off,", now.tls.is_some() != started_with.tls.is_some()),
+            ("admin.listen", now.admin.listen != started_with.admin.listen),
+            ("[store]", now.store != started_with.store),
+            ("[events]", now.events != started_with.events),
+            ("log.format", now.log.format != started_with.log.format),
         ];
         changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))
     }
@@ -379,21 +381,21 @@ impl Running {
 
 // === signals ===
 
-/// The signals that mean something to us.
+/// The signals that the proxy handles.
 struct Signals {
     hangup: Signal,
     interrupt: Signal,
     terminate: Signal,
 }
 
-enum Event {
+enum SignalAction {
     Reload,
     Stop,
 }
 
 impl Signals {
     fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("signals cannot be received");
+        let listen = |kind| signal(kind).context("cannot install signal handlers");
         Ok(Self {
             hangup: listen(SignalKind::hangup())?,
             interrupt: listen(SignalKind::interrupt())?,
@@ -401,16 +403,16 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.hangup.recv() => Event::Reload,
-            _ = self.interrupt.recv() => Event::Stop,
-            _ = self.terminate.recv() => Event::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.terminate.recv() => SignalAction::Stop,
         }
     }
 
-    /// The next signal to stop.
+    /// Waits for the next signal that stops the proxy.
     async fn stop(&mut self) {
-        while let Event::Reload = self.next().await {}
+        while let SignalAction::Reload = self.next().await {}
     }
 }

@@ -1,7 +1,7 @@
-//! The settings as a whole, and where they come from: default < preset < `proxy.toml` < environment < flags.
+//! All settings together, and their sources: default < preset < `proxy.toml` < environment < flags.
 //!
-//! Each part of abridge keeps its own `Settings` beside what they configure; this module lays them together, reads them and
-//! checks them against each other. It is the only one that reads the environment.
+//! Each module keeps its own `Settings` beside the code that they configure; this module combines, reads and checks
+//! them. It is the only one that reads the environment.
 //!
 //! | from | how | shown in errors as |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | environment | `ABRIDGE__SERVER__MAX_BODY=64MiB`, `ABRIDGE__DRY_RUN=true`, `ABRIDGE__UPSTREAM__HEADERS='{ x-key = "v" }'` | the variable |
 //! | flags | `--listen`, `--upstream`, `--log-format`, `--dry-run` | the flag |
 //!
-//! Each of the three is checked by itself before it is laid on the ones below, so that a mistake is found even where a
-//! stronger source covers it.
+//! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
+//! stronger source overrides the value.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,24 +27,24 @@ use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, 
 
 mod check;
 pub mod environment;
+mod error;
 pub mod preset;
-mod problem;
 mod sources;
-mod tree;
+mod value;
 
 pub use environment::{Environment, Secret, Variables};
+pub use error::ConfigError;
 pub use preset::Preset;
-pub use problem::Problem;
 pub use sources::{Flags, Sources};
 
-use tree::Node;
+use value::LocatedValue;
 
-/// Nobody says where the store is to be.
+/// The path of the store is neither set nor derivable.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "there is no place for the store, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
+    "the store has no path, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
 )]
-pub struct NoStorePath;
+pub struct NoStorePathError;
 
 /// Everything that `proxy.toml` may say.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -146,23 +146,23 @@ impl Default for Config {
 impl Config {
     /// Reads and checks the settings. The same sources can be loaded again, and give what the file says by then.
     ///
-    /// An error is a [`Problem`]: one line that says where, what, and what is allowed.
+    /// An error is a [`ConfigError`]: one line that says where, what, and what is allowed.
     pub fn load(sources: &Sources) -> anyhow::Result<Self> {
         let written = sources.read()?;
-        let preset = Self::of(&written)?.preset;
-        let written = preset.under(written)?;
-        let mut config = Self::of(&written)?;
+        let preset = Self::from_value(&written)?.preset;
+        let written = preset.apply_under(written)?;
+        let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.read_instruction(&written)?;
         Ok(config)
     }
 
-    /// Puts the text of `summarize.instruction_file` in the place of its name.
-    fn read_instruction(&mut self, written: &Node) -> Result<(), Problem> {
+    /// Replaces `summarize.instruction_file` by the text of the file.
+    fn read_instruction(&mut self, written: &LocatedValue) -> Result<(), ConfigError> {
         let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
         let wrong = |what: String| {
             let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
-            written.problem(&["summarize", "instruction_file"], message)
+            written.error_at(&["summarize", "instruction_file"], message)
         };
         let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
@@ -172,24 +172,24 @@ impl Config {
         Ok(())
     }
 
-    /// What makes plans by these settings, where clients reach abridge at `address`.
+    /// The planner for these settings. `address` is the URL at which clients reach abridge.
     pub fn planner(&self, address: Option<String>, meter: Meter, keys: Keys) -> Planner {
         let mut parts = self.parts();
         parts.recall.public_url = parts.recall.public_url.or(address);
         Planner::with(parts, meter, keys, self.offload())
     }
 
-    /// What counts tokens by these settings.
+    /// The token counter for these settings.
     pub fn meter(&self) -> Meter {
         Meter::new(&self.tokens, &self.models)
     }
 
-    /// Whether there is a store for what is taken out.
+    /// Whether originals can be stored.
     pub fn offload(&self) -> Offload {
         if self.store.enabled { Offload::Possible } else { Offload::Impossible }
     }
 
-    /// Where clients reach abridge, unless it listens on no TCP address, or on a port that the system chooses.
+    /// The URL at which clients reach abridge; `None` without a TCP address, or with a port that the system chooses.
     pub fn address(&self) -> Option<String> {
         let has_port = |address: &&Address| !matches!(address, Address::Tcp(address) if address.port() == 0);
         let known: Vec<_> = self.server.listen.0.iter().filter(has_port).cloned().collect();
@@ -213,18 +213,18 @@ impl Config {
         }
     }
 
-    /// The settings as TOML that can be read again, with `***` for what may be secret.
+    /// The settings as TOML that can be read again, with `***` in place of secrets.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         Ok(toml::to_string_pretty(self)?)
     }
 
-    /// The settings that a tree says, not yet checked against each other.
-    fn of(written: &Node) -> Result<Self, Problem> {
-        Self::deserialize(written).map_err(|problem| problem.hint(table_with))
+    /// Deserialises a tree of values, without the checks of [`check`].
+    fn from_value(written: &LocatedValue) -> Result<Self, ConfigError> {
+        Self::deserialize(written).map_err(|error| error.with_table_hint(table_with))
     }
 }
 
-/// The table that has a key of this name.
+/// The name of the table with a key of this name.
 fn table_with(key: &str) -> Option<String> {
     let known = toml::Table::try_from(Config::default()).ok()?;
     known

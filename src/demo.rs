@@ -1,11 +1,11 @@
-//! `abridge demo`: one session of an agent, with abridge and without, on this machine alone.
+//! `abridge demo`: runs one agent session with and without abridge, on this machine alone.
 //!
-//! An upstream with a scripted model, a window of 8192 tokens and strict rules listens on a free port, and so does this very
-//! program as a child, in front of it. The agent has one history. Each turn it sends the same bytes to both, and goes on
-//! with what came through abridge. What the table says of abridge is what the upstream counted; nothing is computed from
-//! what abridge says of itself, except which edits it made.
+//! An upstream with a scripted model, a window of 8192 tokens and strict rules listens on a free port. This program
+//! runs as a child process in front of it. The agent has one history. Each turn it sends the same bytes to both, and
+//! continues with the answer that came through abridge. All figures are the upstream's counts; from abridge's own
+//! reports, only the names of the edits are used.
 //!
-//! The child, its settings and its store are gone when [`run`] ends or is dropped.
+//! The child, its settings and its store are removed when [`run`] ends or is dropped.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,90 +15,90 @@ use crate::tasks::Tasks;
 
 use agent::Agent;
 use client::Client;
-use proxy::{Abridge, Folder};
-use session::MODEL;
-use stage::Stage;
-use upstream::{Upstream, WINDOW};
+use proxy::{AbridgeProcess, TempFolder};
+use runner::DemoRunner;
+use script::MODEL;
+use upstream::{Upstream, WINDOW_TOKENS};
 
-pub use client::NoAnswer;
-pub use proxy::{NoStore, NotRunning};
-pub use table::Screen;
+pub use client::RequestError;
+pub use output::DemoOutput;
+pub use proxy::{StartError, StoreCheckError};
 
 mod agent;
 mod client;
+mod output;
 mod proxy;
-mod session;
-mod stage;
-mod table;
-mod texts;
+mod runner;
+mod script;
+mod tool_outputs;
 mod upstream;
 
-/// A result of more bytes is cut. The default is 50,000, which is more than the window.
-const CUT_FROM: usize = 8000;
+/// Results with more bytes are truncated. The default, 50,000, is more than the window.
+const TRUNCATE_OVER_BYTES: usize = 8000;
 
-/// Why the demo could not be shown.
+/// Why the demo failed to run.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The screen, the folder or a port.
+    /// The output, the folder or a port failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The child.
+    /// The child did not start.
     #[error(transparent)]
-    NotRunning(#[from] NotRunning),
-    /// One of the servers.
+    StartError(#[from] StartError),
+    /// One of the demo's servers did not answer.
     #[error("the demo's own servers do not answer")]
-    NoAnswer(#[from] NoAnswer),
-    /// The child's store.
+    RequestError(#[from] RequestError),
+    /// The child's store could not be read.
     #[error(transparent)]
-    Store(#[from] NoStore),
-    /// A URL that was made up here, or by the child.
+    Store(#[from] StoreCheckError),
+    /// A URL of the demo or of the child is invalid.
     #[error(transparent)]
     Uri(#[from] http::uri::InvalidUri),
-    /// An answer that nobody can go on with.
-    #[error("an answer in the demo makes no sense")]
+    /// An answer is invalid.
+    #[error("an answer in the demo is invalid")]
     Answer(#[from] serde_json::Error),
 }
 
-/// Whether abridge did what the demo is there to show.
+/// Whether abridge did what the demo demonstrates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// Each turn was answered through abridge, and each original came back.
+    /// Each turn was answered through abridge, and each original was read back.
     Shown,
-    /// Not so; the table says where.
+    /// A turn or a recall failed; the table shows which one.
     Failed,
 }
 
-/// What the demo needs of the machine.
+/// The paths that the demo uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'p> {
-    /// abridge itself.
+pub struct DemoPaths<'p> {
+    /// The program abridge.
     pub program: &'p Path,
-    /// Where temporary folders are made.
+    /// The folder in which temporary folders are made.
     pub temporary: &'p Path,
-    /// The folder that requests are written into, if they are to be kept.
+    /// The folder that requests are written into, if any.
     pub keep: Option<&'p Path>,
 }
 
-/// Shows it all.
-pub async fn run<W: Write>(place: Place<'_>, screen: &mut Screen<W>) -> Result<Verdict, DemoError> {
+/// Runs the demo.
+pub async fn run<W: Write>(paths: DemoPaths<'_>, output: &mut DemoOutput<W>) -> Result<Verdict, DemoError> {
     let began = Instant::now();
     let tasks = Tasks::default();
     let upstream = Upstream::start(&tasks).await?;
-    // Dropped in the opposite order: the child first.
-    let folder = Folder::new(place.temporary)?;
-    let abridge = Abridge::start(place.program, &folder, &settings(&upstream)).await?;
+    // Dropped in reverse order: the child before the folder.
+    let folder = TempFolder::new(paths.temporary)?;
+    let abridge = AbridgeProcess::start(paths.program, &folder, &settings(&upstream)).await?;
     let client = Client::new(tasks);
-    introduce(screen)?;
-    let mut stage = Stage::new(client, upstream, abridge, screen, place.keep);
+    introduce(output)?;
+    let mut runner = DemoRunner::new(client, upstream, abridge, output, paths.keep);
     let mut agent = Agent::new();
-    if !stage.play(&mut agent).await? {
+    if !runner.play(&mut agent).await? {
         return Ok(Verdict::Failed);
     }
-    let recalled = stage.recall(&agent).await?;
+    let recalled = runner.check_recall(&agent).await?;
     if !recalled.is_whole() {
         return Ok(Verdict::Failed);
     }
-    stage.settle(recalled, began).await?;
+    runner.finish(recalled, began).await?;
     Ok(Verdict::Shown)
 }
 
@@ -112,25 +112,25 @@ url = \"{}/v1\"
 [policy]
 edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
 [truncate_tool_results]
-max_bytes = {CUT_FROM}
+max_bytes = {TRUNCATE_OVER_BYTES}
 [[models]]
 match = \"{MODEL}\"
-context_window = {WINDOW}
+context_window = {WINDOW_TOKENS}
 ",
         upstream.url()
     )
 }
 
-fn introduce<W: Write>(screen: &mut Screen<W>) -> io::Result<()> {
-    screen.title("abridge demo: an agent looks for the fault in a build that fails")?;
-    screen.line("")?;
-    screen.line("  upstream  a scripted model on this machine, with a window of 8,192 tokens; it")?;
-    screen.line("            answers 400 to what is longer, and to a tool call without its result")?;
-    screen.line("  direct    each turn's request, sent straight to that upstream")?;
-    screen.line("  abridge   the same bytes, sent through abridge to the same upstream")?;
-    screen.line("  settings  the defaults, but: [[models]] context_window = 8192")?;
-    screen.line("                               truncate_tool_results.max_bytes = 8000")?;
-    screen.line("                               policy.edits without \"summarize\"")?;
-    screen.line("")?;
-    screen.head()
+fn introduce<W: Write>(output: &mut DemoOutput<W>) -> io::Result<()> {
+    output.write_title("abridge demo: an agent looks for the fault in a build that fails")?;
+    output.write_line("")?;
+    output.write_line("  upstream  a scripted model on this machine, with a window of 8,192 tokens; it")?;
+    output.write_line("            answers 400 to what is longer, and to a tool call without its result")?;
+    output.write_line("  direct    each turn's request, sent straight to that upstream")?;
+    output.write_line("  abridge   the same bytes, sent through abridge to the same upstream")?;
+    output.write_line("  settings  the defaults, but: [[models]] context_window = 8192")?;
+    output.write_line("                               truncate_tool_results.max_bytes = 8000")?;
+    output.write_line("                               policy.edits without \"summarize\"")?;
+    output.write_line("")?;
+    output.write_column_heads()
 }

@@ -1,6 +1,7 @@
-//! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte alone.
+//! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte
+//! alone.
 //!
-//! `ARCHITECTURE.md` tells which modules may know which, and why. One request is told in [`proxy`].
+//! `ARCHITECTURE.md` says which modules may import which, and why. [`proxy`] describes the way of one request.
 
 pub mod admin;
 pub mod app;

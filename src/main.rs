@@ -1,4 +1,4 @@
-//! The command `abridge`: command line → settings → telemetry → app → exit code.
+//! The `abridge` binary: parses the command line, loads the settings, runs the command, and maps errors to exit codes.
 
 use std::io::{self, IsTerminal};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +15,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
-    // The hook has printed the panic by the time it arrives here.
+    // The panic hook has already printed the panic.
     let ended = catch_unwind(AssertUnwindSafe(|| run(cli)));
     ended
         .map_or(Exit::Bug, |result| {
             result.unwrap_or_else(|error| {
-                cli::complain(&error);
+                cli::print_error(&error);
                 Exit::of(&error)
             })
         })
@@ -29,9 +29,9 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let sources = cli.sources();
-    // The doctor says what is wrong with them, and the demo does not look at them.
+    // `doctor` reports load errors itself, and `demo` ignores the settings; all others fail on them.
     let config = Config::load(&sources);
-    let replayed = cli.replayed();
+    let replay_policy = cli.replay_policy();
     match cli.command() {
         Command::Serve(args) => serve(args, sources, config?),
         Command::Demo(args) => cli::demo::run(&args, &sources),
@@ -39,14 +39,14 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
         Command::Summarize(args) => {
             let config = config?;
-            cli::summarize::run(&args, |body| app::by_hand::summarize(&sources, &config, body))
+            cli::summarize::run(&args, |body| app::manual_summary::summarize(&sources, &config, body))
         }
-        Command::Replay(args) => cli::replay::run(&args, &config?, replayed),
+        Command::Replay(args) => cli::replay::run(&args, &config?, replay_policy),
         Command::Simulate(args) => {
             let config = config?;
             cli::simulate::run(args, &sources, &config, || {
-                let desk = app::by_hand::Desk::new(&sources, &config)?;
-                Ok(move |effect| desk.summarize(effect))
+                let summarizer = app::manual_summary::OfflineSummarizer::new(&sources, &config)?;
+                Ok(move |effect| summarizer.summarize(effect))
             })
         }
         Command::CheckConfig => cli::check_config::run(&sources, &config?),

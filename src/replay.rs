@@ -1,7 +1,7 @@
-//! `abridge replay`: recorded requests, run through the present policy and compared with what was sent when they were recorded.
+//! `abridge replay`: plans recorded requests under the present policy and compares the result with what was sent then.
 //!
-//! A folder that has its own `policy.toml`, as fixtures have, is planned under that, unless the user named a policy: then
-//! the question is what *that* policy would do, and the recorded one is no answer to it.
+//! A folder with its own `policy.toml`, as fixtures have, is planned under that policy, unless the user named one: then
+//! the user's policy is the one in question.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,50 +21,50 @@ use crate::span::{joined, splice};
 use crate::summary::{NoMemory, Recollection, Used};
 use crate::tokens::Meter;
 
-/// How many bytes either side of a difference are shown.
-const EXCERPT: usize = 40;
+/// The number of bytes that are shown on either side of a difference.
+const EXCERPT_BYTES: usize = 40;
 
-/// What makes the plans, and whether its settings were asked for.
+/// The policy of a replay, and whether it overrides the policies in the folders.
 #[derive(Debug)]
-pub enum Chosen {
-    /// The user named the settings: they hold for every folder.
-    ByUser(Planner),
-    /// They hold for folders that have none of their own.
-    ByDefault(Planner),
+pub enum ReplayPolicy {
+    /// The user named the settings: they apply to every folder.
+    Explicit(Planner),
+    /// The settings apply to folders without a policy of their own.
+    Fallback(Planner),
 }
 
-/// What became of all exchanges.
+/// The result of a replay.
 #[derive(Debug, Serialize)]
 pub struct Replay {
-    /// One row an exchange, in the order of the folders.
-    pub exchanges: Vec<Row>,
-    /// The sums.
+    /// The exchanges, in the order of the folders.
+    pub exchanges: Vec<ReplayedExchange>,
+    /// The totals.
     pub totals: Totals,
 }
 
 /// One replayed exchange.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// The folder.
+pub struct ReplayedExchange {
+    /// The path of the folder.
     pub name: String,
-    /// The length of the recorded request.
+    /// The length of the recorded request, in bytes.
     pub bytes_in: usize,
-    /// The length of what is sent now.
+    /// The length of the request as sent now, in bytes.
     pub bytes_out: usize,
-    /// The edits that changed something and how often, as in the header `x-abridge-edits`.
+    /// The edits that changed something, with counts, as in the header `x-abridge-edits`.
     pub edits: String,
     /// The comparison.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub comparison: Comparison,
 }
 
-/// How the present rewrite compares with the recorded one.
+/// How the present body compares with the recorded one.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum Verdict {
-    /// Byte for byte what was recorded.
+pub enum Comparison {
+    /// Both are equal.
     Same,
-    /// Something else.
+    /// They differ.
     Different(Difference),
     /// The folder could not be read.
     Unreadable {
@@ -73,23 +73,23 @@ pub enum Verdict {
     },
 }
 
-/// Where two bodies part.
+/// The first difference of two bodies.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 pub struct Difference {
     /// The offset of the first byte that differs.
     pub at: usize,
-    /// What was recorded around it.
+    /// The recorded bytes around it.
     pub recorded: String,
-    /// What is there now.
+    /// The present bytes around it.
     pub now: String,
 }
 
-/// The sums of a replay.
+/// The totals of a replay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Totals {
-    /// Exchanges whose rewrite is what it was.
+    /// Exchanges whose body is the same.
     pub same: usize,
-    /// Exchanges whose rewrite is another one.
+    /// Exchanges whose body is different.
     pub different: usize,
     /// Folders that could not be read.
     pub unreadable: usize,
@@ -98,10 +98,10 @@ pub struct Totals {
 /// Why an exchange cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The folder is no exchange.
+    /// The folder is not a recorded exchange.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Its `policy.toml` cannot be used.
+    /// The `policy.toml` of the folder is invalid.
     #[error("policy.toml")]
     Policy(#[source] toml::de::Error),
 }
@@ -110,13 +110,13 @@ pub enum ReplayError {
 
 impl Replay {
     /// Replays every exchange in `dirs`, at any depth.
-    pub fn run(dirs: &[PathBuf], chosen: &Chosen) -> Self {
-        let exchanges: Vec<_> = dirs.iter().flat_map(|dir| rows(dir, chosen)).collect();
+    pub fn run(dirs: &[PathBuf], policy: &ReplayPolicy) -> Self {
+        let exchanges: Vec<_> = dirs.iter().flat_map(|dir| replay_all(dir, policy)).collect();
         let totals = exchanges.iter().fold(Totals::default(), Totals::plus);
         Self { exchanges, totals }
     }
 
-    /// Whether there was something to replay and all of it is as it was.
+    /// Whether there was at least one exchange and all are the same.
     pub fn is_clean(&self) -> bool {
         self.totals.same > 0 && self.totals.same == self.exchanges.len()
     }
@@ -128,8 +128,8 @@ impl fmt::Display for Replay {
         let edits = self.exchanges.iter().map(|row| row.edits.len()).fold("edits".len(), usize::max);
         writeln!(f, "{:name$}  {:>10}  {:>10}  {:edits$}  result", "exchange", "bytes in", "bytes out", "edits")?;
         for row in &self.exchanges {
-            let Row { name: folder, bytes_in, bytes_out, edits: made, verdict } = row;
-            writeln!(f, "{folder:name$}  {bytes_in:>10}  {bytes_out:>10}  {made:edits$}  {verdict}")?;
+            let ReplayedExchange { name: folder, bytes_in, bytes_out, edits: made, comparison } = row;
+            writeln!(f, "{folder:name$}  {bytes_in:>10}  {bytes_out:>10}  {made:edits$}  {comparison}")?;
         }
         write!(f, "{}", self.totals)
     }
@@ -138,11 +138,11 @@ impl fmt::Display for Replay {
 // === impl Totals ===
 
 impl Totals {
-    fn plus(mut self, row: &Row) -> Self {
-        match row.verdict {
-            Verdict::Same => self.same += 1,
-            Verdict::Different(_) => self.different += 1,
-            Verdict::Unreadable { .. } => self.unreadable += 1,
+    fn plus(mut self, row: &ReplayedExchange) -> Self {
+        match row.comparison {
+            Comparison::Same => self.same += 1,
+            Comparison::Different(_) => self.different += 1,
+            Comparison::Unreadable { .. } => self.unreadable += 1,
         }
         self
     }
@@ -159,9 +159,9 @@ impl fmt::Display for Totals {
     }
 }
 
-// === impl Verdict ===
+// === impl Comparison ===
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Same => f.write_str("same"),
@@ -174,7 +174,7 @@ impl fmt::Display for Verdict {
 // === impl Difference ===
 
 impl Difference {
-    /// The first difference, if there is one.
+    /// The first difference, or `None` if the bodies are equal.
     pub fn between(recorded: &[u8], now: &[u8]) -> Option<Self> {
         if recorded == now {
             return None;
@@ -191,37 +191,37 @@ impl fmt::Display for Difference {
     }
 }
 
-// === impl Chosen ===
+// === impl ReplayPolicy ===
 
-impl Chosen {
-    /// Plans and splices one exchange as the server would do it now.
+impl ReplayPolicy {
+    /// Plans and splices one exchange as the server would now.
     pub fn rewrite(&self, exchange: &Exchange) -> Result<Rewritten, ReplayError> {
         match (self, &exchange.policy) {
-            (Self::ByDefault(_), Some(text)) => Ok(rewrite(&own_planner(text)?, exchange)),
-            (Self::ByUser(planner) | Self::ByDefault(planner), _) => Ok(rewrite(planner, exchange)),
+            (Self::Fallback(_), Some(text)) => Ok(rewrite(&planner_from_toml(text)?, exchange)),
+            (Self::Explicit(planner) | Self::Fallback(planner), _) => Ok(rewrite(planner, exchange)),
         }
     }
 }
 
-/// What would be sent now.
+/// The request as it would be sent now.
 #[derive(Debug)]
 pub struct Rewritten {
     /// The body.
     pub body: Bytes,
-    /// What was done to it, as in the header `x-abridge-edits`.
+    /// The edits, as in the header `x-abridge-edits`.
     pub edits: String,
 }
 
 // === helpers ===
 
-/// The planner that a folder's `policy.toml` asks for.
-pub fn own_planner(text: &str) -> Result<Planner, ReplayError> {
+/// The planner for the text of a `policy.toml`.
+pub fn planner_from_toml(text: &str) -> Result<Planner, ReplayError> {
     toml::from_str(text).map(Planner::new).map_err(ReplayError::Policy)
 }
 
-/// Every folder in and below `dir` that is a recorded exchange, sorted by name. A symbolic link is not followed, and what
-/// a recorder has not finished is not seen.
-pub fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and
+/// unfinished recordings are left out.
+pub fn find_exchanges(dir: &Path) -> io::Result<Vec<PathBuf>> {
     if dir.join("request.json").is_file() {
         return Ok(vec![dir.to_owned()]);
     }
@@ -234,42 +234,46 @@ pub fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     below.sort();
-    let nested: io::Result<Vec<_>> = below.iter().map(|dir| folders(dir)).collect();
+    let nested: io::Result<Vec<_>> = below.iter().map(|dir| find_exchanges(dir)).collect();
     Ok(nested?.concat())
 }
 
-/// The rows of one argument. One that holds nothing is a row of its own, for it is hardly what was meant.
-fn rows(dir: &Path, chosen: &Chosen) -> Vec<Row> {
-    match folders(dir) {
-        Ok(found) if found.is_empty() => vec![Row::unreadable(dir, "no recorded exchange in it".to_owned())],
-        Ok(found) => found.iter().map(|dir| row(dir, chosen)).collect(),
-        Err(error) => vec![Row::unreadable(dir, error.to_string())],
+/// Replays the exchanges below one argument. An argument without any is reported as unreadable, as it is probably a
+/// mistake.
+fn replay_all(dir: &Path, policy: &ReplayPolicy) -> Vec<ReplayedExchange> {
+    match find_exchanges(dir) {
+        Ok(found) if found.is_empty() => {
+            vec![ReplayedExchange::unreadable(dir, "no recorded exchange in it".to_owned())]
+        }
+        Ok(found) => found.iter().map(|dir| replay_one(dir, policy)).collect(),
+        Err(error) => vec![ReplayedExchange::unreadable(dir, error.to_string())],
     }
 }
 
-fn row(dir: &Path, chosen: &Chosen) -> Row {
+fn replay_one(dir: &Path, policy: &ReplayPolicy) -> ReplayedExchange {
     let replayed = Exchange::read(dir).map_err(ReplayError::from).and_then(|exchange| {
-        let now = chosen.rewrite(&exchange)?;
+        let now = policy.rewrite(&exchange)?;
         Ok((exchange, now))
     });
     let (exchange, now) = match replayed {
         Ok(both) => both,
-        Err(error) => return Row::unreadable(dir, chain(&error)),
+        Err(error) => return ReplayedExchange::unreadable(dir, error_chain(&error)),
     };
-    let verdict = Difference::between(exchange.forwarded(), &now.body).map_or(Verdict::Same, Verdict::Different);
-    Row {
+    let comparison =
+        Difference::between(exchange.forwarded(), &now.body).map_or(Comparison::Same, Comparison::Different);
+    ReplayedExchange {
         name: dir.display().to_string(),
         bytes_in: exchange.request.len(),
         bytes_out: now.body.len(),
         edits: now.edits,
-        verdict,
+        comparison,
     }
 }
 
-impl Row {
+impl ReplayedExchange {
     fn unreadable(dir: &Path, why: String) -> Self {
-        let verdict = Verdict::Unreadable { why };
-        Self { name: dir.display().to_string(), bytes_in: 0, bytes_out: 0, edits: String::new(), verdict }
+        let comparison = Comparison::Unreadable { why };
+        Self { name: dir.display().to_string(), bytes_in: 0, bytes_out: 0, edits: String::new(), comparison }
     }
 }
 
@@ -280,7 +284,7 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
     let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != RequestForm::Unedited);
     let Some(dialect) = dialect else { return unedited() };
 
-    let planner = knowing(planner, inputs);
+    let planner = with_recorded_inputs(planner, inputs);
     let situation = planner.anonymous(&NoMemory);
     let mut summaries = HashMap::new();
     if let Some(Used { end, summary }) = &exchange.summary {
@@ -293,8 +297,9 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
     Rewritten { body: joined(splice(body, &plan.splices)), edits: edits.join(";") }
 }
 
-/// A planner for the same settings that knows what was known when a request was recorded. What the settings say wins.
-fn knowing(planner: &Planner, inputs: PlanInputs) -> Planner {
+/// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
+/// inputs.
+fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
     let PlanInputs { form, address, windows, not_stored, handles } = inputs;
     let mut parts = if form == RequestForm::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
     parts.recall.public_url = parts.recall.public_url.or(address);
@@ -306,15 +311,15 @@ fn knowing(planner: &Planner, inputs: PlanInputs) -> Planner {
     Planner::with(parts, meter, Keys::recorded(handles), offload)
 }
 
-/// An error with all its causes, each of which prints its own level only.
-fn chain(error: &dyn std::error::Error) -> String {
+/// The error and its causes in one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {}", cause.to_string().trim_end()))
 }
 
 fn excerpt(body: &[u8], at: usize) -> String {
-    let end = body.len().min(at + EXCERPT);
-    let piece = body.get(at.saturating_sub(EXCERPT)..end).unwrap_or_default();
+    let end = body.len().min(at + EXCERPT_BYTES);
+    let piece = body.get(at.saturating_sub(EXCERPT_BYTES)..end).unwrap_or_default();
     piece.escape_ascii().to_string()
 }
 

@@ -27,7 +27,7 @@ use std::{env, fs, io};
 use abridge_proxy::dialect;
 use abridge_proxy::engine::{EditedBody, edit_body};
 use abridge_proxy::planner::Planner;
-use abridge_proxy::replay::own_planner;
+use abridge_proxy::replay::planner_from_toml;
 use bytes::Bytes;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
@@ -304,7 +304,7 @@ const SETTINGS: &str = "policy.edits = [\"patch_tool_calls\"]\n";
 const ALONE: &str = "tokens.ask_upstream = false\n";
 
 fn planner() -> Result<Planner, Failed> {
-    Ok(own_planner(SETTINGS)?)
+    Ok(planner_from_toml(SETTINGS)?)
 }
 
 fn edit(planner: &Planner, body: &Bytes) -> Result<EditedBody, Failed> {

@@ -20,7 +20,7 @@ use std::{env, fs};
 use abridge_proxy::dialect;
 use abridge_proxy::planner::Planner;
 use abridge_proxy::recording::Exchange;
-use abridge_proxy::replay::{Chosen, Difference, folders, own_planner};
+use abridge_proxy::replay::{Difference, ReplayPolicy, find_exchanges, planner_from_toml};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::de::IgnoredAny;
 
@@ -35,7 +35,7 @@ mod it {
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
-    let found = folders(&root).expect("fixtures can be listed");
+    let found = find_exchanges(&root).expect("fixtures can be listed");
     assert!(!found.is_empty(), "there are fixtures");
     let trials = found.into_iter().flat_map(|dir| trials(&root, dir)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -52,7 +52,7 @@ fn trials(root: &Path, dir: PathBuf) -> [Trial; 2] {
 
 fn check(dir: &Path) -> Result<(), Failed> {
     let exchange = Exchange::read(dir)?;
-    let planner = own_planner(exchange.policy.as_deref().unwrap_or_default())?;
+    let planner = planner_from_toml(exchange.policy.as_deref().unwrap_or_default())?;
     check_body(&exchange)?;
     check_plan(dir, &exchange, &planner)?;
     check_meta(&exchange)
@@ -60,7 +60,7 @@ fn check(dir: &Path) -> Result<(), Failed> {
 
 /// The body is the recorded one to the last byte; rewritten once more it stays as it is; untouched it is not even copied.
 fn check_body(exchange: &Exchange) -> Result<(), Failed> {
-    let chosen = Chosen::ByDefault(own_planner("")?);
+    let chosen = ReplayPolicy::Fallback(planner_from_toml("")?);
     let now = chosen.rewrite(exchange)?;
     if let Some(difference) = Difference::between(exchange.forwarded(), &now.body) {
         return Err(difference.to_string().into());

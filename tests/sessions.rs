@@ -18,8 +18,8 @@ use abridge_proxy::conversation::Role;
 use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
 use abridge_proxy::planner::Planner;
-use abridge_proxy::simulate::sent::Sent;
-use abridge_proxy::simulate::{Choice, Contender, Prices, Simulation, Summarist, Transcript};
+use abridge_proxy::simulate::sent_request::SentRequest;
+use abridge_proxy::simulate::{PolicyUnderTest, Prices, Simulation, SummarySource, Transcript, TranscriptSelection};
 use abridge_proxy::span::{joined, splice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 
 /// One request, as it went out.
 struct Step {
-    sent: Sent,
+    sent: SentRequest,
     roles: Vec<Role>,
     tokens: Vec<usize>,
     /// The results that were cleared, and what they had before.
@@ -71,10 +71,10 @@ struct Step {
 
 fn stable(file: &Path) -> Result<(), Failed> {
     let transcript = Transcript::read(file, None)?;
-    let contender = contender("sticky", STICKY)?;
+    let candidate = candidate("sticky", STICKY)?;
     let mut before: Option<Step> = None;
     for (n, body) in transcript.requests().enumerate() {
-        let now = step(&transcript, &contender, &body, before.as_ref())?;
+        let now = step(&transcript, &candidate, &body, before.as_ref())?;
         let wrong = |what: String| Failed::from(format!("request {n}: {what}"));
         bounded(&now).map_err(wrong)?;
         if let Some(before) = &before {
@@ -87,23 +87,23 @@ fn stable(file: &Path) -> Result<(), Failed> {
 
 fn step(
     transcript: &Transcript,
-    contender: &Contender,
+    candidate: &PolicyUnderTest,
     body: &bytes::Bytes,
     before: Option<&Step>,
 ) -> Result<Step, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
-    let plan = contender.planner.plan(dialect, body)?;
+    let plan = candidate.planner.plan(dialect, body)?;
     let changes = &plan.report.changes;
     let cleared = changes.iter().filter_map(|change| match change.action {
         Action::Clear { message } => Some((message, change.tokens.map_or(0, |tokens| tokens.before))),
         _ => None,
     });
     let out = joined(splice(body, &plan.splices));
-    let gauge = contender.planner.meter.for_model(transcript.model());
+    let gauge = candidate.planner.meter.for_model(transcript.model());
     let conversation = dialect.parse(&out)?;
     let last_read = conversation.last_assistant();
     let roles: Vec<_> = conversation.messages.iter().map(|message| message.role).collect();
-    let sent = Sent::new(out.clone(), &gauge, before.map(|before| &before.sent))?;
+    let sent = SentRequest::new(out.clone(), &gauge, before.map(|before| &before.sent))?;
     let tokens: Vec<_> = sent.message_tokens().collect();
     let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
     let (unread, read): (Vec<_>, Vec<_>) = results.iter().partition(|&&n| last_read.is_none_or(|last| n > last));
@@ -155,7 +155,7 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
     let n_placed = if now.patches.is_empty() { before.tokens.len() } else { 0 };
     for n in 0..n_placed {
         let is_new = new.iter().any(|(message, _)| *message == n);
-        if now.sent.raw(n) != before.sent.raw(n) && !is_new {
+        if now.sent.message_bytes(n) != before.sent.message_bytes(n) && !is_new {
             return Err(format!("message {n} is another one, and was not cleared now"));
         }
     }
@@ -167,14 +167,14 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
 /// What sticky is for. Where a pass is made however little it frees, it holds no more than its order: once the texts and
 /// arguments alone have reached the trigger, each new result is a pass of its own.
 fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
-    let contenders = [
-        contender("none", NONE)?,
-        contender("sliding", SLIDING)?,
-        contender("sticky", STICKY)?,
-        contender("at once", AT_ONCE)?,
+    let candidates = [
+        candidate("none", NONE)?,
+        candidate("sliding", SLIDING)?,
+        candidate("sticky", STICKY)?,
+        candidate("at once", AT_ONCE)?,
     ];
-    let choice = Choice { paths: vec![folder], limit: Some(10), model: None };
-    let simulation = Simulation::run(&choice, &contenders, Prices::default(), Summarist::default());
+    let choice = TranscriptSelection { paths: vec![folder], limit: Some(10), model: None };
+    let simulation = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default());
     let mut wrong = Vec::new();
     let mut totals = [0; 4];
     for played in &simulation.transcripts {
@@ -205,8 +205,8 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{}\n{simulation}", wrong.join("\n")).into()) }
 }
 
-fn contender(name: &str, settings: &str) -> Result<Contender, Failed> {
-    Ok(Contender { name: name.to_owned(), planner: Planner::new(toml::from_str(settings)?) })
+fn candidate(name: &str, settings: &str) -> Result<PolicyUnderTest, Failed> {
+    Ok(PolicyUnderTest { name: name.to_owned(), planner: Planner::new(toml::from_str(settings)?) })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

@@ -10,7 +10,7 @@ use super::machine::{Facts, Footprint};
 use super::recorded::Texts;
 use super::stats::{Ratio, float};
 use super::target::Route;
-use super::{beside, events, latency, rate, streams};
+use super::{events, interference, latency, rate, streams};
 
 /// All that one run has found out; what was not measured is empty.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -24,7 +24,8 @@ pub(crate) struct Results {
     /// Requests whose results are truncated and cleared.
     pub(crate) reduced: Vec<latency::Table>,
     /// Small requests by themselves, and beside large ones that are counted.
-    pub(crate) beside: Vec<beside::Row>,
+    #[serde(rename = "beside")]
+    pub(crate) interference: Vec<interference::Row>,
     pub(crate) rate: Vec<rate::Row>,
     pub(crate) spaced: Vec<events::Row>,
     pub(crate) packed: Vec<events::Row>,
@@ -120,7 +121,7 @@ impl Display for Results {
         for table in &self.reduced {
             write_latency(f, "Truncated and cleared: request", table)?;
         }
-        write_beside(f, &self.beside)?;
+        write_interference(f, &self.interference)?;
         write_rate(f, &self.rate)?;
         write_spaced(f, &self.spaced)?;
         write_packed(f, &self.packed)?;
@@ -151,15 +152,15 @@ fn write_latency(f: &mut Formatter<'_>, what: &str, table: &latency::Table) -> f
     Ok(())
 }
 
-fn write_beside(f: &mut Formatter<'_>, rows: &[beside::Row]) -> fmt::Result {
-    let [alone, beside] = rows else {
+fn write_interference(f: &mut Formatter<'_>, rows: &[interference::Row]) -> fmt::Result {
+    let [alone, loaded] = rows else {
         return Ok(());
     };
     write_head(f, "Requests of 2 KB beside one of 1 MB that is all new", &["", "requests", "p50", "p99"])?;
-    for (label, row) in [("by themselves", alone), ("beside it", beside)] {
+    for (label, row) in [("by themselves", alone), ("beside it", loaded)] {
         writeln!(f, "| {label} | {} | {} | {} |", row.requests, time(row.p50), time(row.p99))?;
     }
-    writeln!(f, "| ratio |  | {:.2} | {:.2} |", beside.p50 / alone.p50, beside.p99 / alone.p99)
+    writeln!(f, "| ratio |  | {:.2} | {:.2} |", loaded.p50 / alone.p50, loaded.p99 / alone.p99)
 }
 
 fn write_rate(f: &mut Formatter<'_>, rows: &[rate::Row]) -> fmt::Result {

@@ -1,11 +1,12 @@
-//! One abridge under everything at once for a long time: whether anything of it grows.
+//! Soak test: runs one abridge under mixed load for a long time, and fails if it leaks anything.
 //!
-//! Slow streams and agents come and go, some of them in the midst of things, while a probe measures what abridge adds and a
-//! watch reads every second what it holds. A longer run begins when all is full that remembers what was said. The first quarter
-//! is for warming up; what the last quarter holds may be no more than what the second one held, but for what chance moves. When
-//! the load has ended, everything is to be given back.
+//! Slow streams and agents come and go, some in the middle of a request or an answer, while a probe measures what
+//! abridge adds and a sampler reads every second what it holds. A longer run begins when all caches of texts and names
+//! are full. The first quarter is for warming up; the last quarter may hold no more than the second one, except for
+//! noise. After the load has ended, everything must be released.
 //!
-//! What an answer says is checked, too: every stream has all of its events, and whatever a handle stands for is given back whole.
+//! Answers are checked, too: every stream has all of its events, and every original that a handle names is returned
+//! whole.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -23,31 +24,30 @@ use super::machine::Facts;
 use super::target::Process;
 
 mod agent;
-mod line;
+mod connection;
 mod probe;
-mod slow;
+mod sampler;
+mod slow_stream;
 mod verdict;
-mod watch;
 
-/// The files that this process opens: the two ends of streams, of agents, and some more.
+/// The files that this process opens: both ends of streams and agents, and some more.
 pub(crate) const FILES: usize = 2 * (STREAMS + AGENTS) + 1024;
 
 const STREAMS: usize = 500;
 const AGENTS: usize = 50;
 
-/// In shorter runs agents say the same again in each session: what is stored is spared for a minute, whatever the limit is, so
-/// nothing that is new could be flat.
-const NEW_FROM: Duration = Duration::from_mins(5);
+/// In runs shorter than this, agents repeat the same texts in each session: the store keeps everything for a minute
+/// whatever its limit, so with new texts its size could not be flat.
+const UNIQUE_TEXTS_FROM: Duration = Duration::from_mins(5);
 
-/// Before a longer run, some agents hurry until there were so many requests, each with a result that nobody had said before:
-/// whatever remembers texts, names and handles, of which the largest memory has room for 65,536, is full then, and what it
-/// holds cannot grow.
-const TO_BE_SAID: u64 = 100_000;
-/// They are few: if all of them hurried, memory that was used at the height of it would hide what grows later.
-const HURRY: u64 = 4;
+/// Before a longer run, some agents send without pauses until there were so many requests, each with a new result: all
+/// caches of texts, names and handles, the largest of which holds 65,536 entries, are full then, and cannot grow.
+const FILL_REQUESTS: u64 = 100_000;
+/// Few agents fill the caches: with all of them, the peak memory of that phase would hide later growth.
+const FILL_AGENTS: u64 = 4;
 
-/// The caches are small, so that they are full long before the end, and the store is, too. The first lines are of the table
-/// `[upstream]`, which is open.
+/// Small caches and a small store, so that they are full long before the end. The first lines belong to the table
+/// `[upstream]`, which is already open.
 const SETTINGS: &str = "\
 pool_idle_timeout = \"5s\"
 probe = false
@@ -74,91 +74,91 @@ trigger = { tokens = 12000 }
 trigger = { tokens = 11000 }
 ";
 
-/// What all who play share.
+/// State that all clients share.
 #[derive(Debug, Default)]
-struct Stage {
+struct Progress {
     over: AtomicBool,
-    hurries: AtomicBool,
-    tally: Tally,
+    is_filling: AtomicBool,
+    counters: Counters,
 }
 
-/// What has happened so far.
+/// Counts of what has happened.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     requests: AtomicU64,
     streams: AtomicU64,
     left: AtomicU64,
     recalls: AtomicU64,
 }
 
-/// Soaks abridge, prints what it held, and fails if that grows.
+/// Runs the soak test, prints the samples, and fails if anything grows.
 pub(crate) fn run(bench: &Bench, machine: &Facts, time: Duration) -> Result<()> {
     ensure!(time >= Duration::from_secs(20), "too short to have quarters");
     let (address, process) = Process::abridge(bench, SETTINGS)?;
-    let mut watch = watch::Watch::new(address, &process);
-    let idle = watch.idle()?;
+    let mut monitor = sampler::Sampler::new(address, &process);
+    let idle = monitor.idle()?;
 
-    let repeats = time < NEW_FROM;
-    let stage = Arc::new(Stage { hurries: AtomicBool::new(!repeats), ..Stage::default() });
+    let repeats = time < UNIQUE_TEXTS_FROM;
+    let progress = Arc::new(Progress { is_filling: AtomicBool::new(!repeats), ..Progress::default() });
     let playing = {
-        let stage = Arc::clone(&stage);
+        let progress = Arc::clone(&progress);
         thread::Builder::new().name("clients".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let played = runtime.block_on(play(&stage, address, repeats));
-            // Who watches does not wait for what cannot come any more.
-            stage.over.store(true, Ordering::Relaxed);
+            let played = runtime.block_on(play(&progress, address, repeats));
+            // Ends the sampling, as nothing more would happen.
+            progress.over.store(true, Ordering::Relaxed);
             played
         })?
     };
     if !repeats {
-        fill(&stage);
+        wait_until_filled(&progress);
     }
     let probing = {
-        let (stage, upstream) = (Arc::clone(&stage), bench.upstream.address);
+        let (progress, upstream) = (Arc::clone(&progress), bench.upstream.address);
         thread::Builder::new().name("probe".to_owned()).spawn(move || {
-            let probed = probe::run(&stage, upstream, address);
-            stage.over.store(true, Ordering::Relaxed);
+            let probed = probe::run(&progress, upstream, address);
+            progress.over.store(true, Ordering::Relaxed);
             probed
         })?
     };
     note(&format!("{STREAMS} streams and {AGENTS} agents for {} s", time.as_secs()));
-    let watched = watch.run(&stage, time);
-    stage.over.store(true, Ordering::Relaxed);
+    let monitored = monitor.run(&progress, time);
+    progress.over.store(true, Ordering::Relaxed);
     let played = playing.join().map_err(|_| anyhow!("the clients panicked"))?;
     let probes = probing.join().map_err(|_| anyhow!("the probe panicked"))?;
-    let samples = watched?;
+    let samples = monitored?;
     played?;
     let probes = probes?;
 
     note("the load has ended");
-    let end = watch.end(&idle)?;
+    let end = monitor.end(&idle)?;
     let verdict = verdict::Verdict::new(time, &samples, &probes, idle, end);
-    print(&verdict, machine, &stage.tally)?;
-    watch::check_log(process.folder())?;
+    print(&verdict, machine, &progress.counters)?;
+    sampler::check_log(process.folder())?;
     verdict.check()
 }
 
-/// Waits until the agents have filled what remembers their texts.
-fn fill(stage: &Stage) {
+/// Waits until the agents have filled the caches.
+fn wait_until_filled(progress: &Progress) {
     let start = Instant::now();
-    note(&format!("{HURRY} agents hurry until {TO_BE_SAID} results are said"));
-    while stage.tally.requests.load(Ordering::Relaxed) < TO_BE_SAID && !stage.is_over() {
+    note(&format!("{FILL_AGENTS} agents send without pauses until there were {FILL_REQUESTS} results"));
+    while progress.counters.requests.load(Ordering::Relaxed) < FILL_REQUESTS && !progress.is_over() {
         thread::sleep(Duration::from_millis(100));
     }
-    stage.hurries.store(false, Ordering::Relaxed);
+    progress.is_filling.store(false, Ordering::Relaxed);
     note(&format!("that took {} s", start.elapsed().as_secs()));
 }
 
-/// All clients, until it is over or one of them is wronged.
-async fn play(stage: &Arc<Stage>, address: SocketAddr, repeats: bool) -> Result<()> {
+/// Runs all clients until the end of the test or the first error.
+async fn play(progress: &Arc<Progress>, address: SocketAddr, repeats: bool) -> Result<()> {
     let mut clients = JoinSet::new();
     for n in 0..STREAMS as u64 {
-        let stage = Arc::clone(stage);
-        clients.spawn(async move { slow::run(&stage, address, n).await.context("a stream") });
+        let progress = Arc::clone(progress);
+        clients.spawn(async move { slow_stream::run(&progress, address, n).await.context("a stream") });
     }
     for n in 0..AGENTS as u64 {
-        let stage = Arc::clone(stage);
-        clients.spawn(async move { agent::run(&stage, address, n, repeats).await.context("an agent") });
+        let progress = Arc::clone(progress);
+        clients.spawn(async move { agent::run(&progress, address, n, repeats).await.context("an agent") });
     }
     while let Some(ended) = clients.join_next().await {
         ended??;
@@ -166,26 +166,26 @@ async fn play(stage: &Arc<Stage>, address: SocketAddr, repeats: bool) -> Result<
     Ok(())
 }
 
-impl Stage {
+impl Progress {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Whether this agent does.
-    fn hurries(&self, n: u64) -> bool {
-        n < HURRY && self.hurries.load(Ordering::Relaxed)
+    /// Whether this agent sends without pauses.
+    fn is_filling(&self, n: u64) -> bool {
+        n < FILL_AGENTS && self.is_filling.load(Ordering::Relaxed)
     }
 }
 
-impl Tally {
+impl Counters {
     fn add(count: &AtomicU64) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn print(verdict: &verdict::Verdict, machine: &Facts, tally: &Tally) -> Result<()> {
-    let [requests, streams, left, recalls] =
-        [&tally.requests, &tally.streams, &tally.left, &tally.recalls].map(|count| count.load(Ordering::Relaxed));
+fn print(verdict: &verdict::Verdict, machine: &Facts, counters: &Counters) -> Result<()> {
+    let [requests, streams, left, recalls] = [&counters.requests, &counters.streams, &counters.left, &counters.recalls]
+        .map(|count| count.load(Ordering::Relaxed));
     let mut out = io::stdout().lock();
     writeln!(out, "{}\n", machine.line())?;
     writeln!(

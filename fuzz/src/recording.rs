@@ -9,7 +9,7 @@ use std::path::Path;
 
 use abridge_proxy::planner::Parts;
 use abridge_proxy::recording::Exchange;
-use abridge_proxy::replay::{Chosen, Replay};
+use abridge_proxy::replay::{Replay, ReplayPolicy};
 
 use super::planner;
 
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn replays(dir: &Path) {
-    let replay = Replay::run(&[dir.to_owned()], &Chosen::ByDefault(planner(Parts::default())));
+    let replay = Replay::run(&[dir.to_owned()], &ReplayPolicy::Fallback(planner(Parts::default())));
     assert_eq!(replay.exchanges.len(), 1, "one row a folder");
     let totals = replay.totals;
     assert_eq!(totals.same + totals.different + totals.unreadable, 1);

@@ -1,9 +1,9 @@
-//! `abridge check-config`: the settings in effect, as TOML.
+//! `abridge check-config`: prints the settings in effect, as TOML.
 
 use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, Sources};
 
-/// Prints the settings if they are right, the environment that they name included; otherwise the error says why not.
+/// Prints the settings. Fails if they are invalid, or if an environment variable that they name is missing.
 pub fn run(sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     Environment::read(&sources.variables, config)?;
     print([config.to_toml()?])?;

@@ -1,4 +1,4 @@
-//! Asks a running proxy over HTTP: `abridge health`, `status`, `show` and `diff`.
+//! A blocking HTTP client for a running proxy, used by `abridge health`, `status`, `show` and `diff`.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,68 +9,68 @@ use std::time::Duration;
 use crate::config::{Config, Secret, Sources};
 use crate::server::listen::Address;
 
-/// The variable with the token of `[admin]`.
+/// The environment variable with the token of `[admin]`.
 pub(super) const TOKEN: &str = "ABRIDGE_ADMIN_TOKEN";
 
-/// How long each step may take: to connect, to send, to be answered.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of each step: connecting, sending, receiving.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest answer that is read, in bytes. Those of a proxy are shorter.
-const LONGEST: u64 = 64 << 20;
-const LONGEST_HEAD: usize = 64 << 10;
+/// The longest response that is read, in bytes; a proxy sends shorter ones.
+const MAX_RESPONSE_BYTES: u64 = 64 << 20;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Where a proxy is.
+/// The address of a running proxy, and the token for it.
 #[derive(Debug)]
-pub(super) struct Proxy {
-    place: Place,
-    /// As messages have it.
+pub(super) struct RunningProxy {
+    address: RemoteAddress,
+    /// The address as error messages show it.
     name: String,
     tls: bool,
     token: Option<Secret>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum RemoteAddress {
     Tcp(SocketAddr, String),
     Unix(PathBuf),
 }
 
-/// An answer that was read whole.
+/// A complete response.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: u16,
     head: String,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no answer, or none that helps.
+/// Why a request to the proxy failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
-    /// Nobody is there.
+pub enum ClientError {
+    /// Nothing listens at the address.
     #[error(
-        "nothing listens on {0}; start a proxy with `abridge`, or say with --{1} where it is, if it has other settings"
+        "nothing listens on {0}; start a proxy with `abridge`, or name its address with --{1}, if it has other settings"
     )]
-    Nobody(String, &'static str),
-    /// There is no connection, or it broke.
+    NotListening(String, &'static str),
+    /// The connection failed or broke.
     #[error("no answer from {0}")]
-    Broken(String, #[source] io::Error),
-    /// What came is no answer of ours.
-    #[error("what answers on {0} is no abridge that knows this command: {1}")]
-    NotOurs(String, String),
-    /// The command line names no place.
-    #[error("{0:?} is no address to ask; write http://host:port or unix:/path")]
-    Address(String),
-    /// The settings name no port.
-    #[error("server.listen leaves the port to the system; say with --{0} which one it is")]
-    FreePort(&'static str),
-    /// TLS is not spoken here.
+    Io(String, #[source] io::Error),
+    /// The response is not that of an abridge proxy.
+    #[error("{0} did not answer as an abridge proxy that has this command: {1}")]
+    UnexpectedResponse(String, String),
+    /// The command line has an invalid address.
+    #[error("{0:?} is not the address of a proxy; write http://host:port or unix:/path")]
+    InvalidAddress(String),
+    /// The settings have port 0, so the port is unknown.
+    #[error("the port in server.listen is 0, so the system chooses it; name the real one with --{0}")]
+    EphemeralPort(&'static str),
+    /// The listener needs TLS, which this client does not support.
     #[error("{0} speaks TLS, which this command does not; name a listener without it, or ask {1} with curl")]
-    Tls(String, String),
+    TlsUnsupported(String, String),
 }
 
-/// Where and as whom to ask, said on the command line.
+/// Arguments that name the proxy.
 #[derive(clap::Args, Debug)]
-pub struct At {
+pub struct ProxyArgs {
     /// The proxy's address.
     #[arg(long, value_name = "URL")]
     #[arg(
@@ -79,9 +79,9 @@ pub struct At {
     at: Option<String>,
 }
 
-impl At {
-    /// The proxy, with the token that the environment has.
-    pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<Proxy> {
+impl ProxyArgs {
+    /// The proxy to ask, with the token from the environment.
+    pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
         let named = config.admin.token_env.as_deref();
         let mut token = sources.variables.secret(TOKEN)?;
         if let (None, Some(named)) = (&token, named) {
@@ -89,86 +89,88 @@ impl At {
         }
         let operators = config.admin.listen.as_ref().and_then(|listen| listen.0.first());
         let address = operators.or(config.server.listen.0.first());
-        Ok(Proxy { token, ..Proxy::of(self.at.as_deref(), address, config, "at")? })
+        Ok(RunningProxy { token, ..RunningProxy::of(self.at.as_deref(), address, config, "at")? })
     }
 }
 
-// === impl Proxy ===
+// === impl RunningProxy ===
 
-impl Proxy {
-    /// The proxy at a URL, or else at an address of these settings. `flag` is the one that would name another.
+impl RunningProxy {
+    /// The proxy at `url`, or else at `address`. `flag` is the flag that names another one, for error messages.
     pub(super) fn of(
         url: Option<&str>,
         address: Option<&Address>,
         config: &Config,
         flag: &'static str,
-    ) -> Result<Self, Unanswered> {
-        let (place, name, tls) = match (url, address) {
-            (Some(url), _) => (place(url)?, url.to_owned(), false),
-            (None, Some(Address::Unix(path))) => (Place::Unix(path.clone()), format!("unix:{}", path.display()), false),
-            (None, Some(Address::Tcp(address))) if address.port() != 0 => {
-                let address = reachable(*address);
-                (Place::Tcp(address, address.to_string()), address.to_string(), config.tls.is_some())
+    ) -> Result<Self, ClientError> {
+        let (address, name, tls) = match (url, address) {
+            (Some(url), _) => (resolve(url)?, url.to_owned(), false),
+            (None, Some(Address::Unix(path))) => {
+                (RemoteAddress::Unix(path.clone()), format!("unix:{}", path.display()), false)
             }
-            (None, _) => return Err(Unanswered::FreePort(flag)),
+            (None, Some(Address::Tcp(address))) if address.port() != 0 => {
+                let address = loopback_if_unspecified(*address);
+                (RemoteAddress::Tcp(address, address.to_string()), address.to_string(), config.tls.is_some())
+            }
+            (None, _) => return Err(ClientError::EphemeralPort(flag)),
         };
-        Ok(Self { place, name, tls, token: None })
+        Ok(Self { address, name, tls, token: None })
     }
 
-    /// Whether it speaks TLS, so that it cannot be asked anything here.
-    pub(super) fn speaks_tls(&self) -> bool {
+    /// Whether the listener needs TLS, which this client does not support.
+    pub(super) fn uses_tls(&self) -> bool {
         self.tls
     }
 
-    /// Where it is, for messages.
+    /// The address, for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Connects, and no more.
-    pub(super) fn knock(&self, flag: &'static str) -> Result<(), Unanswered> {
+    /// Connects and disconnects.
+    pub(super) fn check_connect(&self, flag: &'static str) -> Result<(), ClientError> {
         self.connect(flag).map(drop)
     }
 
-    /// One request, and its answer.
-    pub(super) fn get(&self, target: &str, flag: &'static str) -> Result<Answer, Unanswered> {
+    /// Sends a GET request and reads the response.
+    pub(super) fn get(&self, target: &str, flag: &'static str) -> Result<Response, ClientError> {
         if self.tls {
-            return Err(Unanswered::Tls(self.name.clone(), target.to_owned()));
+            return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
-        let broken = |error| Unanswered::Broken(self.name.clone(), error);
+        let broken = |error| ClientError::Io(self.name.clone(), error);
         let mut stream = self.connect(flag)?;
-        let host = match &self.place {
-            Place::Tcp(_, host) => host,
-            Place::Unix(_) => "localhost",
+        let host = match &self.address {
+            RemoteAddress::Tcp(_, host) => host,
+            RemoteAddress::Unix(_) => "localhost",
         };
         let token = self.token.as_ref().map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
         let token = token.unwrap_or_default();
         let head = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).map_err(broken)?;
         let mut bytes = Vec::new();
-        let read = stream.take(LONGEST).read_to_end(&mut bytes);
-        Answer::read(bytes).map_err(|what| match read {
+        let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);
+        Response::read(bytes).map_err(|what| match read {
             Err(error) => broken(error),
-            Ok(_) => Unanswered::NotOurs(self.name.clone(), what),
+            Ok(_) => ClientError::UnexpectedResponse(self.name.clone(), what),
         })
     }
 
-    fn connect(&self, flag: &'static str) -> Result<Box<dyn Stream>, Unanswered> {
-        let connected: io::Result<Box<dyn Stream>> = match &self.place {
-            Place::Tcp(address, _) => TcpStream::connect_timeout(address, PATIENCE).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+    fn connect(&self, flag: &'static str) -> Result<Box<dyn Stream>, ClientError> {
+        let connected: io::Result<Box<dyn Stream>> = match &self.address {
+            RemoteAddress::Tcp(address, _) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
+                stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+                stream.set_write_timeout(Some(STEP_TIMEOUT))?;
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
-            Place::Unix(path) => UnixStream::connect(path).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+            RemoteAddress::Unix(path) => UnixStream::connect(path).and_then(|stream| {
+                stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+                stream.set_write_timeout(Some(STEP_TIMEOUT))?;
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
         };
         connected.map_err(|error| match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => Unanswered::Nobody(self.name.clone(), flag),
-            _ => Unanswered::Broken(self.name.clone(), error),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => ClientError::NotListening(self.name.clone(), flag),
+            _ => ClientError::Io(self.name.clone(), error),
         })
     }
 }
@@ -177,24 +179,24 @@ trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
-fn place(url: &str) -> Result<Place, Unanswered> {
+fn resolve(url: &str) -> Result<RemoteAddress, ClientError> {
     if let Some(path) = url.strip_prefix("unix:") {
-        return Ok(Place::Unix(path.into()));
+        return Ok(RemoteAddress::Unix(path.into()));
     }
     let uri = url.parse::<http::Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
-    let wrong = || Unanswered::Address(url.to_owned());
+    let wrong = || ClientError::InvalidAddress(url.to_owned());
     let authority = uri.as_ref().and_then(http::Uri::authority).ok_or_else(wrong)?;
     let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
     let mut addresses = (host.trim_matches(['[', ']']), port)
         .to_socket_addrs()
-        .map_err(|error| Unanswered::Broken(url.to_owned(), error))?;
+        .map_err(|error| ClientError::Io(url.to_owned(), error))?;
     let address = addresses.next().ok_or_else(wrong)?;
     let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
-    Ok(Place::Tcp(address, host.to_owned()))
+    Ok(RemoteAddress::Tcp(address, host.to_owned()))
 }
 
-/// An address that stands for every one of the machine is asked at the machine itself.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// Replaces an unspecified address, such as `0.0.0.0`, by the loopback address.
+fn loopback_if_unspecified(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -203,16 +205,16 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-// === impl Answer ===
+// === impl Response ===
 
-impl Answer {
-    /// Reads an answer of known length; the error says what came instead.
+impl Response {
+    /// Parses a response, cut at its `content-length`. The error describes what was received instead.
     fn read(mut bytes: Vec<u8>) -> Result<Self, String> {
         let shown = |bytes: &[u8]| {
             let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
             format!("{:?}", String::from_utf8_lossy(line.get(..80).unwrap_or(line)))
         };
-        let end = memchr::memmem::find(bytes.get(..LONGEST_HEAD).unwrap_or(&bytes), b"\r\n\r\n");
+        let end = memchr::memmem::find(bytes.get(..MAX_HEAD_BYTES).unwrap_or(&bytes), b"\r\n\r\n");
         let Some(end) = end else { return Err(shown(&bytes)) };
         let body = bytes.split_off(end + 4);
         let head = String::from_utf8_lossy(&bytes).into_owned();
@@ -220,7 +222,7 @@ impl Answer {
         let status = status.filter(|status| status.len() == 3).and_then(|status| status.parse().ok());
         let Some(status) = status else { return Err(shown(&bytes)) };
         let mut answer = Self { status, head, body };
-        let length: Option<usize> = answer.field("content-length").and_then(|length| length.parse().ok());
+        let length: Option<usize> = answer.header("content-length").and_then(|length| length.parse().ok());
         match length {
             Some(length) if length > answer.body.len() => return Err("an answer that breaks off".to_owned()),
             Some(length) => answer.body.truncate(length),
@@ -229,17 +231,17 @@ impl Answer {
         Ok(answer)
     }
 
-    /// A field of its head.
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    /// The value of a header field.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         fields.into_iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// What it says, on one line.
-    pub(super) fn sentence(&self) -> String {
+    /// The first line of the body, escaped, or `no reason given`.
+    pub(super) fn first_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         let line = text.lines().next().unwrap_or_default().trim();
-        super::escape::line(if line.is_empty() { "no reason given" } else { line }, 500)
+        super::escape::to_single_line(if line.is_empty() { "no reason given" } else { line }, 500)
     }
 }
 
@@ -248,11 +250,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_to_its_length() {
-        let read = |text: &str| Answer::read(text.as_bytes().to_vec());
+    fn a_response_is_cut_at_its_content_length_and_a_short_or_foreign_one_is_an_error() {
+        let read = |text: &str| Response::read(text.as_bytes().to_vec());
         let answer = read("HTTP/1.1 404 Not Found\r\nX-A: b\r\ncontent-length: 3\r\n\r\nno\nmore").unwrap();
-        assert_eq!((answer.status, &*answer.body, answer.field("x-a")), (404, &b"no\n"[..], Some("b")));
-        assert_eq!(answer.sentence(), "no");
+        assert_eq!((answer.status, &*answer.body, answer.header("x-a")), (404, &b"no\n"[..], Some("b")));
+        assert_eq!(answer.first_line(), "no");
         for wrong in [
             "",
             "SSH-2.0-x\r\n",
@@ -266,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_of_two_forms() {
-        assert!(matches!(place("unix:/a/b"), Ok(Place::Unix(path)) if path == std::path::Path::new("/a/b")));
+    fn an_address_is_an_http_url_or_a_unix_path() {
+        assert!(matches!(resolve("unix:/a/b"), Ok(RemoteAddress::Unix(path)) if path == std::path::Path::new("/a/b")));
         assert!(
-            matches!(place("http://127.0.0.1:1"), Ok(Place::Tcp(address, host)) if address.port() == 1 && host == "127.0.0.1:1")
+            matches!(resolve("http://127.0.0.1:1"), Ok(RemoteAddress::Tcp(address, host)) if address.port() == 1 && host == "127.0.0.1:1")
         );
-        assert!(matches!(place("http://[::1]:1/"), Ok(Place::Tcp(address, _)) if address.is_ipv6()));
+        assert!(matches!(resolve("http://[::1]:1/"), Ok(RemoteAddress::Tcp(address, _)) if address.is_ipv6()));
         for wrong in ["", "127.0.0.1:1", "https://127.0.0.1:1", "http://"] {
-            assert!(matches!(place(wrong), Err(Unanswered::Address(_))), "{wrong:?}");
+            assert!(matches!(resolve(wrong), Err(ClientError::InvalidAddress(_))), "{wrong:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `abridge diff`: what the edits changed in one request, message by message.
+//! `abridge diff`: prints what the edits changed in one request, message by message.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -6,34 +6,34 @@ use std::io::{self, IsTerminal};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
-use crate::cli::client::At;
-use crate::cli::{Exit, complain, escape, print};
+use crate::cli::client::ProxyArgs;
+use crate::cli::{Exit, escape, print, print_error};
 use crate::config::{Config, Sources};
 
 mod render;
 
-use render::{Look, Paper};
+use render::{DiffWriter, RenderOptions};
 
-/// Which request, and how to print.
+/// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// As the header x-abridge-request-id has it
+    /// The request's id, from the header x-abridge-request-id, the log or the page
     request_id: String,
     /// Print long texts in full
     #[arg(long)]
     full: bool,
     #[command(flatten)]
-    at: At,
+    at: ProxyArgs,
 }
 
-/// What is shown of `/abridge/requests/{id}`.
+/// The part of `/abridge/requests/{id}` that is printed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Document {
+struct RequestDetails {
     request: Request,
-    changes: Vec<Changed>,
+    changes: Vec<Change>,
     n_changes: usize,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SkippedChange>,
     content: Option<Content>,
     reason: Option<String>,
 }
@@ -54,7 +54,7 @@ struct Request {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Changed {
+struct Change {
     message: usize,
     action: String,
     label: String,
@@ -69,7 +69,7 @@ struct Changed {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct LeftOut {
+struct SkippedChange {
     message: Option<usize>,
     label: String,
     why: String,
@@ -81,7 +81,7 @@ struct Content {
     messages: Vec<Message>,
 }
 
-/// One message, as it came and as it went on.
+/// One message before and after the edits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Message {
@@ -96,75 +96,81 @@ struct Message {
     after_bytes: Option<usize>,
 }
 
-/// Prints it, or says why there is nothing to print.
+/// Prints the changes. Prints an error if the texts of the messages are not available.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let id = &args.request_id;
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        complain(&anyhow!("{:?} is no id of a request: one looks like req_0123456789abcdef", escape::line(id, 80)));
+        print_error(&anyhow!(
+            "{:?} is not a request id: an id looks like req_0123456789abcdef",
+            escape::to_single_line(id, 80)
+        ));
         return Ok(Exit::No);
     }
     let proxy = args.at.proxy(sources, config)?;
     let answer = proxy.get(&format!("/abridge/requests/{id}"), "at")?;
-    let document: Option<Document> = serde_json::from_slice(&answer.body).ok();
+    let document: Option<RequestDetails> = serde_json::from_slice(&answer.body).ok();
     match (answer.status, document) {
         (200, Some(document)) => {
-            let colour = io::stdout().is_terminal() && !sources.variables.ask_for_plain_text()?;
-            print([document.to_text(Look { colour, full: args.full })])?;
+            let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
+            print([document.to_text(RenderOptions { colour, full: args.full })])?;
             if document.content.is_some() {
                 return Ok(Exit::Ok);
             }
             let why = document.reason.as_deref().unwrap_or("the texts of its messages are not kept");
-            complain(&anyhow!("{}", escape::line(why, 400)));
+            print_error(&anyhow!("{}", escape::to_single_line(why, 400)));
         }
-        (200, None) => Err(anyhow!("not what this abridge can read")).context(proxy.name().to_owned())?,
-        (_, Some(Document { reason: Some(reason), .. })) => complain(&anyhow!("{}", escape::line(&reason, 400))),
-        (status, _) => complain(&anyhow!("{} answers {status}: {}", proxy.name(), answer.sentence())),
+        (200, None) => Err(anyhow!("the response is not in a format that this version can read"))
+            .context(proxy.name().to_owned())?,
+        (_, Some(RequestDetails { reason: Some(reason), .. })) => {
+            print_error(&anyhow!("{}", escape::to_single_line(&reason, 400)));
+        }
+        (status, _) => print_error(&anyhow!("{} answers {status}: {}", proxy.name(), answer.first_line())),
     }
     Ok(Exit::No)
 }
 
-impl Document {
-    fn to_text(&self, look: Look) -> String {
-        let mut paper = Paper::new(look);
-        paper.title(&self.request.to_text());
+impl RequestDetails {
+    fn to_text(&self, options: RenderOptions) -> String {
+        let mut out = DiffWriter::new(options);
+        out.write_title(&self.request.to_text());
         match &self.content {
-            None => self.changes.iter().for_each(|change| paper.line(&change.to_text())),
+            None => self.changes.iter().for_each(|change| out.write_note(&change.to_text())),
             Some(Content { messages }) => {
                 let (same, changed): (Vec<_>, Vec<_>) = messages.iter().partition(|message| message.state == "same");
                 for message in changed {
-                    self.show(message, &mut paper);
+                    self.write_message(message, &mut out);
                 }
-                paper.line(&format!("{} messages went on as they came", same.len()));
+                out.write_note(&format!("{} messages went on as they came", same.len()));
             }
         }
         let n_more = if self.content.is_none() { self.n_changes.saturating_sub(self.changes.len()) } else { 0 };
         if n_more > 0 {
-            paper.line(&format!("and {n_more} changes more"));
+            out.write_note(&format!("and {n_more} changes more"));
         }
-        for LeftOut { message, label, why } in &self.left_out {
+        for SkippedChange { message, label, why } in &self.left_out {
             let message = message.map(|message| format!(" to message {message}")).unwrap_or_default();
-            paper.line(&format!("{label}: not done{message}: {why}"));
+            out.write_note(&format!("{label}: not done{message}: {why}"));
         }
-        paper.text
+        out.text
     }
 
-    fn show(&self, message: &Message, paper: &mut Paper) {
+    fn write_message(&self, message: &Message, out: &mut DiffWriter) {
         let here = self.changes.iter().filter(|change| change.message == message.index && message.before.is_some());
-        let handles: Vec<_> = here.flat_map(Changed::handles).collect();
-        paper.header(&message.title(&handles));
+        let handles: Vec<_> = here.flat_map(Change::handles).collect();
+        out.write_message_header(&message.title(&handles));
         match (&message.before, &message.after) {
-            (Some(before), Some(after)) => paper.both(before, after),
-            // It was moved and is the same.
+            (Some(before), Some(after)) => out.write_change(before, after),
+            // A moved message with the same text.
             (Some(_), None) if message.at.is_some() => {}
-            (Some(before), None) => paper.gone(before),
-            (None, Some(after)) => paper.new_text(after),
+            (Some(before), None) => out.write_removed(before),
+            (None, Some(after)) => out.write_added(after),
             (None, None) => {}
         }
         for (kept, bytes) in [(&message.before, message.before_bytes), (&message.after, message.after_bytes)] {
             if let (Some(kept), Some(bytes)) = (kept, bytes)
                 && kept.len() < bytes
             {
-                paper.line(&format!("  only the first {} of {bytes} bytes are kept", kept.len()));
+                out.write_note(&format!("  only the first {} of {bytes} bytes are kept", kept.len()));
             }
         }
     }
@@ -186,7 +192,7 @@ impl Request {
     }
 }
 
-impl Changed {
+impl Change {
     fn to_text(&self) -> String {
         let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, .. } = self;
         let stored = self.handles().map(|handle| format!(", stored as {handle}"));

@@ -1,4 +1,4 @@
-//! `abridge doctor`: looks at all that abridge depends on, and says what to do about each fault.
+//! `abridge doctor`: checks everything that abridge depends on, and suggests a fix for each fault.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::server::tls::Acceptor;
 mod store;
 pub(super) mod upstream;
 
-/// How to print.
+/// Arguments of `doctor`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print JSON
@@ -24,16 +24,16 @@ pub struct Args {
     json: bool,
 }
 
-/// What was found.
+/// The results of all checks.
 #[derive(Debug, Default, Serialize)]
 struct Findings {
     checks: Vec<Finding>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
-    verdict: Verdict,
+    verdict: CheckStatus,
     about: &'static str,
     said: String,
     fix: Option<String>,
@@ -41,35 +41,36 @@ struct Finding {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
-    /// As it should be.
+enum CheckStatus {
+    /// The check passed.
     Ok,
-    /// abridge works, and not as well as it could, or not for long.
+    /// abridge works, but not as well as it could, or not for long.
     Warn,
     /// abridge does not start, or its requests fail.
     Fault,
 }
 
-/// Looks at everything, or at the settings alone if they are wrong. `config` is what came of loading them.
+/// Runs all checks, or only that of the settings if they are invalid. `config` is the result of loading them.
 pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
-    if let Some((config, environment)) = settings(&mut findings, sources, config) {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no thread to look with")?;
+    if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
+        let runtime =
+            runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         runtime.block_on(async {
-            addresses(&mut findings, &config);
-            store::look(&mut findings, &config, &environment).await;
-            upstream::look(&mut findings, &config, &environment).await;
+            check_addresses(&mut findings, &config);
+            store::check(&mut findings, &config, &environment).await;
+            upstream::check(&mut findings, &config, &environment).await;
         });
-        // A look-up of a name that hangs is not waited for.
+        // A name look-up that hangs is not waited for.
         runtime.shutdown_background();
     }
-    print([if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { findings.text() }])?;
-    Ok(if findings.checks.iter().any(|finding| finding.verdict == Verdict::Fault) { Exit::No } else { Exit::Ok })
+    print([if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { findings.to_text() }])?;
+    Ok(if findings.checks.iter().any(|finding| finding.verdict == CheckStatus::Fault) { Exit::No } else { Exit::Ok })
 }
 
 // === settings, certificates, addresses ===
 
-fn settings(
+fn check_settings(
     findings: &mut Findings,
     sources: &Sources,
     config: anyhow::Result<Config>,
@@ -98,12 +99,12 @@ fn settings(
     Some((config, environment))
 }
 
-fn addresses(findings: &mut Findings, config: &Config) {
+fn check_addresses(findings: &mut Findings, config: &Config) {
     let operators = config.admin.listen.iter().flat_map(|listen| &listen.0);
     for address in config.server.listen.0.iter().chain(operators) {
-        // A socket of a file is not bound to be looked at: that would take it from a proxy that starts meanwhile.
+        // A Unix socket is not bound as a check: that would take it from a proxy that starts at the same time.
         let bound = match address {
-            Address::Unix(path) => try_folder(path),
+            Address::Unix(path) => try_write_beside(path),
             Address::Tcp(_) => Listener::bind(address).map(drop),
         };
         match bound {
@@ -112,8 +113,9 @@ fn addresses(findings: &mut Findings, config: &Config) {
             }
             Ok(()) => findings.ok("address", format!("{address} is free")),
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                let fix =
-                    format!("stop that one, or listen elsewhere with --listen; `ss -ltnp` tells who has {address}");
+                let fix = format!(
+                    "stop that one, or listen elsewhere with --listen; `ss -ltnp` shows the program at {address}"
+                );
                 findings.fault("address", format!("{address} is taken by another program"), fix);
             }
             Err(error) => {
@@ -128,14 +130,14 @@ fn addresses(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// Whether a file could be made beside `path`.
-fn try_folder(path: &Path) -> std::io::Result<()> {
+/// Checks that a file can be created beside `path`.
+fn try_write_beside(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile_in(folder)
+    try_write(folder)
 }
 
-/// Makes a file there, writes to it, and removes it.
-fn tempfile_in(folder: &Path) -> std::io::Result<()> {
+/// Creates a file in the folder, writes to it, and removes it.
+fn try_write(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".abridge-doctor-{}", std::process::id()));
     let written = std::fs::OpenOptions::new()
         .write(true)
@@ -145,7 +147,7 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
-            // It may never have been made.
+            // The file may not exist.
             let _removed = std::fs::remove_file(&path);
             Err(error)
         }
@@ -157,26 +159,26 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
 
 impl Findings {
     fn ok(&mut self, about: &'static str, said: impl Into<String>) {
-        self.checks.push(Finding { verdict: Verdict::Ok, about, said: said.into(), fix: None });
+        self.checks.push(Finding { verdict: CheckStatus::Ok, about, said: said.into(), fix: None });
     }
 
     fn warn(&mut self, about: &'static str, said: impl Into<String>, fix: impl Into<String>) {
-        self.checks.push(Finding { verdict: Verdict::Warn, about, said: said.into(), fix: Some(fix.into()) });
+        self.checks.push(Finding { verdict: CheckStatus::Warn, about, said: said.into(), fix: Some(fix.into()) });
     }
 
     fn fault(&mut self, about: &'static str, said: impl Into<String>, fix: impl Into<String>) {
-        self.checks.push(Finding { verdict: Verdict::Fault, about, said: said.into(), fix: Some(fix.into()) });
+        self.checks.push(Finding { verdict: CheckStatus::Fault, about, said: said.into(), fix: Some(fix.into()) });
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = String::new();
         for Finding { verdict, about, said, fix } in &self.checks {
             let verdict = match verdict {
-                Verdict::Ok => "ok",
-                Verdict::Warn => "warn",
-                Verdict::Fault => "fault",
+                CheckStatus::Ok => "ok",
+                CheckStatus::Warn => "warn",
+                CheckStatus::Fault => "fault",
             };
-            // Into a String nothing fails.
+            // Writing into a String never fails.
             let _written = writeln!(text, "{verdict:<5} {about:<11} {}", one_line(said));
             if let Some(fix) = fix {
                 let _written = writeln!(text, "      fix: {}", one_line(fix));
@@ -186,7 +188,7 @@ impl Findings {
     }
 }
 
-/// What a server or a file has said neither ends a line nor speaks to the terminal.
+/// Replaces control characters, so that text from a server or a file neither ends a line nor controls the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

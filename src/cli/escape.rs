@@ -1,13 +1,13 @@
-//! Texts of others on a terminal: nothing in them may move the cursor, hide a line, or turn the reading direction.
+//! Escapes untrusted text for a terminal: no character can move the cursor, hide a line or change the text direction.
 
 use std::fmt::Write as _;
 
-/// A text on one line, its control characters written out; of a long one its first characters.
-pub(super) fn line(text: &str, most: usize) -> String {
-    let mut shown = String::with_capacity(text.len().min(most.saturating_mul(4)));
-    for c in text.chars().take(most) {
-        if hides(c) {
-            // Into a String nothing fails.
+/// At most `max_chars` characters of a text on one line, with control and invisible characters escaped.
+pub(super) fn to_single_line(text: &str, max_chars: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(max_chars.saturating_mul(4)));
+    for c in text.chars().take(max_chars) {
+        if is_unsafe(c) {
+            // Writing into a String never fails.
             let _written = match c {
                 '\n' => write!(shown, "\\n"),
                 '\r' => write!(shown, "\\r"),
@@ -20,10 +20,10 @@ pub(super) fn line(text: &str, most: usize) -> String {
     shown
 }
 
-/// Whether a character shows as something else than itself. A tab may stay.
-fn hides(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-    c != '\t' && (c.is_control() || turns)
+/// Whether a terminal does not show a character as itself. A tab is allowed.
+fn is_unsafe(c: char) -> bool {
+    let is_invisible = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    c != '\t' && (c.is_control() || is_invisible)
 }
 
 #[cfg(test)]
@@ -31,9 +31,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
-        assert_eq!(line("a\tb\u{e9}", 9), "a\tb\u{e9}");
-        assert_eq!(line("\u{1b}[31m\r\n\u{7}\u{9b}\u{202e}", 99), r"\u{1b}[31m\r\n\u{7}\u{9b}\u{202e}");
-        assert_eq!(line("abcdef", 3), "abc");
+    fn control_characters_are_escaped_and_long_texts_cut() {
+        assert_eq!(to_single_line("a\tb\u{e9}", 9), "a\tb\u{e9}");
+        assert_eq!(to_single_line("\u{1b}[31m\r\n\u{7}\u{9b}\u{202e}", 99), r"\u{1b}[31m\r\n\u{7}\u{9b}\u{202e}");
+        assert_eq!(to_single_line("abcdef", 3), "abc");
     }
 }

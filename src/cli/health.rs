@@ -1,16 +1,16 @@
-//! `abridge health`: asks a running proxy whether it is alive; made for the health check of a container.
+//! `abridge health`: checks that a running proxy is alive, for the health check of a container.
 
-use crate::cli::client::{Proxy, Unanswered};
-use crate::cli::{Exit, complain};
+use crate::cli::client::{ClientError, RunningProxy};
+use crate::cli::{Exit, print_error};
 use crate::config::Config;
 use crate::server::listen::Address;
 
 const PATH: &str = "/abridge/healthz";
 
-/// The flag that names a proxy.
+/// The flag that names the proxy.
 const FLAG: &str = "url";
 
-/// Whom to ask.
+/// Arguments of `health`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The proxy's address.
@@ -18,30 +18,30 @@ pub struct Args {
     url: Option<String>,
 }
 
-/// Says on standard error why not, if the proxy is not healthy.
+/// Checks the proxy, and prints the reason to standard error if it is not healthy.
 pub fn run(args: &Args, config: &Config) -> Exit {
-    let proxy = Proxy::of(args.url.as_deref(), config.server.listen.0.first(), config, FLAG);
+    let proxy = RunningProxy::of(args.url.as_deref(), config.server.listen.0.first(), config, FLAG);
     match proxy.and_then(|proxy| ask(&proxy)) {
         Ok(()) => Exit::Ok,
-        Err(ill) => {
-            complain(&ill.into());
+        Err(error) => {
+            print_error(&error.into());
             Exit::No
         }
     }
 }
 
-/// Whether an abridge answers at this address; whether anything does, if it speaks TLS.
+/// Whether an abridge proxy answers at this address; with TLS, whether the address accepts connections.
 pub(super) fn answers(address: &Address, config: &Config) -> bool {
-    Proxy::of(None, Some(address), config, FLAG).is_ok_and(|proxy| ask(&proxy).is_ok())
+    RunningProxy::of(None, Some(address), config, FLAG).is_ok_and(|proxy| ask(&proxy).is_ok())
 }
 
-fn ask(proxy: &Proxy) -> Result<(), Unanswered> {
-    if proxy.speaks_tls() {
-        return proxy.knock(FLAG);
+fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
+    if proxy.uses_tls() {
+        return proxy.check_connect(FLAG);
     }
     let answer = proxy.get(PATH, FLAG)?;
     if answer.status == 200 {
         return Ok(());
     }
-    Err(Unanswered::NotOurs(proxy.name().to_owned(), format!("it answers {}", answer.status)))
+    Err(ClientError::UnexpectedResponse(proxy.name().to_owned(), format!("it answers {}", answer.status)))
 }

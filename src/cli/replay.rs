@@ -1,4 +1,4 @@
-//! `abridge replay`: recorded requests under the present settings.
+//! `abridge replay`: compares recorded requests with what the present settings make of them.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use crate::cli::{Exit, print};
 use crate::config::Config;
 use crate::payload::Keys;
 use crate::planner::Planner;
-use crate::replay::{Chosen, Replay};
+use crate::replay::{Replay, ReplayPolicy};
 
-/// What to replay.
+/// Arguments of `replay`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Folders with recorded exchanges, at any depth
@@ -19,9 +19,9 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints what differs. `choose` says whether these settings also hold for folders that have their own.
-pub fn run(args: &Args, config: &Config, choose: fn(Planner) -> Chosen) -> anyhow::Result<Exit> {
-    // A recording says where clients reached abridge.
+/// Prints the differences. `choose` decides whether these settings override the policies in the folders.
+pub fn run(args: &Args, config: &Config, choose: fn(Planner) -> ReplayPolicy) -> anyhow::Result<Exit> {
+    // The address of abridge comes from the recording.
     let planner = config.planner(None, config.meter(), Keys::well_known());
     let replay = Replay::run(&args.dirs, &choose(planner));
     let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };

@@ -1,4 +1,4 @@
-//! `abridge rewrite`: a request body as it would go upstream, without any upstream.
+//! `abridge rewrite`: prints a request body as the proxy would send it, without an upstream.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,32 +12,33 @@ use crate::dialect;
 use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
 
-/// Where clients post the kind of body that is read here.
+/// The path whose request bodies are read.
 const ROUTE: &str = "/chat/completions";
 
-/// Which body, and what to say about it.
+/// Arguments of `rewrite`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The request body; - is standard input
+    /// The file with the request body; - is standard input
     file: PathBuf,
-    /// Print what was edited as JSON on standard error
+    /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
 }
 
-/// The body cannot be read.
+/// The request body cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be read", file.display())]
-pub struct NoInput {
+pub struct InputError {
     file: PathBuf,
     source: io::Error,
 }
 
-/// Prints the body as the proxy sends it under these settings, but for what only a running one knows: handles are those of
-/// [`Keys::well_known`], since they depend on the store's secret and on the client's credential; there are no summaries; and
-/// no upstream has named a context window. One that is not understood comes out as it went in. A dry run prints the edits.
+/// Prints the body as a proxy with these settings sends it, except for what only a running proxy knows: handles are
+/// those of [`Keys::well_known`], since they depend on the store's secret and on the client's credential; there are no
+/// summaries; and no upstream has reported a context window. A body that is not understood is printed unchanged. In a
+/// dry run, the edits are printed.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
-    let body = read(&args.file)?;
+    let body = read_input(&args.file)?;
     let planner = config.planner(config.address(), config.meter(), Keys::well_known());
     let edited = match dialect::for_path(ROUTE) {
         Some(dialect) => edit_body(&planner, dialect, body),
@@ -45,7 +46,7 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     };
     print(&edited.body)?;
     if let Some(error) = edited.parse_error {
-        crate::cli::complain(&anyhow::Error::new(error).context("printed as it came"));
+        crate::cli::print_error(&anyhow::Error::new(error).context("printed unchanged"));
     }
     if let Some(report) = edited.report.filter(|_| args.report) {
         writeln!(io::stderr(), "{}", serde_json::to_string_pretty(&report)?)?;
@@ -53,13 +54,13 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The whole of a file, or of standard input.
-pub(super) fn read(file: &Path) -> Result<Bytes, NoInput> {
+/// Reads a whole file, or standard input.
+pub(super) fn read_input(file: &Path) -> Result<Bytes, InputError> {
     let read = if file == Path::new("-") {
         let mut body = Vec::new();
         io::stdin().lock().read_to_end(&mut body).map(|_| body)
     } else {
         fs::read(file)
     };
-    read.map(Bytes::from).map_err(|source| NoInput { file: file.to_owned(), source })
+    read.map(Bytes::from).map_err(|source| InputError { file: file.to_owned(), source })
 }

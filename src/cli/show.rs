@@ -1,32 +1,32 @@
-//! `abridge show`: what was taken out of a conversation, byte for byte.
+//! `abridge show`: prints an original that was taken out of a conversation, byte for byte.
 
 use anyhow::anyhow;
 
-use crate::cli::client::{Answer, At, Proxy};
-use crate::cli::{Exit, complain, escape, print};
+use crate::cli::client::{ProxyArgs, Response, RunningProxy};
+use crate::cli::{Exit, escape, print, print_error};
 use crate::config::{Config, Sources};
 use crate::payload::PayloadKey;
 use crate::recall;
 
-/// What to print.
+/// Arguments of `show`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// As a notice or a placeholder names it: 26 digits and letters
+    /// The handle in a notice or a placeholder: 26 digits and letters
     handle: String,
     #[command(flatten)]
-    at: At,
+    at: ProxyArgs,
 }
 
-/// The bytes that one answer may have; a longer payload comes in parts that fit together.
-const PART: usize = 8 << 20;
+/// The maximum length of one response, in bytes; a longer payload is read in parts.
+const PART_BYTES: usize = 8 << 20;
 
-/// Prints the payload, or says why it is not to be had.
+/// Prints the payload, or the reason why it is not available.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let handle = args.handle.trim();
     if handle.parse::<PayloadKey>().is_err() {
-        complain(&anyhow!(
-            "{:?} is no handle: one has 26 digits and lower-case letters, and stands behind {} in what the model reads",
-            escape::line(handle, 80),
+        print_error(&anyhow!(
+            "{:?} is not a handle: a handle has 26 digits and lower-case letters, and follows {} in what the model reads",
+            escape::to_single_line(handle, 80),
             recall::PATH
         ));
         return Ok(Exit::No);
@@ -34,12 +34,12 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let proxy = args.at.proxy(sources, config)?;
     let mut from = 0;
     loop {
-        let answer = proxy.get(&format!("{}{handle}?offset={from}&limit={PART}", recall::PATH), "at")?;
+        let answer = proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH), "at")?;
         if answer.status != 200 {
-            complain(&anyhow!("{}", advice(&answer, &proxy)));
+            print_error(&anyhow!("{}", failure_message(&answer, &proxy)));
             return Ok(Exit::No);
         }
-        let (end, size) = (range_end(&answer), number(answer.field("x-abridge-size")));
+        let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
         print([&answer.body])?;
         match (end, size) {
             (Some(end), Some(size)) if end < size && end > from => from = end,
@@ -48,18 +48,18 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     }
 }
 
-/// Where the part that came ends.
-fn range_end(answer: &Answer) -> Option<usize> {
-    number(answer.field("x-abridge-range")?.split_once('-').map(|(_, end)| end))
+/// The end of the received part.
+fn range_end(answer: &Response) -> Option<usize> {
+    parse_number(answer.header("x-abridge-range")?.split_once('-').map(|(_, end)| end))
 }
 
-fn number(text: Option<&str>) -> Option<usize> {
+fn parse_number(text: Option<&str>) -> Option<usize> {
     text?.parse().ok()
 }
 
-/// What to do about an answer that is no payload.
-fn advice(answer: &Answer, proxy: &Proxy) -> String {
-    let why = answer.sentence();
+/// The error for a response without a payload, with a fix.
+fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
+    let why = answer.first_line();
     match answer.status {
         404 => format!(
             "{why}; ask the abridge that wrote the notice (--at), and see whether its store.path is still the same file"

@@ -1,4 +1,4 @@
-//! `abridge status`: how a running proxy does, on one screen.
+//! `abridge status`: prints the state of a running proxy.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,23 +6,23 @@ use std::fmt::Write as _;
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
-use crate::cli::client::At;
-use crate::cli::{Exit, complain, escape, print};
+use crate::cli::client::ProxyArgs;
+use crate::cli::{Exit, escape, print, print_error};
 use crate::config::{Config, Sources};
 use crate::dialect::Usage;
 use crate::units::grouped;
 
-/// Whom to ask, and how to print.
+/// Arguments of `status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: At,
+    at: ProxyArgs,
 }
 
-/// What is shown of `/abridge/status`. What an older or newer proxy does not say is 0.
+/// The part of `/abridge/status` that is printed. Fields that another version does not send are 0.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -32,14 +32,14 @@ struct Status {
     dry_run: bool,
     edits: Vec<String>,
     inspect_keep: usize,
-    requests: Requests,
-    tokens: Pair,
+    requests: RequestCounts,
+    tokens: BeforeAfter,
     offloaded_bytes: u64,
     billed: Usage,
     predicted_cached: u64,
-    added_ms: Added,
+    added_ms: AddedLatency,
     fail_open: BTreeMap<String, u64>,
-    store: Option<Store>,
+    store: Option<StoreStatus>,
     in_flight: u64,
     buffered_bytes: u64,
     rss_bytes: Option<u64>,
@@ -47,7 +47,7 @@ struct Status {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Requests {
+struct RequestCounts {
     total: u64,
     edited: u64,
     unedited: u64,
@@ -61,14 +61,14 @@ struct Requests {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Pair {
+struct BeforeAfter {
     before: u64,
     after: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Added {
+struct AddedLatency {
     p50: f64,
     p99: f64,
     count: u64,
@@ -76,7 +76,7 @@ struct Added {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Store {
+struct StoreStatus {
     path: Option<String>,
     payloads: u64,
     bytes: u64,
@@ -86,12 +86,12 @@ struct Store {
     trouble: Option<String>,
 }
 
-/// Prints it, or says why there is nothing to print.
+/// Prints the status, or the reason why there is none.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let proxy = args.at.proxy(sources, config)?;
     let answer = proxy.get("/abridge/status", "at")?;
     if answer.status != 200 {
-        complain(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.sentence()));
+        print_error(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line()));
         return Ok(Exit::No);
     }
     if args.json {
@@ -99,7 +99,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         return Ok(Exit::Ok);
     }
     let status: Status = serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{} answers with no status that this abridge can read", proxy.name()))?;
+        .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name()))?;
     print([status.to_text()])?;
     Ok(Exit::Ok)
 }
@@ -108,52 +108,52 @@ impl Status {
     fn to_text(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, what: String| {
-            // Into a String nothing fails.
-            let _written = writeln!(text, "{name:18}{}", escape::line(&what, 400));
+            // Writing into a String never fails.
+            let _written = writeln!(text, "{name:18}{}", escape::to_single_line(&what, 400));
         };
         let edits = if self.edits.is_empty() { "none".to_owned() } else { self.edits.join(" ") };
-        row("abridge", format!("{}, up {}", self.version, uptime(self.uptime_seconds)));
+        row("abridge", format!("{}, up {}", self.version, format_uptime(self.uptime_seconds)));
         row("upstream", self.upstream.clone());
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.requests.to_text(self.dry_run));
-        row("tokens", self.tokens());
-        row("offloaded", format!("{} in all requests", bytes(self.offloaded_bytes)));
-        row("billed", self.billed());
-        row("predicted cached", self.predicted());
-        row("added", self.added());
-        row("fail-open", some(&self.fail_open));
-        row("store", self.store.as_ref().map_or_else(|| "off".to_owned(), Store::to_text));
+        row("tokens", self.tokens_text());
+        row("offloaded", format!("{} in all requests", format_bytes(self.offloaded_bytes)));
+        row("billed", self.billed_text());
+        row("predicted cached", self.predicted_text());
+        row("added", self.added_text());
+        row("fail-open", format_counts(&self.fail_open));
+        row("store", self.store.as_ref().map_or_else(|| "off".to_owned(), StoreStatus::to_text));
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
-        let (in_flight, held) = (self.in_flight, bytes(self.buffered_bytes));
-        let memory = self.rss_bytes.map_or_else(String::new, |memory| format!(", {} of memory", bytes(memory)));
+        let (in_flight, held) = (self.in_flight, format_bytes(self.buffered_bytes));
+        let memory = self.rss_bytes.map_or_else(String::new, |memory| format!(", {} of memory", format_bytes(memory)));
         row("now", format!("{in_flight} in flight, {held} of bodies held{memory}"));
         text
     }
 
-    fn tokens(&self) -> String {
-        let Pair { before, after } = self.tokens;
+    fn tokens_text(&self) -> String {
+        let BeforeAfter { before, after } = self.tokens;
         if before == 0 {
             return "none counted".to_owned();
         }
-        format!("{} -> {} ({})", grouped(before), grouped(after), change(before, after))
+        format!("{} -> {} ({})", grouped(before), grouped(after), percent_change(before, after))
     }
 
-    fn billed(&self) -> String {
+    fn billed_text(&self) -> String {
         let Usage { input, cached, output } = self.billed;
         if input == 0 {
-            return "the upstream has told of no tokens".to_owned();
+            return "the upstream has reported no tokens".to_owned();
         }
         let (share, input, cached) = (percent(cached, input), grouped(input), grouped(cached));
         format!("{input} input, {cached} of them read from cache ({share} %), {} output", grouped(output))
     }
 
-    fn predicted(&self) -> String {
+    fn predicted_text(&self) -> String {
         format!("{}, observed {}", grouped(self.predicted_cached), grouped(self.billed.cached))
     }
 
-    fn added(&self) -> String {
-        let Added { p50, p99, count } = self.added_ms;
+    fn added_text(&self) -> String {
+        let AddedLatency { p50, p99, count } = self.added_ms;
         if count == 0 {
             return "no conversation yet".to_owned();
         }
@@ -161,7 +161,7 @@ impl Status {
     }
 }
 
-impl Requests {
+impl RequestCounts {
     fn to_text(&self, dry_run: bool) -> String {
         let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused } = *self;
         let mut parts = vec![format!("{} edited", grouped(edited)), format!("{} unedited", grouped(unedited))];
@@ -181,7 +181,7 @@ impl Requests {
     }
 }
 
-impl Store {
+impl StoreStatus {
     fn to_text(&self) -> String {
         let Self { path, payloads, bytes: plain, stored_bytes, file_bytes, failures, trouble } = self;
         let trouble = trouble.as_ref().map(|trouble| format!("; TROUBLE: {trouble}")).unwrap_or_default();
@@ -190,49 +190,49 @@ impl Store {
             "{}: {} payloads, {} as {}, file {}{failures}{trouble}",
             path.as_deref().unwrap_or("in memory"),
             grouped(*payloads),
-            bytes(*plain),
-            bytes(*stored_bytes),
-            bytes(*file_bytes)
+            format_bytes(*plain),
+            format_bytes(*stored_bytes),
+            format_bytes(*file_bytes)
         )
     }
 }
 
-/// Counts by reason, without those that are 0.
-fn some(counts: &BTreeMap<String, u64>) -> String {
+/// The counts by reason, without zeros.
+fn format_counts(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<_> =
         counts.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {}", grouped(*n))).collect();
     if counts.is_empty() { "never".to_owned() } else { counts.join(", ") }
 }
 
-fn change(before: u64, after: u64) -> String {
+fn percent_change(before: u64, after: u64) -> String {
     let share = percent(after, before);
     if share > 100 { format!("+{} %", share - 100) } else { format!("-{} %", 100 - share) }
 }
 
-/// How many hundredths of the whole a part is, rounded.
+/// `part` as a percentage of `whole`, rounded.
 fn percent(part: u64, whole: u64) -> u128 {
-    rounded(100 * u128::from(part), whole)
+    div_rounded(100 * u128::from(part), whole)
 }
 
-fn rounded(n: u128, by: u64) -> u128 {
+fn div_rounded(n: u128, by: u64) -> u128 {
     let by = u128::from(by.max(1));
     (n + by / 2) / by
 }
 
-/// A number of bytes, in the largest unit that is not nought.
-pub(super) fn bytes(n: u64) -> String {
+/// A number of bytes in the largest unit of which there is at least one.
+pub(super) fn format_bytes(n: u64) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = units.into_iter().find(|(size, _)| n >= *size);
     unit.map_or_else(
         || format!("{n} B"),
         |(size, name)| {
-            let tenths = rounded(10 * u128::from(n), size);
+            let tenths = div_rounded(10 * u128::from(n), size);
             format!("{}.{} {name}", tenths / 10, tenths % 10)
         },
     )
 }
 
-fn uptime(seconds: u64) -> String {
+fn format_uptime(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_one_screen() {
+    fn a_status_prints_in_13_lines() {
         let json = r#"{"version":"1","started":1,"uptime_seconds":7380,"upstream":"http://u/v1","edits":["a","b"],
             "requests":{"total":12345,"edited":12000,"unedited":340,"shed":5},"tokens":{"before":1000000,"after":250000},
             "offloaded_bytes":1536,"billed":{"input":1000,"cached":900,"output":20},"predicted_cached":950,
@@ -276,8 +276,8 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
     }
 
     #[test]
-    fn numbers_are_for_people() {
-        assert_eq!([0, 1023, 1024, 5 << 30].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
-        assert_eq!([59, 61, 3_600, 90_000].map(uptime), ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
+    fn bytes_and_uptimes_have_units() {
+        assert_eq!([0, 1023, 1024, 5 << 30].map(format_bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
+        assert_eq!([59, 61, 3_600, 90_000].map(format_uptime), ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
     }
 }

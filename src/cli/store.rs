@@ -1,4 +1,4 @@
-//! `abridge store`: what is in the store, while no proxy has it.
+//! `abridge store`: lists, prints, sweeps and compacts the store, while no proxy has it open.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,62 +8,62 @@ use clap::Subcommand;
 use tokio::runtime;
 
 use crate::cli::{Exit, print};
-use crate::config::{Config, Environment, NoStorePath, Sources};
+use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{Clock, OpenError, PayloadInfo, RedbStore, Stats, Store, SweepResult, Time};
 
-/// What to do with the store of the settings.
+/// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the payloads, the last used first.
+    /// List the payloads, the most recently used first.
     Ls(Ls),
     /// Print a payload.
     Get(Get),
-    /// Print numbers.
-    Stats(Form),
+    /// Print statistics.
+    Stats(OutputArgs),
     /// Remove what `store.keep_for` and `store.max_bytes` do not keep.
-    Sweep(Form),
-    /// Make the file as small as it can be.
-    Compact(Form),
+    Sweep(OutputArgs),
+    /// Compact the file to its smallest size.
+    Compact(OutputArgs),
 }
 
-/// What to list.
+/// Arguments of `ls`.
 #[derive(clap::Args, Debug)]
 pub struct Ls {
-    /// How many at most
+    /// The maximum number of payloads
     #[arg(long, value_name = "N", default_value_t = 100)]
     most: usize,
     #[command(flatten)]
-    form: Form,
+    output: OutputArgs,
 }
 
-/// What to print.
+/// Arguments of `get`.
 #[derive(clap::Args, Debug)]
 pub struct Get {
-    /// As a notice or a placeholder names it: 26 digits and letters
+    /// The handle in a notice or a placeholder: 26 digits and letters
     handle: String,
 }
 
-/// How to print.
+/// The output format.
 #[derive(clap::Args, Debug)]
-pub struct Form {
+pub struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The settings name a file that is not there.
+/// The store of the settings does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no store at {}; a proxy that has run makes one, and store.path says where", .0.display())]
-pub struct NoStore(PathBuf);
+#[error("there is no store at {}; a proxy creates it when it first runs; set store.path if it is elsewhere", .0.display())]
+pub struct StoreNotFoundError(PathBuf);
 
-/// Does it, and lets go of the file again.
+/// Runs the subcommand and closes the store.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, config)?;
-    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePath)?;
+    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
     let clock = Clock::system();
     let store = open(&path, config, clock.clone())?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no thread to read with")?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(async {
         let done = command.run(&store, clock.now()).await;
         let closed = store.close().await;
@@ -75,7 +75,7 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
 
 fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<RedbStore> {
     if !path.exists() {
-        return Err(NoStore(path.to_owned()).into());
+        return Err(StoreNotFoundError(path.to_owned()).into());
     }
     let opened = RedbStore::open(path, config.store.clone(), clock);
     opened.map_err(|error| match error {
@@ -91,9 +91,9 @@ fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<RedbStore>
 impl Command {
     async fn run(&self, store: &impl Store, now: Time) -> anyhow::Result<Exit> {
         let text = match self {
-            Self::Ls(Ls { most, form }) => {
+            Self::Ls(Ls { most, output }) => {
                 let entries = store.list(*most).await?;
-                if form.json { json(&entries)? } else { table(&entries, now) }
+                if output.json { to_json(&entries)? } else { format_table(&entries, now) }
             }
             Self::Get(Get { handle }) => {
                 let payload = match handle.parse::<PayloadKey>() {
@@ -101,20 +101,20 @@ impl Command {
                     Err(_) => None,
                 };
                 let Some(payload) = payload else {
-                    crate::cli::complain(&anyhow::anyhow!("no payload has the handle {handle:?}"));
+                    crate::cli::print_error(&anyhow::anyhow!("no payload has the handle {handle:?}"));
                     return Ok(Exit::No);
                 };
                 print([payload])?;
                 return Ok(Exit::Ok);
             }
-            Self::Stats(form) => {
+            Self::Stats(output) => {
                 let stats = store.stats().await?;
-                if form.json { json(&stats)? } else { numbers(&stats) }
+                if output.json { to_json(&stats)? } else { format_stats(&stats) }
             }
-            Self::Sweep(form) => {
+            Self::Sweep(output) => {
                 let swept = store.sweep().await?;
-                if form.json {
-                    json(&swept)?
+                if output.json {
+                    to_json(&swept)?
                 } else {
                     let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
                     format!(
@@ -123,11 +123,11 @@ impl Command {
                     )
                 }
             }
-            Self::Compact(form) => {
+            Self::Compact(output) => {
                 let before = store.stats().await?.file_bytes;
                 store.compact().await?;
                 let after = store.stats().await?;
-                if form.json { json(&after)? } else { format!("{before} -> {} bytes\n", after.file_bytes) }
+                if output.json { to_json(&after)? } else { format!("{before} -> {} bytes\n", after.file_bytes) }
             }
         };
         print([text])?;
@@ -137,29 +137,29 @@ impl Command {
 
 // === helpers ===
 
-fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+fn to_json(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-fn table(entries: &[PayloadInfo], now: Time) -> String {
+fn format_table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");
     for PayloadInfo { key, bytes, stored_bytes, created, used } in entries {
-        let (created, used) = (age(now, *created), age(now, *used));
-        // Into a String nothing fails.
+        let (created, used) = (format_age(now, *created), format_age(now, *used));
+        // Writing into a String never fails.
         let _written = writeln!(text, "{key:26}  {bytes:>10}  {stored_bytes:>10}  {created:>8}  {used:>8}");
     }
     text
 }
 
-/// How long ago, in the largest unit that is not nought.
-fn age(now: Time, then: Time) -> String {
+/// The time since `then`, in the largest unit of which there is at least one.
+fn format_age(now: Time, then: Time) -> String {
     let seconds = now.since(then).as_secs();
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
     let unit = units.into_iter().find(|(length, _)| seconds >= *length);
     unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
 }
 
-fn numbers(stats: &Stats) -> String {
+fn format_stats(stats: &Stats) -> String {
     let Stats { payloads, bytes, stored_bytes, summaries, summary_bytes, file_bytes, tombstones, .. } = stats;
     format!(
         "payloads              {payloads}\nbytes                 {bytes}\nbytes in the file     {stored_bytes}\n\

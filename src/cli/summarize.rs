@@ -1,36 +1,36 @@
-//! `abridge summarize`: a request body with a summary in it, whatever the trigger.
+//! `abridge summarize`: prints a request body with a summary in place of old messages, whatever the trigger.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use crate::cli::{Exit, complain, print};
+use crate::cli::{Exit, print, print_error};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 
-/// Which body, and what to say about it.
+/// Arguments of `summarize`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The request body; - is standard input
+    /// The file with the request body; - is standard input
     file: PathBuf,
-    /// Print what was edited as JSON on standard error
+    /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
 }
 
-/// Prints the body as `summarize` leaves it. One that is not understood, or in which there is nothing to summarise, comes out as
-/// the other edits leave it.
+/// Prints the summarised body. A body that is not understood is printed unchanged; one with nothing to summarise is
+/// printed with the other edits.
 pub fn run(
     args: &Args,
     summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
 ) -> anyhow::Result<Exit> {
-    let (edited, outcome) = summarize(super::rewrite::read(&args.file)?)?;
+    let (edited, outcome) = summarize(super::rewrite::read_input(&args.file)?)?;
     match outcome {
         ManualOutcome::Made => {}
-        ManualOutcome::Nothing => complain(&anyhow::anyhow!("there is nothing to summarise")),
+        ManualOutcome::Nothing => print_error(&anyhow::anyhow!("there is nothing to summarise")),
         ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
-            complain(&anyhow::Error::new(error).context("printed as it came"));
+            print_error(&anyhow::Error::new(error).context("printed unchanged"));
         }
         ManualOutcome::Failed(none) => return Err(none.into()),
     }

@@ -1,4 +1,4 @@
-//! What settings must not say together, or at all, though each is well-formed.
+//! Checks that deserialisation cannot make: ranges, formats, and settings that contradict each other.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::uri::Authority;
 
 use super::Config;
-use super::problem::Problem;
-use super::tree::Node;
+use super::error::ConfigError;
+use super::value::LocatedValue;
 use crate::admin::access::Exposure;
 use crate::edit::tools::Truncate;
 use crate::recall;
@@ -16,11 +16,11 @@ use crate::units::{ByteSize, Period};
 
 mod summarize;
 
-/// No setting of time is longer; clocks need not be asked about more.
-const LONGEST: Period = Period(Duration::from_hours(365 * 24));
+/// The largest accepted period of any setting.
+const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 
-/// Headers that belong to one connection or to the body that is sent, and are made by whoever sends it.
-const HEADERS_OF_THE_SENDER: [&str; 13] = [
+/// Headers that depend on the connection or on the body, and that the sender of a request computes.
+const CONNECTION_HEADERS: [&str; 13] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -36,34 +36,34 @@ const HEADERS_OF_THE_SENDER: [&str; 13] = [
     "upgrade",
 ];
 
-/// The first thing that is wrong, at the place where it was written.
-pub(super) fn check(config: &Config, written: &Node) -> Result<(), Problem> {
-    let settings = Settings { config, written };
-    settings.limits()?;
-    settings.times()?;
-    settings.addresses()?;
-    settings.admin()?;
-    settings.tls()?;
-    settings.upstream()?;
-    settings.headers()?;
-    settings.store()?;
-    settings.inspect()?;
-    settings.policy()?;
-    settings.truncation()?;
-    settings.summarize()
+/// Returns the first error, with the location of the setting.
+pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), ConfigError> {
+    let checker = Checker { config, written };
+    checker.limits()?;
+    checker.times()?;
+    checker.addresses()?;
+    checker.admin()?;
+    checker.tls()?;
+    checker.upstream()?;
+    checker.headers()?;
+    checker.store()?;
+    checker.inspect()?;
+    checker.policy()?;
+    checker.truncation()?;
+    checker.summarize()
 }
 
-/// Why a name is none. It is not shown: somebody may have written the key itself.
-const NO_NAME_OF_VARIABLE: &str =
+/// The error for an invalid variable name. It does not show the name: the user may have written the key itself.
+const NOT_A_VARIABLE_NAME: &str =
     "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
 
-fn is_name_of_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a page can be of it: browsers write it without a path.
+/// Whether the text is an origin as browsers write it, without a path.
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     host.is_some_and(|host| host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@')))
@@ -73,13 +73,13 @@ fn has_free_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
 
-struct Settings<'a> {
+struct Checker<'a> {
     config: &'a Config,
-    written: &'a Node,
+    written: &'a LocatedValue,
 }
 
-impl Settings<'_> {
-    fn limits(&self) -> Result<(), Problem> {
+impl Checker<'_> {
+    fn limits(&self) -> Result<(), ConfigError> {
         let server = &self.config.server;
         let events = &self.config.events;
         for (path, n, least, most) in [
@@ -90,30 +90,30 @@ impl Settings<'_> {
             (["events", "queue"], events.queue, 1, 65_536),
         ] {
             if !(least..=most).contains(&n) {
-                return Err(self.wrong(&path, format!("{n} is out of range; allowed: {least} to {most}")));
+                return Err(self.error(&path, format!("{n} is out of range; allowed: {least} to {most}")));
             }
         }
         let (least, most) = (ByteSize(1), ByteSize::mib(2048));
         if !(least..=most).contains(&server.max_body) {
             let message = format!("{} is out of range; allowed: {least} to {most}", server.max_body);
-            return Err(self.wrong(&["server", "max_body"], message));
+            return Err(self.error(&["server", "max_body"], message));
         }
         let most = ByteSize::mib(1 << 20);
         if server.max_buffered > most {
             let message = format!("{} is out of range; allowed: at most {most}", server.max_buffered);
-            return Err(self.wrong(&["server", "max_buffered"], message));
+            return Err(self.error(&["server", "max_buffered"], message));
         }
         if server.max_body > server.max_buffered {
             let message = format!(
                 "a body of {} (server.max_body) does not fit into {} (server.max_buffered); allowed: max_buffered at least as large",
                 server.max_body, server.max_buffered
             );
-            return Err(self.wrong_in(&[&["server", "max_body"], &["server", "max_buffered"]], message));
+            return Err(self.error_at_any(&[&["server", "max_body"], &["server", "max_buffered"]], message));
         }
         Ok(())
     }
 
-    fn times(&self) -> Result<(), Problem> {
+    fn times(&self) -> Result<(), ConfigError> {
         let Config { server, upstream, events, .. } = self.config;
         let least = Period(Duration::from_millis(1));
         let none = Period(Duration::ZERO);
@@ -128,38 +128,38 @@ impl Settings<'_> {
             (["events", "heartbeat"], events.heartbeat, least),
             (["events", "webhook_timeout"], events.webhook_timeout, least),
         ] {
-            if !(least..=LONGEST).contains(&period) {
-                return Err(self.wrong(&path, format!("{period} is out of range; allowed: {least} to {LONGEST}")));
+            if !(least..=MAX_PERIOD).contains(&period) {
+                return Err(self.error(&path, format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}")));
             }
         }
         Ok(())
     }
 
-    fn addresses(&self) -> Result<(), Problem> {
+    fn addresses(&self) -> Result<(), ConfigError> {
         let listen = &self.config.server.listen.0;
         for (n, address) in listen.iter().enumerate() {
             if !has_free_port(address) && listen.iter().take(n).any(|earlier| earlier == address) {
-                return Err(self.wrong(&["server", "listen"], format!("{address} is there twice; allowed: once")));
+                return Err(self.error(&["server", "listen"], format!("{address} is there twice; allowed: once")));
             }
         }
         Ok(())
     }
 
-    fn admin(&self) -> Result<(), Problem> {
+    fn admin(&self) -> Result<(), ConfigError> {
         let admin = &self.config.admin;
-        if admin.token_env.as_deref().is_some_and(|name| !is_name_of_variable(name)) {
-            return Err(self.wrong(&["admin", "token_env"], NO_NAME_OF_VARIABLE.to_owned()));
+        if admin.token_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
+            return Err(self.error(&["admin", "token_env"], NOT_A_VARIABLE_NAME.to_owned()));
         }
         let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
         if let Some(host) = admin.hosts.iter().find(|host| !is_host(host)) {
             let message = format!("{host:?} is not a host; allowed: names and addresses without scheme, port or path");
-            return Err(self.wrong(&["admin", "hosts"], message));
+            return Err(self.error(&["admin", "hosts"], message));
         }
         if let Some(origin) = admin.origins.iter().find(|origin| !is_origin(origin)) {
             let message = format!(
                 "{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more"
             );
-            return Err(self.wrong(&["admin", "origins"], message));
+            return Err(self.error(&["admin", "origins"], message));
         }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {
             let message = match address {
@@ -171,12 +171,12 @@ impl Settings<'_> {
                 }
                 _ => continue,
             };
-            return Err(self.wrong(&["admin", "listen"], format!("{address} {message}")));
+            return Err(self.error(&["admin", "listen"], format!("{address} {message}")));
         }
         Ok(())
     }
 
-    fn tls(&self) -> Result<(), Problem> {
+    fn tls(&self) -> Result<(), ConfigError> {
         let Some(tls) = &self.config.tls else { return Ok(()) };
         let missing = match (tls.cert.as_os_str().is_empty(), tls.key.as_os_str().is_empty()) {
             (true, _) => "cert",
@@ -184,10 +184,10 @@ impl Settings<'_> {
             (false, false) => return Ok(()),
         };
         let message = format!("{missing:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
-        Err(self.wrong_in(&[&["tls", missing], &["tls"]], message))
+        Err(self.error_at_any(&[&["tls", missing], &["tls"]], message))
     }
 
-    fn upstream(&self) -> Result<(), Problem> {
+    fn upstream(&self) -> Result<(), ConfigError> {
         let upstream = &self.config.upstream;
         let target = upstream.url.uri();
         let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
@@ -203,19 +203,19 @@ impl Settings<'_> {
             self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
         if listen.into_iter().any(ours) {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
-            return Err(self.wrong(&["upstream", "url"], message));
+            return Err(self.error(&["upstream", "url"], message));
         }
-        if upstream.api_key_env.as_deref().is_some_and(|name| !is_name_of_variable(name)) {
-            return Err(self.wrong(&["upstream", "api_key_env"], NO_NAME_OF_VARIABLE.to_owned()));
+        if upstream.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
+            return Err(self.error(&["upstream", "api_key_env"], NOT_A_VARIABLE_NAME.to_owned()));
         }
         Ok(())
     }
 
-    fn headers(&self) -> Result<(), Problem> {
+    fn headers(&self) -> Result<(), ConfigError> {
         let upstream = &self.config.upstream;
         for name in upstream.headers.keys().map(crate::upstream::HeaderName::as_str) {
             let message = match name {
-                _ if HEADERS_OF_THE_SENDER.contains(&name) => {
+                _ if CONNECTION_HEADERS.contains(&name) => {
                     "abridge sets this header itself; allowed: headers that no connection and no body depends on"
                 }
                 "authorization" if upstream.api_key_env.is_some() => {
@@ -223,21 +223,21 @@ impl Settings<'_> {
                 }
                 _ => continue,
             };
-            return Err(self.wrong(&["upstream", "headers", name], message.to_owned()));
+            return Err(self.error(&["upstream", "headers", name], message.to_owned()));
         }
         Ok(())
     }
 
-    fn store(&self) -> Result<(), Problem> {
+    fn store(&self) -> Result<(), ConfigError> {
         let store = &self.config.store;
         for (key, period, least) in [
             ("keep_for", store.keep_for, Period::secs(60)),
             ("timeout", store.timeout, Period(Duration::from_millis(1))),
         ] {
-            let most = LONGEST;
+            let most = MAX_PERIOD;
             if !(least..=most).contains(&period) {
                 let message = format!("{period} is out of range; allowed: {least} to {most}");
-                return Err(self.wrong(&["store", key], message));
+                return Err(self.error(&["store", key], message));
             }
         }
         for (key, size, least) in
@@ -245,47 +245,47 @@ impl Settings<'_> {
         {
             let most = ByteSize::mib(1 << 30);
             if !(least..=most).contains(&size) {
-                return Err(self.wrong(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
+                return Err(self.error(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
             }
         }
         let is_empty = |path: &Path| path.as_os_str().is_empty();
         if store.path.as_deref().is_some_and(is_empty) {
-            return Err(self.wrong(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
+            return Err(self.error(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
         }
         Ok(())
     }
 
-    fn inspect(&self) -> Result<(), Problem> {
+    fn inspect(&self) -> Result<(), ConfigError> {
         let (keep, most) = (self.config.inspect.keep, crate::inspect::MOST);
         if keep > most {
-            return Err(self.wrong(&["inspect", "keep"], format!("{keep} is out of range; allowed: 0 to {most}")));
+            return Err(self.error(&["inspect", "keep"], format!("{keep} is out of range; allowed: 0 to {most}")));
         }
         if keep > 0 && !self.config.store.enabled {
             let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
-            return Err(self.wrong(&["inspect", "keep"], message.to_owned()));
+            return Err(self.error(&["inspect", "keep"], message.to_owned()));
         }
         Ok(())
     }
 
-    fn policy(&self) -> Result<(), Problem> {
+    fn policy(&self) -> Result<(), ConfigError> {
         let edits = &self.config.policy.edits;
         let again = edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|earlier| earlier == *edit));
         let Some((_, edit)) = again else { return Ok(()) };
         let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
-        Err(self.wrong(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
+        Err(self.error(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
     }
 
-    fn truncation(&self) -> Result<(), Problem> {
+    fn truncation(&self) -> Result<(), ConfigError> {
         let Config { truncate_tool_results: truncate, recall, language, server, .. } = self.config;
         let mut listen = server.listen.0.clone();
         for address in &mut listen {
             if let Address::Tcp(address) = address
                 && address.port() == 0
             {
-                address.set_port(u16::MAX); // as long as the one that the system will choose
+                address.set_port(u16::MAX); // the longest port that the system may choose
             }
         }
-        // As it is where results are cut.
+        // The same default as in the edit.
         let public_url = recall.public_url.clone().or_else(|| local_url(&listen, self.config.tls.is_some()));
         let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
         let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
@@ -296,28 +296,28 @@ impl Settings<'_> {
         for (path, max_bytes) in all {
             if max_bytes < least {
                 let message = format!(
-                    "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice that stands for what is cut out"
+                    "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
                 );
-                return Err(self.wrong_in(&[&path, &["truncate_tool_results", "notice"]], message));
+                return Err(self.error_at_any(&[&path, &["truncate_tool_results", "notice"]], message));
             }
         }
         Ok(())
     }
 
-    fn summarize(&self) -> Result<(), Problem> {
-        summarize::check(&self.config.summarize, &|path, message| self.wrong(path, message))
+    fn summarize(&self) -> Result<(), ConfigError> {
+        summarize::check(&self.config.summarize, &|path, message| self.error(path, message))
     }
 
-    /// A problem with the value under this path.
-    fn wrong(&self, path: &[&str], message: String) -> Problem {
-        self.wrong_in(&[path], message)
+    /// An error in the value at this path.
+    fn error(&self, path: &[&str], message: String) -> ConfigError {
+        self.error_at_any(&[path], message)
     }
 
-    /// A problem with the values under these paths, placed at the first that somebody wrote.
-    fn wrong_in(&self, paths: &[&[&str]], message: String) -> Problem {
-        match paths.iter().find(|path| self.written.find(path).is_some()) {
-            Some(path) => self.written.problem(path, message),
-            None => Problem::elsewhere(message),
+    /// An error in the values at these paths, with the location of the first one that was written.
+    fn error_at_any(&self, paths: &[&[&str]], message: String) -> ConfigError {
+        match paths.iter().find(|path| self.written.get(path).is_some()) {
+            Some(path) => self.written.error_at(path, message),
+            None => ConfigError::unlocated(message),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What abridge takes from the environment besides its settings: proxies, the upstream's key, and whether colour is wanted.
+//! Values from the environment that are not settings: proxies, keys, the state folder, and whether colour is wanted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,28 +10,28 @@ use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::problem::{Place, Wrong};
-use super::{Config, Problem};
+use super::error::{ConfigErrorKind, SourceLocation};
+use super::{Config, ConfigError};
 use crate::upstream::connect::Proxies;
 
-/// The kinds of proxy that can be asked for. `https` and `socks4` are understood, and refused with a reason of their own.
+/// The accepted proxy schemes. `https` and `socks4` pass this check and are refused later with their own message.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-/// The shortest token of operators.
-const SHORTEST_TOKEN: usize = 16;
+/// The minimum length of the operators' token, in bytes.
+const MIN_TOKEN_BYTES: usize = 16;
 
-/// The variables of a process, read once.
+/// The environment variables of a process, read once.
 #[derive(Clone, Default)]
 pub struct Variables(BTreeMap<String, Variable>);
 
-/// The value of a variable, overwritten when it is let go of: any of them may be a key.
+/// The value of a variable. It is overwritten when it is dropped, as it may be a key.
 #[derive(Clone)]
 struct Variable(OsString);
 
-/// What the environment says that no setting does.
+/// Values from the environment that are not settings.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The proxies between abridge and the upstream, of `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`.
+    /// The proxies between abridge and the upstream, from `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`.
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
@@ -39,24 +39,24 @@ pub struct Environment {
     pub admin_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
     pub summarizer_keys: BTreeMap<String, Secret>,
-    /// The folder that a user's programs keep their state in, of `XDG_STATE_HOME` or `HOME`; none if there is neither.
+    /// The folder for a user's state, from `XDG_STATE_HOME` or `HOME`; `None` if neither is set.
     pub state: Option<PathBuf>,
-    /// Whether a terminal shall be written to without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
+    /// Whether terminal output is without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
     pub plain_terminal: bool,
 }
 
-/// A text that is never printed, and is overwritten when the last of its clones is gone; they and the headers that are made of
-/// it share one buffer.
+/// A text that is never printed, and that is overwritten when its last clone is dropped. All clones and the headers
+/// made from it share one buffer.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Bytes);
 
-/// What stands before the text in that buffer, so that a header needs no other.
+/// The prefix in that buffer, so that a header needs no buffer of its own.
 const BEARER: &str = "Bearer ";
 
 // === impl Variables ===
 
 impl Variables {
-    /// The variables of this process. Names that are not UTF-8 are none of ours, and left out.
+    /// The variables of this process. Variables whose name is not UTF-8 are left out.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn of_process() -> Self {
         let read = std::env::vars_os().map(|(name, value)| (name, Variable(value)));
@@ -67,27 +67,27 @@ impl Variables {
         self.0.keys().map(String::as_str)
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ConfigError> {
         self.0
             .get(name)
-            .map(|value| value.0.to_str().ok_or_else(|| of_variable(name, "its value is not UTF-8")))
+            .map(|value| value.0.to_str().ok_or_else(|| variable_error(name, "its value is not UTF-8")))
             .transpose()
     }
 
     /// The secret in a variable, if it is set.
-    pub fn secret(&self, name: &str) -> Result<Option<Secret>, Problem> {
-        let is_set = self.first_of(&[name])?.is_some();
-        is_set.then(|| Secret::read(self, name, "it is sent as a bearer token")).transpose()
+    pub fn secret(&self, name: &str) -> Result<Option<Secret>, ConfigError> {
+        let is_set = self.first_set(&[name])?.is_some();
+        is_set.then(|| Secret::from_variable(self, name, "it is sent as a bearer token")).transpose()
     }
 
-    /// Whether the terminal is to get no colours.
-    pub fn ask_for_plain_text(&self) -> Result<bool, Problem> {
-        let no_colour = self.first_of(&["NO_COLOR"])?.is_some();
-        Ok(no_colour || self.first_of(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
+    /// Whether `NO_COLOR` or `TERM` asks for output without colour.
+    pub fn wants_plain_text(&self) -> Result<bool, ConfigError> {
+        let no_colour = self.first_set(&["NO_COLOR"])?.is_some();
+        Ok(no_colour || self.first_set(&["TERM"])?.is_some_and(|(_, term)| term == "dumb"))
     }
 
-    /// The first of the variables that is set and not empty.
-    fn first_of<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, Problem> {
+    /// The first of the variables that is set to a non-empty value.
+    fn first_set<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, ConfigError> {
         for name in names {
             if let Some(text) = self.text(name)?.map(str::trim).filter(|text| !text.is_empty()) {
                 return Ok(Some((name, text)));
@@ -118,64 +118,65 @@ impl fmt::Debug for Variables {
 // === impl Environment ===
 
 impl Environment {
-    /// What the variables say to these settings.
+    /// Reads the variables that these settings name, and the well-known ones.
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
-        let key = |name, setting| Secret::read(variables, name, setting);
+        let key = |name, setting| Secret::from_variable(variables, name, setting);
         let api_key = config.upstream.api_key_env.as_deref();
         let api_key =
             api_key.map(|name| key(name, "upstream.api_key_env names it for the upstream's key")).transpose()?;
-        let admin_token = config.admin.token_env.as_deref().map(|name| token(variables, name)).transpose()?;
+        let admin_token =
+            config.admin.token_env.as_deref().map(|name| read_admin_token(variables, name)).transpose()?;
         let endpoints = config.summarize.model.iter().chain(&config.summarize.failover);
         let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
-            .collect::<Result<_, Problem>>()?;
-        let (state, plain_terminal) = (state(variables), variables.ask_for_plain_text()?);
+            .collect::<Result<_, ConfigError>>()?;
+        let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
         Ok(Self { proxies: proxies(variables)?, api_key, admin_token, summarizer_keys, state, plain_terminal })
     }
 }
 
-/// The token of operators. A short one could be found by trying.
-fn token(variables: &Variables, name: &str) -> Result<Secret, Problem> {
-    let token = Secret::read(variables, name, "admin.token_env names it for the token of operators")?;
-    if token.expose().len() < SHORTEST_TOKEN {
+/// Reads the operators' token. A short one is refused because it could be guessed.
+fn read_admin_token(variables: &Variables, name: &str) -> Result<Secret, ConfigError> {
+    let token = Secret::from_variable(variables, name, "admin.token_env names it for the token of operators")?;
+    if token.expose().len() < MIN_TOKEN_BYTES {
         let message = format!(
-            "shorter than {SHORTEST_TOKEN} characters, so it could be guessed; allowed: a longer one, such as `openssl rand -hex 32` prints"
+            "shorter than {MIN_TOKEN_BYTES} characters, so it could be guessed; allowed: a longer one, such as `openssl rand -hex 32` prints"
         );
-        return Err(of_variable(name, &message));
+        return Err(variable_error(name, &message));
     }
     Ok(token)
 }
 
-/// As the XDG rules have it: a path that is not absolute does not count.
-fn state(variables: &Variables) -> Option<PathBuf> {
+/// The state folder by the XDG rules: a path that is not absolute is ignored.
+fn state_folder(variables: &Variables) -> Option<PathBuf> {
     let folder = |name| variables.0.get(name).map(|value| PathBuf::from(&value.0)).filter(|path| path.is_absolute());
     folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
 }
 
-/// The proxies that the usual variables name. Lower case wins over upper case.
-fn proxies(variables: &Variables) -> Result<Proxies, Problem> {
-    // Where requests are answered by processes, a client's `Proxy` header is in HTTP_PROXY.
+/// The proxies in the well-known variables. Lower case overrides upper case.
+fn proxies(variables: &Variables) -> Result<Proxies, ConfigError> {
+    // In a CGI process, `HTTP_PROXY` contains the `Proxy` header of the client.
     let of_a_request = variables.text("REQUEST_METHOD")?.is_some();
     let http: &[&str] = if of_a_request { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] };
     Ok(Proxies {
         all: proxy(variables, &["all_proxy", "ALL_PROXY"])?,
         http: proxy(variables, http)?,
         https: proxy(variables, &["https_proxy", "HTTPS_PROXY"])?,
-        no: variables.first_of(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts.to_owned()),
+        no: variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts.to_owned()),
     })
 }
 
-/// A proxy's URL. One that nobody could use is refused here: further on it would be passed over, and requests that are
-/// meant to go through a proxy would go without.
-fn proxy(variables: &Variables, names: &[&str]) -> Result<Option<String>, Problem> {
-    let Some((name, url)) = variables.first_of(names)? else { return Ok(None) };
+/// The URL of a proxy. An unusable one is an error here: the client would ignore it, and requests that are meant to go
+/// through a proxy would be sent directly.
+fn proxy(variables: &Variables, names: &[&str]) -> Result<Option<String>, ConfigError> {
+    let Some((name, url)) = variables.first_set(names)? else { return Ok(None) };
     let (scheme, host) = url.split_once("://").unwrap_or(("http", url));
     let host = host.trim_end_matches('/');
     if PROXY_SCHEMES.contains(&scheme) && host.parse::<http::uri::Authority>().is_ok() {
         return Ok(Some(url.to_owned()));
     }
-    Err(of_variable(
+    Err(variable_error(
         name,
         "not the URL of a proxy; allowed: http://host:port, socks5://host:port, with user:password@ if need be",
     ))
@@ -190,7 +191,8 @@ impl Secret {
         std::str::from_utf8(text).unwrap_or_default()
     }
 
-    /// The header that shows it, without another copy. No log prints it, and HTTP/2 puts it into no table.
+    /// The `authorization` header with this token, sharing the buffer. It is marked sensitive: logs do not print it,
+    /// and HTTP/2 does not index it.
     pub fn bearer(&self) -> Result<HeaderValue, InvalidHeaderValue> {
         let mut value = HeaderValue::from_maybe_shared(self.0.clone())?;
         value.set_sensitive(true);
@@ -198,15 +200,15 @@ impl Secret {
     }
 
     fn new(text: &str) -> Self {
-        // Of its full length from the start: a buffer that grows leaves what it had behind.
+        // Allocated at full length: a growing buffer would leave copies in freed memory.
         let mut buffer = Zeroizing::new(Vec::with_capacity(BEARER.len() + text.len()));
         buffer.extend_from_slice(BEARER.as_bytes());
         buffer.extend_from_slice(text.as_bytes());
         Self(Bytes::from_owner(buffer))
     }
 
-    fn read(variables: &Variables, name: &str, named_by: &str) -> Result<Self, Problem> {
-        let wrong = |what| of_variable(name, &format!("{what}; {named_by}"));
+    fn from_variable(variables: &Variables, name: &str, named_by: &str) -> Result<Self, ConfigError> {
+        let wrong = |what| variable_error(name, &format!("{what}; {named_by}"));
         let text = variables.text(name)?.ok_or_else(|| wrong("not set"))?;
         match text {
             "" => Err(wrong("empty")),
@@ -222,8 +224,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-fn of_variable(name: &str, message: &str) -> Problem {
-    Problem::new(Place::Variable(name.into()), Wrong::Other(message.to_owned()))
+fn variable_error(name: &str, message: &str) -> ConfigError {
+    ConfigError::new(SourceLocation::Variable(name.into()), ConfigErrorKind::Other(message.to_owned()))
 }
 
 #[cfg(test)]
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_case_proxies_win_and_empty_ones_do_not_count() {
+    fn lower_case_proxy_variables_win_and_empty_ones_count_as_unset() {
         let proxies = read(
             &[
                 ("http_proxy", ""),
@@ -260,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_cannot_name_our_proxy() {
+    fn http_proxy_in_upper_case_is_ignored_in_a_cgi_environment() {
         let both = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://evil"), ("HTTPS_PROXY", "http://ours")];
         let proxies = read(&both, None).unwrap().proxies;
         assert_eq!((proxies.http, proxies.https.as_deref()), (None, Some("http://ours")));
     }
 
     #[test]
-    fn a_proxy_that_cannot_be_used_is_not_passed_over() {
+    fn an_unusable_proxy_url_is_an_error() {
         for good in ["proxy:3128", "http://proxy:3128/", "http://me:pw@proxy", "socks5h://[::1]:1080", "10.0.0.1"] {
             assert_eq!(read(&[("https_proxy", good)], None).unwrap().proxies.https.as_deref(), Some(good));
         }
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_must_be_there_and_fit_into_a_header() {
+    fn a_key_must_be_set_and_fit_into_a_header() {
         let tail = "; upstream.api_key_env names it for the upstream's key";
         assert_eq!(read(&[], Some("KEY")).unwrap_err(), format!("KEY: not set{tail}"));
         assert_eq!(read(&[("KEY", "")], Some("KEY")).unwrap_err(), format!("KEY: empty{tail}"));
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_summarizer_has_a_key_of_its_own() {
+    fn each_summarizer_endpoint_reads_its_own_key() {
         let endpoint = |env: Option<&str>| crate::edit::summarize::Endpoint {
             base_url: "http://h".to_owned(),
             model: "m".to_owned(),
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_where_the_user_wants_it_or_at_home() {
+    fn the_state_folder_is_xdg_state_home_or_below_home() {
         let state = |variables: &[(&str, &str)]| read(variables, None).unwrap().state;
         let home = ("HOME", "/home/me");
         assert_eq!(state(&[home, ("XDG_STATE_HOME", "/state")]), Some("/state".into()));
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_printed() {
+    fn debug_output_contains_no_secret() {
         let variables = [("KEY", "sk-1"), ("HTTPS_PROXY", "http://me:sk-1@proxy")];
         let environment = read(&variables, Some("KEY")).unwrap();
         let variables: Variables = variables.into_iter().collect();

@@ -1,13 +1,13 @@
-//! Presets: defaults on which the user's settings are laid, by name. Each is a piece of `proxy.toml`.
+//! Presets: named sets of defaults below the user's settings. Each is written as a piece of `proxy.toml`.
 //!
-//! They make of one request what the systems of these names make of it. What abridge never does, it does not do for them
-//! either: what the model has not read stays, each call keeps its result, and what is not understood goes on as it came.
+//! They make of one request what the systems of these names make of it, within the rules of abridge: what the model has
+//! not read stays, each call keeps its result, and a request that is not understood is forwarded unchanged.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, tree::Node};
+use super::{ConfigError, value::LocatedValue};
 
 /// A set of defaults.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -68,16 +68,16 @@ max_tool_calls = 3
 "#;
 
 impl Preset {
-    /// Lays what was written on the preset.
-    pub(super) fn under(self, written: Node) -> Result<Node, Problem> {
+    /// Lays the user's settings on the preset.
+    pub(super) fn apply_under(self, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
         let (name, text) = match self {
             Self::Default => return Ok(written),
             Self::Eino => ("preset eino", EINO),
             Self::Langchain => ("preset langchain", LANGCHAIN),
             Self::Agno => ("preset agno", AGNO),
         };
-        let mut settings = Node::from_file(Path::new(name), text)?;
-        settings.lay(written);
+        let mut settings = LocatedValue::from_file(Path::new(name), text)?;
+        settings.overlay(written);
         Ok(settings)
     }
 }

@@ -1,36 +1,36 @@
-//! The places that settings are read from, and how each becomes one layer of them.
+//! The sources of the settings, and how each becomes one layer.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use super::problem::{Place, Wrong};
-use super::tree::{Entry, Node, Value};
-use super::{Config, Problem, Variables};
+use super::error::{ConfigErrorKind, SourceLocation};
+use super::value::{LocatedValue, TableEntry, Value};
+use super::{Config, ConfigError, Variables};
 
-/// The file that is read where no other is named.
+/// The file that is read if no other is named.
 const DEFAULT_FILE: &str = "proxy.toml";
 
-/// The longest file of settings that is read.
+/// The longest settings file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How the name of an environment variable begins that is a setting.
+/// The prefix of environment variables that are settings.
 const PREFIX: &str = "ABRIDGE__";
 
-/// Where the settings come from; they can be read again and again.
+/// The sources of the settings; they can be read repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The file; if none is named, `proxy.toml` of the working directory, which may be absent.
     pub file: Option<PathBuf>,
-    /// The environment as it was when the process began.
+    /// The environment at the start of the process.
     pub variables: Variables,
-    /// What the command line says.
+    /// The flags of the command line.
     pub flags: Flags,
 }
 
-/// The settings that have a flag, as they were written.
+/// The settings that have a flag, as text.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
-    /// `--listen`, as often as given.
+    /// `--listen`, once per use of the flag.
     pub listen: Vec<String>,
     /// `--upstream`.
     pub upstream: Option<String>,
@@ -43,29 +43,35 @@ pub struct Flags {
 // === impl Sources ===
 
 impl Sources {
-    /// The sources of this process. A `proxy.toml` that is there now must also be there when they are read again: its
-    /// vanishing is an error then, and no return to the defaults.
+    /// The sources of this process. A `proxy.toml` that exists now must still exist when the sources are read again: a
+    /// missing file is then an error, and not a return to the defaults.
     pub fn of_process(file: Option<PathBuf>, flags: Flags) -> Self {
         let found = || Path::new(DEFAULT_FILE).try_exists().unwrap_or(true).then(|| DEFAULT_FILE.into());
         Self { file: file.or_else(found), variables: Variables::of_process(), flags }
     }
 
-    /// All layers, each checked by itself, laid on each other.
-    pub(super) fn read(&self) -> Result<Node, Problem> {
+    /// Reads all layers, checks each one by itself, and lays them on each other.
+    pub(super) fn read(&self) -> Result<LocatedValue, ConfigError> {
         let mut written = self.file_layer()?;
-        Config::of(&written)?;
-        written.lay(self.variable_layer()?);
-        written.lay(self.flags.layer()?);
+        Config::from_value(&written)?;
+        written.overlay(self.variable_layer()?);
+        written.overlay(self.flags.layer()?);
         Ok(written)
     }
 
-    fn file_layer(&self) -> Result<Node, Problem> {
+    fn file_layer(&self) -> Result<LocatedValue, ConfigError> {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
-        let wrong =
-            |message: String| Problem::new(Place::WholeFile(path.display().to_string().into()), Wrong::Other(message));
+        let wrong = |message: String| {
+            ConfigError::new(
+                SourceLocation::WholeFile(path.display().to_string().into()),
+                ConfigErrorKind::Other(message),
+            )
+        };
         let text = match read_text(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => return Ok(Node::empty()),
+            Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => {
+                return Ok(LocatedValue::empty());
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err(wrong(format!(
                     "not found; name a file that is there with --config, or none to read {DEFAULT_FILE} of the working directory"
@@ -73,19 +79,19 @@ impl Sources {
             }
             Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
         };
-        let mut layer = Node::from_file(path, &text)?;
+        let mut layer = LocatedValue::from_file(path, &text)?;
         fold_header_names(&mut layer)?;
         Ok(layer)
     }
 
-    fn variable_layer(&self) -> Result<Node, Problem> {
-        let mut layer = Node::empty();
+    fn variable_layer(&self) -> Result<LocatedValue, ConfigError> {
+        let mut layer = LocatedValue::empty();
         for name in self.variables.names().filter(|name| name.starts_with(PREFIX)) {
-            let place = Place::Variable(name.into());
+            let location = SourceLocation::Variable(name.into());
             let text = self.variables.text(name)?.unwrap_or_default();
-            let mut node = variable(&place, name.trim_start_matches(PREFIX), text)?;
-            fold_header_names(&mut node)?;
-            layer.join(node);
+            let mut value = variable(&location, name.trim_start_matches(PREFIX), text)?;
+            fold_header_names(&mut value)?;
+            layer.merge(value);
         }
         Ok(layer)
     }
@@ -94,14 +100,17 @@ impl Sources {
 // === impl Flags ===
 
 impl Flags {
-    fn layer(&self) -> Result<Node, Problem> {
-        let text = |flag, text: &str| Node { place: Place::Flag(flag), value: Value::Text(text.to_owned()) };
+    fn layer(&self) -> Result<LocatedValue, ConfigError> {
+        let text = |flag, text: &str| LocatedValue {
+            location: SourceLocation::Flag(flag),
+            value: Value::Text(text.to_owned()),
+        };
         let mut given = Vec::new();
         if !self.listen.is_empty() {
             let list = self.listen.iter().map(|address| text("--listen", address)).collect();
             given.push((
                 ["server", "listen"].as_slice(),
-                Node { place: Place::Flag("--listen"), value: Value::List(list) },
+                LocatedValue { location: SourceLocation::Flag("--listen"), value: Value::List(list) },
             ));
         }
         if let Some(url) = &self.upstream {
@@ -111,21 +120,24 @@ impl Flags {
             given.push((&["log", "format"], text("--log-format", format)));
         }
         if self.dry_run {
-            given.push((&["dry_run"], Node { place: Place::Flag("--dry-run"), value: Value::Boolean(true) }));
+            given.push((
+                &["dry_run"],
+                LocatedValue { location: SourceLocation::Flag("--dry-run"), value: Value::Boolean(true) },
+            ));
         }
-        let mut layer = Node::empty();
-        for (path, node) in given {
+        let mut layer = LocatedValue::empty();
+        for (path, value) in given {
             let path: Vec<String> = path.iter().map(|&key| key.to_owned()).collect();
-            layer.lay(node.nested_in(&path));
+            layer.overlay(value.nested_in(&path));
         }
-        Config::of(&layer)?;
+        Config::from_value(&layer)?;
         Ok(layer)
     }
 }
 
 // === helpers ===
 
-/// A text that is not longer than settings may be.
+/// Reads a text file of at most [`MAX_FILE_BYTES`].
 pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
@@ -139,34 +151,35 @@ pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
     })
 }
 
-/// A variable's value is read as TOML if that gives what the key takes, else as the text it is: so `1` is a number, and
+/// Parses the value of a variable as TOML if that fits the key, and takes it as text otherwise: so `1` is a number, and
 /// neither `127.0.0.1:8787` nor `1.1` needs quotes inside quotes.
-fn variable(place: &Place, name: &str, text: &str) -> Result<Node, Problem> {
+fn variable(location: &SourceLocation, name: &str, text: &str) -> Result<LocatedValue, ConfigError> {
     let path: Vec<String> = name.split("__").map(str::to_lowercase).collect();
-    let as_text = Node { place: place.clone(), value: Value::Text(text.to_owned()) }.nested_in(&path);
-    let as_toml = match Node::from_text(place, text) {
-        Ok(node) => node.nested_in(&path),
-        // What begins like a list or a table was meant as one, and may hold secrets: it is not taken for a text.
-        Err(problem) if text.trim_start().starts_with(['{', '[']) => return Err(problem),
+    let as_text = LocatedValue { location: location.clone(), value: Value::Text(text.to_owned()) }.nested_in(&path);
+    let as_toml = match LocatedValue::from_text(location, text) {
+        Ok(value) => value.nested_in(&path),
+        // A value that begins like a list or a table is meant as one, and may contain secrets: it is never taken as
+        // text.
+        Err(error) if text.trim_start().starts_with(['{', '[']) => return Err(error),
         Err(_) => as_text.clone(),
     };
-    let Err(problem) = Config::of(&as_toml) else { return Ok(as_toml) };
-    match Config::of(&as_text) {
+    let Err(error) = Config::from_value(&as_toml) else { return Ok(as_toml) };
+    match Config::from_value(&as_text) {
         Ok(_) => Ok(as_text),
-        Err(of_text) if of_text.is_of_type() => Err(problem),
+        Err(of_text) if of_text.is_type_mismatch() => Err(error),
         Err(of_text) => Err(of_text),
     }
 }
 
-/// Gives the names of headers one spelling, so that a later layer replaces what an earlier one set.
-fn fold_header_names(layer: &mut Node) -> Result<(), Problem> {
+/// Turns header names into lower case, so that a later layer replaces a header of an earlier one.
+fn fold_header_names(layer: &mut LocatedValue) -> Result<(), ConfigError> {
     let Some(headers) = layer.table_mut(&["upstream", "headers"]) else { return Ok(()) };
-    let mut folded = std::collections::BTreeMap::<String, Entry>::new();
+    let mut folded = std::collections::BTreeMap::<String, TableEntry>::new();
     for (name, entry) in std::mem::take(headers) {
-        let place = entry.key.clone();
+        let location = entry.key_location.clone();
         if folded.insert(name.to_ascii_lowercase(), entry).is_some() {
             let message = format!("the header {name:?} is given twice; the case of its letters makes no difference");
-            return Err(Problem::new(place, Wrong::Other(message)));
+            return Err(ConfigError::new(location, ConfigErrorKind::Other(message)));
         }
     }
     *headers = folded;

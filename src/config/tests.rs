@@ -1,4 +1,4 @@
-//! The layers, their order, and one line for each mistake.
+//! Tests of the layers, their order, and the error lines.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::planner::EditName;
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
-/// Settings out of a file with this text, or the line that is printed.
+/// Loads a settings file with this text; the error is the line that is printed.
 fn file(text: &str) -> Result<Config, String> {
     load(text, &[], Flags::default())
 }
@@ -29,7 +29,7 @@ fn check(cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn unknown_keys_are_placed_and_the_known_ones_named() {
+fn unknown_keys_report_their_location_and_the_allowed_keys() {
     check(&[
         (
             "dry_run = true\n\n[server]\n  lisen = \"x\"\n",
@@ -51,7 +51,7 @@ fn unknown_keys_are_placed_and_the_known_ones_named() {
 }
 
 #[test]
-fn wrong_types_say_what_is_wanted_but_not_what_was_written() {
+fn type_errors_name_the_expected_type_and_not_the_value() {
     check(&[
         (
             "events.webhook = \"hooks.example/s3cret\"",
@@ -91,7 +91,7 @@ fn wrong_types_say_what_is_wanted_but_not_what_was_written() {
 }
 
 #[test]
-fn wrong_values_say_what_is_allowed() {
+fn range_errors_name_the_allowed_values() {
     check(&[
         ("language = \"de\"", "proxy.toml:1:12: language: \"de\" is not a choice; allowed: \"en\", \"zh\""),
         (
@@ -135,7 +135,7 @@ fn wrong_values_say_what_is_allowed() {
 }
 
 #[test]
-fn what_contradicts_itself_is_placed_too() {
+fn contradictions_report_their_location() {
     check(&[
         ("[server]\nworkers = 0", "proxy.toml:2:11: server.workers: 0 is out of range; allowed: 1 to 1024"),
         (
@@ -204,7 +204,7 @@ fn what_contradicts_itself_is_placed_too() {
 }
 
 #[test]
-fn files_that_are_no_toml_are_placed() {
+fn toml_syntax_errors_report_their_location() {
     check(&[
         ("[server\n", "proxy.toml:1:8: not valid TOML: unclosed table, expected `]`"),
         ("workers 1", "proxy.toml:1:9: not valid TOML: key with no value, expected `=`"),
@@ -222,7 +222,7 @@ fn files_that_are_no_toml_are_placed() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn an_unreadable_file_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let line = |name: &str| {
         let sources = Sources { file: Some(folder.path().join(name)), ..Sources::default() };
@@ -240,7 +240,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn stronger_sources_cover_weaker_ones() {
+fn flags_override_variables_and_variables_override_the_file() {
     let text = "language = \"zh\"\n[server]\nlisten = \"127.0.0.1:1\"\nworkers = 2\n[upstream]\nheaders = { X-A = \"file\", x-b = \"file\" }";
     let variables = [
         ("ABRIDGE__SERVER__WORKERS", "3"),
@@ -268,13 +268,13 @@ fn stronger_sources_cover_weaker_ones() {
 }
 
 #[test]
-fn variables_for_the_keys_of_one_table_are_joined() {
+fn variables_for_keys_of_one_table_are_merged() {
     let text = "[clear_tool_results]\ntrigger = { fraction = 0.5 }";
     let name = |key: &str| format!("ABRIDGE__CLEAR_TOOL_RESULTS__{key}");
     let (tokens, messages) = (name("TRIGGER__TOKENS"), name("TRIGGER__MESSAGES"));
     let config = load(text, &[(&tokens, "5000"), (&messages, "7")], Flags::default()).unwrap();
     let trigger = serde_json::to_string(&config.clear_tool_results.trigger).unwrap();
-    // With each other, and not with what the file says.
+    // Merged with each other, and not with the file.
     assert_eq!(trigger, r#"[{"tokens":5000,"messages":7}]"#);
     let (results, rounds) = (name("KEEP__RESULTS"), name("KEEP__ROUNDS"));
     let line = load("", &[(&results, "1"), (&rounds, "1")], Flags::default()).unwrap_err();
@@ -282,7 +282,7 @@ fn variables_for_the_keys_of_one_table_are_joined() {
 }
 
 #[test]
-fn variables_are_read_as_toml_or_as_the_text_they_are() {
+fn variables_are_parsed_as_toml_or_else_taken_as_text() {
     let variables = [
         ("ABRIDGE__DRY_RUN", "true"),
         ("ABRIDGE__UPSTREAM__HTTP", "2"),
@@ -299,7 +299,7 @@ fn variables_are_read_as_toml_or_as_the_text_they_are() {
 }
 
 #[test]
-fn mistakes_in_variables_and_flags_name_them() {
+fn errors_in_variables_and_flags_name_the_variable_or_flag() {
     for ((name, value), line) in [
         (("ABRIDGE__SERVER__WORKERS", "two"), "server.workers must be a whole number, 0 or more, and is a string"),
         (("ABRIDGE__DRY_RUN", ""), "dry_run must be true or false, and is a string"),
@@ -324,7 +324,7 @@ fn mistakes_in_variables_and_flags_name_them() {
 }
 
 #[test]
-fn a_mistake_is_found_where_a_stronger_source_covers_it() {
+fn an_error_is_reported_even_where_a_stronger_source_overrides_the_value() {
     let line = load("[server]\nworkers = \"x\"", &[("ABRIDGE__SERVER__WORKERS", "1")], Flags::default()).unwrap_err();
     assert_eq!(line, "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a string");
     let flags = Flags { upstream: Some("http://up".into()), ..Flags::default() };
@@ -333,7 +333,7 @@ fn a_mistake_is_found_where_a_stronger_source_covers_it() {
 }
 
 #[test]
-fn a_preset_lies_below_everything() {
+fn a_preset_is_overridden_by_every_source() {
     let preset = |text: &str| file(text).unwrap();
     let eino = preset("preset = \"eino\"");
     assert_eq!(eino.clear_tool_results.trigger.0[0].tokens, Some(30_000));
@@ -360,7 +360,7 @@ fn a_preset_lies_below_everything() {
 }
 
 #[test]
-fn what_is_printed_reads_back_but_for_secrets() {
+fn printed_settings_read_back_except_secrets() {
     assert_eq!(file(&Config::default().to_toml().unwrap()), Ok(Config::default()));
     let config = file("[upstream]\nheaders = { x-key = \"sk-secret\" }\n[tls]\ncert = \"c\"\nkey = \"k\"").unwrap();
     let printed = config.to_toml().unwrap();
@@ -370,7 +370,7 @@ fn what_is_printed_reads_back_but_for_secrets() {
 }
 
 #[test]
-fn what_summarize_must_not_say() {
+fn invalid_summarize_settings_are_refused() {
     let table = |text: &str| file(&format!("[summarize]\n{text}")).map(drop);
     for (text, line) in [
         ("timeout = \"0s\"", "proxy.toml:2:11: summarize.timeout: 0ms is out of range; allowed: 1ms to 365d"),
@@ -456,7 +456,7 @@ fn the_example_has_every_key() {
         bare.unwrap_or(line).to_owned() + "\n"
     };
     let complete: toml::Table = toml::from_str(&EXAMPLE.lines().map(uncommented).collect::<String>()).unwrap();
-    // Which keys there are is what the answer to an unknown one says.
+    // The error for an unknown key lists the known ones.
     let tables =
         complete.iter().filter(|(name, value)| value.is_table() && *name != "tools").map(|(name, _)| name.as_str());
     for name in std::iter::once("").chain(tables) {

@@ -1,4 +1,4 @@
-//! The agent of the demo: its history, its tools, and what it makes of an answer.
+//! The agent of the demo: its history, its tools, and its reaction to each answer.
 
 use std::fmt;
 
@@ -8,78 +8,78 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::client::Answer;
-use super::session::{self, Act, INSTRUCTIONS, MODEL, SESSION, TASK, TOOLS};
-use super::texts;
+use super::script::{self, INSTRUCTIONS, MODEL, SCRIPT, ScriptAction, TASK, TOOLS};
+use super::tool_outputs;
 
 /// The agent.
 #[derive(Debug)]
 pub(super) struct Agent {
     history: Vec<String>,
-    originals: Vec<Original>,
-    news: News,
+    results: Vec<ToolResult>,
+    new_content: NewContent,
 }
 
-/// A result, as the agent has it.
+/// A tool result in the agent's history.
 #[derive(Debug)]
-pub(super) struct Original {
-    /// The call that it answers.
+pub(super) struct ToolResult {
+    /// The call of the result.
     pub(super) call_id: String,
     /// The whole text.
     pub(super) text: String,
 }
 
-/// What a turn adds to the history.
+/// The content that the last turn added to the history.
 #[derive(Debug)]
-pub(super) struct News {
-    /// What it is.
+pub(super) struct NewContent {
+    /// Its title in the table.
     pub(super) title: String,
-    /// How long its text is.
+    /// The length of its text, in bytes.
     pub(super) bytes: usize,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The model answered.
-    Ok(Said),
-    /// The upstream refused.
-    Refused(Refused),
+    Ok(ModelAnswer),
+    /// The upstream rejected the request.
+    Rejected(Rejection),
 }
 
 /// An answer of the model.
 #[derive(Debug)]
-pub(super) struct Said {
-    /// What the upstream counted.
+pub(super) struct ModelAnswer {
+    /// The prompt tokens that the upstream counted.
     pub(super) prompt_tokens: usize,
-    /// What abridge says that it edited; empty where it has not.
+    /// The edits that abridge reports; empty for an unedited request.
     pub(super) edits: String,
     message: String,
     call: Option<Call>,
 }
 
-/// A refusal.
+/// An error response.
 #[derive(Debug)]
-pub(super) struct Refused {
-    /// Its status.
+pub(super) struct Rejection {
+    /// The HTTP status.
     pub(super) status: StatusCode,
-    /// Its code, if it has one.
+    /// The error code, if there is one.
     pub(super) code: Option<String>,
-    /// Its sentences.
+    /// The error message.
     pub(super) message: String,
 }
 
-/// What the model wants done.
+/// What follows an answer of the model.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) enum Wish {
-    /// Nothing more.
-    Nothing,
-    /// A tool was run, and its result is in the history.
-    Done,
-    /// A text is to be read back from this URL.
+pub(super) enum NextStep {
+    /// The session is over.
+    Finished,
+    /// A tool was run, or the user spoke; the history has the new message.
+    ToolRun,
+    /// An original is to be read from abridge.
     Fetch {
         /// The call that asks for it.
         call_id: String,
-        /// Where it is.
+        /// The URL of the original.
         url: String,
     },
 }
@@ -144,64 +144,66 @@ struct Reason {
 // === impl Agent ===
 
 impl Agent {
-    /// One that has been told what to do, and has done nothing yet.
+    /// A new agent with its instructions and its task.
     pub(super) fn new() -> Self {
-        let news = News { title: "user asks".to_owned(), bytes: TASK.len() };
-        let mut agent = Self { history: Vec::new(), originals: Vec::new(), news };
-        agent.add("system", None, INSTRUCTIONS);
-        agent.add("user", None, TASK);
+        let new_content = NewContent { title: "user asks".to_owned(), bytes: TASK.len() };
+        let mut agent = Self { history: Vec::new(), results: Vec::new(), new_content };
+        agent.add_message("system", None, INSTRUCTIONS);
+        agent.add_message("user", None, TASK);
         agent
     }
 
-    /// The request that it sends next.
+    /// The body of the next request.
     pub(super) fn request(&self) -> Bytes {
         let messages = self.history.join(",");
         format!(r#"{{"model":"{MODEL}","tools":{TOOLS},"messages":[{messages}]}}"#).into()
     }
 
-    /// What is new in that.
-    pub(super) fn news(&self) -> &News {
-        &self.news
+    /// The content that the last turn added.
+    pub(super) fn new_content(&self) -> &NewContent {
+        &self.new_content
     }
 
-    /// The result of a call, as a tool gave it.
-    pub(super) fn original(&self, call_id: &str) -> Option<&Original> {
-        self.originals.iter().find(|original| original.call_id == call_id)
+    /// The result of a call, as the tool returned it.
+    pub(super) fn result_of(&self, call_id: &str) -> Option<&ToolResult> {
+        self.results.iter().find(|result| result.call_id == call_id)
     }
 
-    /// Takes an answer into the history, and does what it asks for.
-    pub(super) fn take(&mut self, said: Said) -> Result<Wish, serde_json::Error> {
-        self.history.push(said.message);
-        let Some(call) = said.call else { return Ok(Wish::Nothing) };
-        let act = session::step_of(&call.id).and_then(|step| SESSION.get(step)).map_or(Act::Done, |step| step.act);
-        if let Act::Stopped(_, words) = act {
-            self.news = News { title: act.title(), bytes: words.len() };
-            self.add("user", None, words);
-            return Ok(Wish::Done);
+    /// Adds an answer to the history and runs its tool call.
+    pub(super) fn take(&mut self, answer: ModelAnswer) -> Result<NextStep, serde_json::Error> {
+        self.history.push(answer.message);
+        let Some(call) = answer.call else { return Ok(NextStep::Finished) };
+        let action = script::step_of_call(&call.id)
+            .and_then(|step| SCRIPT.get(step))
+            .map_or(ScriptAction::Done, |step| step.action);
+        if let ScriptAction::Stopped(_, words) = action {
+            self.new_content = NewContent { title: action.title(), bytes: words.len() };
+            self.add_message("user", None, words);
+            return Ok(NextStep::ToolRun);
         }
-        if let Some(result) = act.result() {
-            self.result(call.id, act.title(), result);
-            return Ok(Wish::Done);
+        if let Some(result) = action.output() {
+            self.add_result(call.id, action.title(), result);
+            return Ok(NextStep::ToolRun);
         }
         let Command { command } = serde_json::from_str(&call.function.arguments)?;
         let Some(url) = command.strip_prefix("curl -s '").and_then(|rest| rest.strip_suffix('\'')) else {
-            let log = texts::log();
-            let found = log.split_inclusive('\n').filter(|line| line.contains(texts::CAUSE)).collect();
-            self.result(call.id, format!("$ {command}"), found);
-            return Ok(Wish::Done);
+            let log = tool_outputs::log();
+            let found = log.split_inclusive('\n').filter(|line| line.contains(tool_outputs::CAUSE)).collect();
+            self.add_result(call.id, format!("$ {command}"), found);
+            return Ok(NextStep::ToolRun);
         };
-        Ok(Wish::Fetch { call_id: call.id, url: url.to_owned() })
+        Ok(NextStep::Fetch { call_id: call.id, url: url.to_owned() })
     }
 
-    /// Takes a result into the history.
-    pub(super) fn result(&mut self, call_id: String, title: String, text: String) {
-        self.add("tool", Some(&call_id), &text);
-        self.news = News { title, bytes: text.len() };
-        self.originals.push(Original { call_id, text });
+    /// Adds a tool result to the history.
+    pub(super) fn add_result(&mut self, call_id: String, title: String, text: String) {
+        self.add_message("tool", Some(&call_id), &text);
+        self.new_content = NewContent { title, bytes: text.len() };
+        self.results.push(ToolResult { call_id, text });
     }
 
-    fn add(&mut self, role: &str, tool_call_id: Option<&str>, content: &str) {
-        // Texts are texts: there is nothing in them that cannot be written.
+    fn add_message(&mut self, role: &str, tool_call_id: Option<&str>, content: &str) {
+        // Serialising strings never fails.
         self.history.push(serde_json::to_string(&Message { role, tool_call_id, content }).unwrap_or_default());
     }
 }
@@ -209,11 +211,11 @@ impl Agent {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Reads an answer.
+    /// Parses an answer.
     pub(super) fn of(answer: &Answer) -> Result<Self, serde_json::Error> {
         if answer.status != StatusCode::OK {
             let Failure { error: Reason { message, code } } = serde_json::from_slice(&answer.body)?;
-            return Ok(Self::Refused(Refused { status: answer.status, code, message }));
+            return Ok(Self::Rejected(Rejection { status: answer.status, code, message }));
         }
         let completion: Completion = serde_json::from_slice(&answer.body)?;
         let prompt_tokens = completion.usage.prompt_tokens;
@@ -221,24 +223,25 @@ impl Outcome {
             completion.choices.into_iter().next().map_or_else(String::new, |choice| choice.message.get().to_owned());
         let call = serde_json::from_str::<Calls>(&message)?.tool_calls.into_iter().next();
         let edits = answer.headers.get("x-abridge-edits").and_then(|edits| edits.to_str().ok()).unwrap_or_default();
-        Ok(Self::Ok(Said { prompt_tokens, edits: edits.to_owned(), message, call }))
+        Ok(Self::Ok(ModelAnswer { prompt_tokens, edits: edits.to_owned(), message, call }))
     }
 }
 
-// === impl Said ===
+// === impl ModelAnswer ===
 
-impl Said {
-    /// How many changes an edit has made.
+impl ModelAnswer {
+    /// The number of changes that an edit made.
     pub(super) fn changes(&self, edit: &str) -> usize {
         let counts = self.edits.split(';').filter_map(|each| each.split_once('='));
         counts.filter(|(label, _)| *label == edit).find_map(|(_, n)| n.parse().ok()).unwrap_or_default()
     }
 }
 
-// === impl Refused ===
+// === impl Rejection ===
 
-impl fmt::Display for Refused {
-    /// The status and the code; OpenAI has none for a call without a result, and there it is the sentence that counts.
+impl fmt::Display for Rejection {
+    /// The status and the code. OpenAI has no code for a call without a result, so that error is recognised by its
+    /// message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.status.as_u16();
         match &self.code {

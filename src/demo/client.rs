@@ -1,4 +1,4 @@
-//! One request to a server on this machine, over a connection of its own: no proxy, no name to look up.
+//! A client for servers on this machine: each request on its own connection, without proxy and name look-up.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::body::pool::Pool;
 use crate::body::{Budget, Limits, read_up_to};
 use crate::tasks::Tasks;
 
-/// The longest body, of a request or of an answer.
-const MOST: usize = 8 << 20;
+/// The longest body of a request or an answer, in bytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// How long the other side may pause.
-const PAUSE: Duration = Duration::from_secs(20);
+/// The longest pause of the other side.
+const MAX_PAUSE: Duration = Duration::from_secs(20);
 
 /// Sends requests, each on a connection of its own.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Client {
     limits: Limits,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Its status.
@@ -37,54 +37,59 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
-    /// It cannot be asked for.
-    #[error("{0} is no address")]
+pub enum RequestError {
+    /// The URI has no authority.
+    #[error("{0} is not an address")]
     Address(Uri),
-    /// Nobody listens.
+    /// The connection was not established.
     #[error("no connection")]
     Connect(#[from] std::io::Error),
     /// The connection broke.
     #[error("the connection broke")]
     Http(#[from] hyper::Error),
-    /// The request is none.
-    #[error("no request")]
+    /// The request is invalid.
+    #[error("the request is invalid")]
     Request(#[from] http::Error),
-    /// The answer did not come whole.
-    #[error("the answer did not come whole")]
+    /// The answer is incomplete.
+    #[error("the answer is incomplete")]
     Body(#[from] crate::body::ReadError),
 }
 
-/// What bodies may take, on either side.
+/// The limits of bodies, for client and server.
 pub(super) fn limits() -> Limits {
-    Limits { max_body: MOST, pause: PAUSE, budget: Budget::new(4 * MOST), pool: Pool::default() }
+    Limits {
+        max_body: MAX_BODY_BYTES,
+        pause: MAX_PAUSE,
+        budget: Budget::new(4 * MAX_BODY_BYTES),
+        pool: Pool::default(),
+    }
 }
 
 // === impl Client ===
 
 impl Client {
-    /// Its connections are tasks among these.
+    /// A client whose connections run as tasks of `tasks`.
     pub(super) fn new(tasks: Tasks) -> Self {
         Self { tasks, limits: limits() }
     }
 
     /// Posts a chat request.
-    pub(super) async fn post(&self, uri: Uri, body: Bytes) -> Result<Answer, NoAnswer> {
+    pub(super) async fn post(&self, uri: Uri, body: Bytes) -> Result<Answer, RequestError> {
         self.send(Method::POST, uri, body).await
     }
 
-    /// Gets what is there.
-    pub(super) async fn get(&self, uri: Uri) -> Result<Answer, NoAnswer> {
+    /// Sends a GET request.
+    pub(super) async fn get(&self, uri: Uri) -> Result<Answer, RequestError> {
         self.send(Method::GET, uri, Bytes::new()).await
     }
 
-    async fn send(&self, method: Method, uri: Uri, body: Bytes) -> Result<Answer, NoAnswer> {
-        let Some(authority) = uri.authority().map(ToString::to_string) else { return Err(NoAnswer::Address(uri)) };
+    async fn send(&self, method: Method, uri: Uri, body: Bytes) -> Result<Answer, RequestError> {
+        let Some(authority) = uri.authority().map(ToString::to_string) else { return Err(RequestError::Address(uri)) };
         let stream = TcpStream::connect(&authority).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // What breaks it is told to who sends.
+        // A connection error is also returned to the sender.
         self.tasks.spawn(async move { drop(connection.await) });
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let request = Request::builder()

@@ -1,4 +1,4 @@
-//! The abridge of the demo: this very program as a child, with settings and a store in a folder that goes with it.
+//! The demo's proxy: this program as a child process, with settings and a store in a temporary folder.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader};
@@ -13,47 +13,47 @@ use tokio::time::timeout;
 
 use crate::store::{Clock, OpenError, RedbStore, Settings, Stats, Store, StoreError};
 
-/// How long it may take to listen.
-const START: Duration = Duration::from_secs(20);
+/// The maximum time until it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A folder for one run, removed when it is dropped.
+/// A temporary folder, removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct TempFolder(PathBuf);
 
-/// The running child. It is killed when it is dropped.
+/// The child process. It is killed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Abridge {
+pub(super) struct AbridgeProcess {
     child: Child,
     url: String,
     store: PathBuf,
 }
 
-/// Why it does not run.
+/// Why the child is not running.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRunning {
-    /// It could not be started.
+pub enum StartError {
+    /// The process could not be started.
     #[error("abridge cannot be started as a child")]
     Start(#[from] io::Error),
-    /// It ended, or said nothing in time.
+    /// The process ended, or did not listen in time.
     #[error("the abridge of the demo did not come to listen; it said: {0}")]
     Silent(String),
 }
 
-/// Why the store cannot be looked into.
+/// Why the store cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum NoStore {
-    /// It does not open.
+pub enum StoreCheckError {
+    /// The store cannot be opened.
     #[error("the store of the demo cannot be opened")]
     Open(#[from] OpenError),
-    /// It does not read.
+    /// The store cannot be read.
     #[error("the store of the demo cannot be read")]
     Read(#[from] StoreError),
 }
 
-// === impl Folder ===
+// === impl TempFolder ===
 
-impl Folder {
-    /// A new folder that nobody else may read, in this one.
+impl TempFolder {
+    /// Creates a folder in `parent` that only this user can read.
     pub(super) fn new(parent: &Path) -> io::Result<Self> {
         let mut name = [0; 8];
         getrandom::getrandom(&mut name)?;
@@ -63,18 +63,18 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
-        // Nobody is left who could do more about it.
+        // A failure cannot be reported anywhere.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-// === impl Abridge ===
+// === impl AbridgeProcess ===
 
-impl Abridge {
-    /// Starts it with these settings, and waits until it listens. It gets nothing of the environment.
-    pub(super) async fn start(program: &Path, folder: &Folder, settings: &str) -> Result<Self, NotRunning> {
+impl AbridgeProcess {
+    /// Starts the child with these settings and an empty environment, and waits until it listens.
+    pub(super) async fn start(program: &Path, folder: &TempFolder, settings: &str) -> Result<Self, StartError> {
         let (file, store) = (folder.0.join("proxy.toml"), folder.0.join("store.redb"));
         fs::write(&file, format!("{settings}\n[store]\npath = {:?}\n", store.display().to_string()))?;
         let mut child = Command::new(program)
@@ -88,16 +88,16 @@ impl Abridge {
             .spawn()?;
         let stderr = child.stderr.take();
         let mut started = Self { child, url: String::new(), store };
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         thread::spawn(move || {
             if let Some(stderr) = stderr {
-                listen(stderr, tell);
+                read_address(stderr, sender);
             }
         });
-        match timeout(START, told).await {
+        match timeout(START_TIMEOUT, receiver).await {
             Ok(Ok(Ok(url))) => started.url = url,
-            Ok(Ok(Err(said))) => return Err(NotRunning::Silent(said)),
-            _ => return Err(NotRunning::Silent("nothing".to_owned())),
+            Ok(Ok(Err(lines))) => return Err(StartError::Silent(lines)),
+            _ => return Err(StartError::Silent("nothing".to_owned())),
         }
         Ok(started)
     }
@@ -107,8 +107,8 @@ impl Abridge {
         &self.url
     }
 
-    /// Ends it, and looks what it has kept.
-    pub(super) async fn stop(mut self) -> Result<Stats, NoStore> {
+    /// Stops the child and reads the statistics of its store.
+    pub(super) async fn stop(mut self) -> Result<Stats, StoreCheckError> {
         self.kill();
         let store = RedbStore::open(&self.store, Settings::default(), Clock::system())?;
         let stats = store.stats().await?;
@@ -116,34 +116,34 @@ impl Abridge {
         Ok(stats)
     }
 
-    /// What it answered with is on disk: there is nothing to wait for.
+    /// Kills the child. Everything that it has answered with is already on disk.
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Drop for Abridge {
+impl Drop for AbridgeProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// Tells the address when it comes, or else all that was said; and reads on, so that the child never waits for a reader.
-fn listen(stderr: ChildStderr, tell: oneshot::Sender<Result<String, String>>) {
-    let mut tell = Some(tell);
-    let mut said = Vec::new();
+/// Sends the address, or else all lines read, and keeps reading, so that the child never blocks on a full pipe.
+fn read_address(stderr: ChildStderr, sender: oneshot::Sender<Result<String, String>>) {
+    let mut sender = Some(sender);
+    let mut lines = Vec::new();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        let Some(waiting) = tell.take() else { continue };
+        let Some(waiting) = sender.take() else { continue };
         if let Some(url) = line.strip_prefix("abridge: listening on ") {
-            // Who no longer waits has given up.
+            // The receiver may have timed out.
             let _ = waiting.send(Ok(url.trim_end_matches('/').to_owned()));
         } else {
-            tell = Some(waiting);
-            said.push(line);
+            sender = Some(waiting);
+            lines.push(line);
         }
     }
-    if let Some(waiting) = tell {
-        let _ = waiting.send(Err(said.join("; ")));
+    if let Some(waiting) = sender {
+        let _ = waiting.send(Err(lines.join("; ")));
     }
 }

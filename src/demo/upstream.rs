@@ -1,6 +1,6 @@
-//! The upstream of the demo: a server with a scripted model, which is as strict as servers are.
+//! The upstream of the demo: a server with a scripted model that validates requests as strictly as real servers.
 //!
-//! It is written without a look at how abridge reads a conversation. Only the counting of tokens is shared.
+//! Its parsing is independent of abridge's own. Only the token counter is shared.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -21,33 +21,33 @@ use serde_json::value::RawValue;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::limits;
-use super::session::{self, Act, MODEL, SESSION, Step};
-use super::texts::CAUSE;
+use super::script::{self, MODEL, SCRIPT, ScriptAction, ScriptStep};
+use super::tool_outputs::CAUSE;
 use crate::body::{Limits, read_up_to};
 use crate::dialect;
 use crate::tasks::Tasks;
 use crate::tokens::{self, Gauge, Meter, REQUEST_OVERHEAD};
 
-/// How many tokens the model takes.
-pub(super) const WINDOW: usize = 8192;
+/// The context window of the model, in tokens.
+pub(super) const WINDOW_TOKENS: usize = 8192;
 
-/// The running server. It lives as long as the runtime.
+/// The running server, which runs until the runtime ends.
 #[derive(Clone, Debug)]
 pub(super) struct Upstream {
     address: SocketAddr,
-    model: Arc<Model>,
+    model: Arc<ScriptedModel>,
 }
 
 /// The scripted model.
 #[derive(Debug)]
-struct Model {
+struct ScriptedModel {
     gauge: Gauge,
     limits: Limits,
-    /// The last request.
+    /// The body of the last request.
     last: ArcSwap<Bytes>,
 }
 
-/// What the server reads of a request.
+/// The parts of a request that the server reads.
 #[derive(Deserialize)]
 struct Conversation<'a> {
     #[serde(borrow)]
@@ -56,7 +56,7 @@ struct Conversation<'a> {
     tools: Option<&'a RawValue>,
 }
 
-/// What it reads of a message.
+/// The parts of a message that the server reads.
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
     role: Cow<'a, str>,
@@ -71,10 +71,10 @@ struct Call {
     id: String,
 }
 
-/// Why a request is refused: OpenAI's sentence, code and parameter.
+/// An error with OpenAI's message, code and parameter.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 pub(super) struct Refusal {
-    /// The sentence.
+    /// The error message.
     pub(super) message: String,
     r#type: &'static str,
     param: &'static str,
@@ -94,20 +94,20 @@ struct Completion<'a> {
 #[derive(Serialize)]
 struct Choice<'a> {
     index: usize,
-    message: Said<'a>,
+    message: AssistantMessage<'a>,
     finish_reason: &'static str,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct AssistantMessage<'a> {
     role: &'static str,
     content: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<[Made; 1]>,
+    tool_calls: Option<[ToolCall; 1]>,
 }
 
 #[derive(Serialize)]
-struct Made {
+struct ToolCall {
     id: String,
     r#type: &'static str,
     function: Function,
@@ -137,7 +137,7 @@ impl Upstream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let gauge = Meter::new(&tokens::Settings::default(), &[]).for_model(Some(MODEL));
-        let model = Arc::new(Model { gauge, limits: limits(), last: ArcSwap::default() });
+        let model = Arc::new(ScriptedModel { gauge, limits: limits(), last: ArcSwap::default() });
         let (serving, server) = (tasks.clone(), Arc::clone(&model));
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -152,29 +152,29 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// The tokens of a request.
+    /// The tokens of a request body.
     pub(super) fn count(&self, body: &[u8]) -> usize {
         serde_json::from_slice::<Conversation<'_>>(body).map_or(0, |conversation| self.model.count(&conversation))
     }
 
-    /// The last request that came.
-    pub(super) fn last(&self) -> Arc<Bytes> {
+    /// The body of the last chat request.
+    pub(super) fn last_request(&self) -> Arc<Bytes> {
         self.model.last.load_full()
     }
 }
 
-async fn serve(stream: TcpStream, model: Arc<Model>) {
+async fn serve(stream: TcpStream, model: Arc<ScriptedModel>) {
     let answer = service_fn(move |request| {
         let model = Arc::clone(&model);
         async move { Ok::<_, Infallible>(model.answer(request).await) }
     });
-    // A client that goes away has its reasons.
+    // A client may disconnect at any time.
     let _gone = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
 }
 
-// === impl Model ===
+// === impl ScriptedModel ===
 
-impl Model {
+impl ScriptedModel {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let is_chat = request.method() == Method::POST && request.uri().path() == "/v1/chat/completions";
         if !is_chat {
@@ -193,22 +193,25 @@ impl Model {
         }
     }
 
-    /// Judges a request, and goes on from where it ends.
+    /// Validates a request, and answers with the step that follows its last call.
     fn complete(&self, body: &[u8]) -> Result<String, Refusal> {
         let not_understood = |error: serde_json::Error| Refusal::new(format!("Not understood: {error}."), None);
         let conversation: Conversation<'_> = serde_json::from_slice(body).map_err(not_understood)?;
         let prompt_tokens = self.count(&conversation);
-        if prompt_tokens > WINDOW {
+        if prompt_tokens > WINDOW_TOKENS {
             return Err(Refusal::overflow(prompt_tokens));
         }
         let messages = conversation.messages.iter().map(|raw| serde_json::from_str(raw.get()));
         let messages: Vec<Message<'_>> = messages.collect::<Result<_, _>>().map_err(not_understood)?;
-        sequence(&messages)?;
-        let called =
-            messages.iter().rev().flat_map(|message| &message.tool_calls).find_map(|call| session::step_of(&call.id));
+        check_sequence(&messages)?;
+        let called = messages
+            .iter()
+            .rev()
+            .flat_map(|message| &message.tool_calls)
+            .find_map(|call| script::step_of_call(&call.id));
         let n = called.map_or(0, |step| step + 1);
-        let Some(step) = SESSION.get(n) else { return Err(Refusal::new("The script is over.".to_owned(), None)) };
-        let completion = Completion::new(n, step, &look_back(&messages), prompt_tokens, &self.gauge);
+        let Some(step) = SCRIPT.get(n) else { return Err(Refusal::new("The script is over.".to_owned(), None)) };
+        let completion = Completion::new(n, step, &search_command(&messages), prompt_tokens, &self.gauge);
         serde_json::to_string(&completion).map_err(not_understood)
     }
 
@@ -223,8 +226,8 @@ impl Model {
     }
 }
 
-/// Each call has its result directly behind it, and each result its call before it.
-fn sequence(messages: &[Message<'_>]) -> Result<(), Refusal> {
+/// Checks that each call has its result directly behind it, and each result its call before it.
+fn check_sequence(messages: &[Message<'_>]) -> Result<(), Refusal> {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
         if message.role == "tool" {
@@ -241,13 +244,13 @@ fn sequence(messages: &[Message<'_>]) -> Result<(), Refusal> {
     if open.is_empty() { Ok(()) } else { Err(Refusal::dangling(&open)) }
 }
 
-/// The command that finds the cause in the log: in the notice that stands for the log is where to read it.
-fn look_back(messages: &[Message<'_>]) -> String {
-    let log = SESSION.iter().position(|step| matches!(step.act, Act::Log)).map(session::call_id);
+/// The command that searches the log: through the recall URL if the log was replaced by a notice.
+fn search_command(messages: &[Message<'_>]) -> String {
+    let log = SCRIPT.iter().position(|step| matches!(step.action, ScriptAction::Log)).map(script::call_id);
     let notice = messages.iter().find(|message| message.tool_call_id.is_some() && message.tool_call_id == log);
-    match notice.and_then(Message::way_back) {
+    match notice.and_then(Message::recall_url) {
         Some(url) => format!("curl -s '{url}?grep={CAUSE}'"),
-        None => format!("{} | grep {CAUSE}", session::LOG_COMMAND),
+        None => format!("{} | grep {CAUSE}", script::LOG_COMMAND),
     }
 }
 
@@ -260,7 +263,7 @@ fn json(status: StatusCode, body: &(impl AsRef<[u8]> + ?Sized)) -> Response<Full
 
 fn models() -> String {
     format!(
-        r#"{{"object":"list","data":[{{"id":"{MODEL}","object":"model","created":0,"owned_by":"demo","max_model_len":{WINDOW}}}]}}"#
+        r#"{{"object":"list","data":[{{"id":"{MODEL}","object":"model","created":0,"owned_by":"demo","max_model_len":{WINDOW_TOKENS}}}]}}"#
     )
 }
 
@@ -273,18 +276,18 @@ pub(super) fn messages(body: &[u8]) -> Vec<Message<'_>> {
 // === impl Message ===
 
 impl Message<'_> {
-    /// The call that a result answers.
-    pub(super) fn answers(&self) -> Option<&str> {
+    /// The id of the call that a result answers.
+    pub(super) fn answered_call_id(&self) -> Option<&str> {
         self.tool_call_id.as_deref()
     }
 
-    /// The text.
+    /// The text of the message.
     pub(super) fn text(&self) -> &str {
         self.content.as_deref().unwrap_or_default()
     }
 
-    /// The URL that a text names for what was taken out of it.
-    pub(super) fn way_back(&self) -> Option<&str> {
+    /// The recall URL in a notice or a placeholder.
+    pub(super) fn recall_url(&self) -> Option<&str> {
         let (_, url) = self.text().split_once("GET ")?;
         url.split_whitespace().next().filter(|url| url.starts_with("http://"))
     }
@@ -299,7 +302,7 @@ impl Refusal {
 
     fn overflow(tokens: usize) -> Self {
         let message = format!(
-            "This model's maximum context length is {WINDOW} tokens. However, your messages resulted in {tokens} tokens. \
+            "This model's maximum context length is {WINDOW_TOKENS} tokens. However, your messages resulted in {tokens} tokens. \
              Please reduce the length of the messages."
         );
         Self::new(message, Some("context_length_exceeded"))
@@ -327,13 +330,13 @@ impl Refusal {
 // === impl Completion ===
 
 impl<'a> Completion<'a> {
-    fn new(n: usize, step: &'a Step, look_back: &str, prompt: usize, gauge: &Gauge) -> Self {
-        let call = step.act.call(look_back);
+    fn new(n: usize, step: &'a ScriptStep, look_back: &str, prompt: usize, gauge: &Gauge) -> Self {
+        let call = step.action.call(look_back);
         let arguments = call.as_ref().map_or("", |(_, arguments)| arguments.as_str());
-        let completion = gauge.text(step.say) + gauge.text(arguments);
+        let completion = gauge.text(step.text) + gauge.text(arguments);
         let finish_reason = if call.is_some() { "tool_calls" } else { "stop" };
         let tool_calls = call.map(|(name, arguments)| {
-            [Made { id: session::call_id(n), r#type: "function", function: Function { name, arguments } }]
+            [ToolCall { id: script::call_id(n), r#type: "function", function: Function { name, arguments } }]
         });
         Self {
             id: format!("chatcmpl-demo-{n}"),
@@ -342,7 +345,7 @@ impl<'a> Completion<'a> {
             model: MODEL,
             choices: [Choice {
                 index: 0,
-                message: Said { role: "assistant", content: step.say, tool_calls },
+                message: AssistantMessage { role: "assistant", content: step.text, tool_calls },
                 finish_reason,
             }],
             usage: Usage { prompt, completion, total: prompt + completion },
@@ -354,23 +357,23 @@ impl<'a> Completion<'a> {
 mod tests {
     use super::*;
 
-    fn judged(messages: &str) -> Result<(), String> {
+    fn check(messages: &str) -> Result<(), String> {
         let body = format!(r#"{{"messages":[{messages}]}}"#);
-        sequence(&super::messages(body.as_bytes())).map_err(|refusal| refusal.message)
+        check_sequence(&super::messages(body.as_bytes())).map_err(|refusal| refusal.message)
     }
 
     #[test]
-    fn is_strict_about_the_sequence() {
+    fn calls_without_results_and_results_without_calls_are_refused() {
         let call = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
         let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"x"}}"#);
         let (a, b, user) = (result("a"), result("b"), r#"{"role":"user","content":"x"}"#);
-        assert_eq!(judged(&format!("{user},{call},{b},{a},{user}")), Ok(()));
+        assert_eq!(check(&format!("{user},{call},{b},{a},{user}")), Ok(()));
         for wrong in [format!("{call},{a}"), format!("{call},{a},{user}"), format!("{call},{a},{user},{b}")] {
-            let said = judged(&wrong).unwrap_err();
+            let said = check(&wrong).unwrap_err();
             assert!(said.ends_with("did not have response messages: b"), "{wrong}: {said}");
         }
         for wrong in [a.clone(), format!("{user},{a}"), format!("{call},{a},{b},{b}")] {
-            assert!(judged(&wrong).unwrap_err().starts_with("messages with role 'tool'"), "{wrong}");
+            assert!(check(&wrong).unwrap_err().starts_with("messages with role 'tool'"), "{wrong}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     engine::edit_body,
     plan::{Change, Sizes},
     recording::Exchange,
-    replay::{folders, own_planner},
+    replay::{find_exchanges, planner_from_toml},
 };
 
 fn chat() -> &'static dyn Dialect {
@@ -17,7 +17,7 @@ fn chat() -> &'static dyn Dialect {
 
 /// The body as a policy leaves it, and the report if it was understood.
 fn edited(policy: &str, body: &Bytes) -> (Bytes, Option<Report>) {
-    let edited = edit_body(&own_planner(policy).unwrap(), chat(), body.clone());
+    let edited = edit_body(&planner_from_toml(policy).unwrap(), chat(), body.clone());
     (edited.body.concat().into(), edited.report)
 }
 
@@ -195,7 +195,7 @@ fn every_fixture_can_be_laid_side_by_side() {
     use State::{Cleared, Cut, Dropped, Filtered, Inserted, Moved, Same};
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let (mut n_edited, mut states) = (0, std::collections::BTreeSet::new());
-    for folder in folders(&root).unwrap() {
+    for folder in find_exchanges(&root).unwrap() {
         let exchange = Exchange::read(&folder).unwrap();
         let (body, policy) = (exchange.request, exchange.policy.unwrap_or_default());
         let Ok(conversation) = chat().parse(&body) else { continue };

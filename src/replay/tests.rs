@@ -1,4 +1,4 @@
-//! What is found, what is compared, and which policy counts.
+//! Tests of discovery, comparison, and which policy applies.
 
 use super::*;
 use crate::payload::PayloadKey;
@@ -7,11 +7,11 @@ use crate::recording::Meta;
 const DANGLING: &str = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}]}]}"#;
 
 fn policy() -> Planner {
-    own_planner("").unwrap()
+    planner_from_toml("").unwrap()
 }
 
 fn no_edits() -> Planner {
-    own_planner("policy.edits = []").unwrap()
+    planner_from_toml("policy.edits = []").unwrap()
 }
 
 fn put(dir: &Path, files: &[(&str, &str)]) {
@@ -21,23 +21,23 @@ fn put(dir: &Path, files: &[(&str, &str)]) {
     }
 }
 
-fn replay(dir: &Path, chosen: &Chosen) -> Replay {
-    Replay::run(&[dir.to_owned()], chosen)
+fn replay(dir: &Path, policy: &ReplayPolicy) -> Replay {
+    Replay::run(&[dir.to_owned()], policy)
 }
 
 #[test]
-fn finds_exchanges_at_any_depth_in_order_and_no_unfinished_ones() {
+fn exchanges_are_found_at_any_depth_in_order_and_unfinished_ones_are_not() {
     let scratch = tempfile::tempdir().unwrap();
     for name in ["b", "a/two", "a/one", ".tmp-c", "a/one/below"] {
         put(&scratch.path().join(name), &[("request.json", "{}")]);
     }
     put(&scratch.path().join("empty"), &[("README.md", "")]);
     let expected: Vec<_> = ["a/one", "a/two", "b"].iter().map(|name| scratch.path().join(name)).collect();
-    assert_eq!(folders(scratch.path()).unwrap(), expected);
+    assert_eq!(find_exchanges(scratch.path()).unwrap(), expected);
 }
 
 #[test]
-fn compares_with_what_was_recorded() {
+fn each_exchange_is_same_different_or_unreadable() {
     let scratch = tempfile::tempdir().unwrap();
     put(&scratch.path().join("same"), &[("request.json", "not JSON")]);
     put(&scratch.path().join("changed"), &[("request.json", DANGLING)]);
@@ -46,47 +46,47 @@ fn compares_with_what_was_recorded() {
         &[("request.json", DANGLING), ("meta.json", r#"{"path":"/v1/other?x=/chat/completions"}"#)],
     );
     put(&scratch.path().join("torn"), &[("request.json", DANGLING), ("meta.json", "{")]);
-    let found = replay(scratch.path(), &Chosen::ByDefault(policy()));
+    let found = replay(scratch.path(), &ReplayPolicy::Fallback(policy()));
     assert_eq!(found.totals, Totals { same: 2, different: 1, unreadable: 1 });
     assert!(!found.is_clean());
     let [changed, elsewhere, same, torn] = &found.exchanges[..] else { panic!("{found}") };
     assert_eq!((changed.bytes_in, changed.edits.as_str()), (DANGLING.len(), "patch=1"));
     assert!(changed.bytes_out > DANGLING.len());
-    let Verdict::Different(difference) = &changed.verdict else { panic!("{found}") };
+    let Comparison::Different(difference) = &changed.comparison else { panic!("{found}") };
     assert_eq!(difference.at, DANGLING.len() - 2);
     assert!(difference.now.contains(r#"}]},{\"role\":\"tool\""#), "{found}");
-    assert_eq!((&elsewhere.verdict, &same.verdict), (&Verdict::Same, &Verdict::Same));
-    assert!(matches!(&torn.verdict, Verdict::Unreadable { why } if why.starts_with("meta.json: EOF")), "{found}");
+    assert_eq!((&elsewhere.comparison, &same.comparison), (&Comparison::Same, &Comparison::Same));
+    assert!(matches!(&torn.comparison, Comparison::Unreadable { why } if why.starts_with("meta.json: EOF")), "{found}");
 }
 
 #[test]
-fn a_folder_has_its_own_policy_unless_the_user_names_one() {
+fn the_policy_of_a_folder_applies_unless_the_user_names_one() {
     let scratch = tempfile::tempdir().unwrap();
     put(scratch.path(), &[("request.json", DANGLING), ("policy.toml", "policy.edits = []")]);
-    assert!(replay(scratch.path(), &Chosen::ByDefault(policy())).is_clean());
-    assert!(!replay(scratch.path(), &Chosen::ByUser(policy())).is_clean());
+    assert!(replay(scratch.path(), &ReplayPolicy::Fallback(policy())).is_clean());
+    assert!(!replay(scratch.path(), &ReplayPolicy::Explicit(policy())).is_clean());
     put(scratch.path(), &[("policy.toml", "[patch_tool_calls]\ntemplate = 'x'\norphans = 'keep'")]);
-    assert!(!replay(scratch.path(), &Chosen::ByDefault(no_edits())).is_clean());
-    assert!(replay(scratch.path(), &Chosen::ByUser(no_edits())).is_clean());
+    assert!(!replay(scratch.path(), &ReplayPolicy::Fallback(no_edits())).is_clean());
+    assert!(replay(scratch.path(), &ReplayPolicy::Explicit(no_edits())).is_clean());
     put(scratch.path(), &[("policy.toml", "[server]\nlisten = '127.0.0.1:1'")]);
-    let refused = replay(scratch.path(), &Chosen::ByDefault(policy()));
+    let refused = replay(scratch.path(), &ReplayPolicy::Fallback(policy()));
     assert!(refused.to_string().contains("unreadable: policy.toml: "), "{refused}");
     assert!(refused.to_string().contains("unknown field `server`"), "{refused}");
 }
 
 #[test]
-fn nothing_found_is_not_clean() {
+fn a_replay_without_exchanges_is_not_clean() {
     let scratch = tempfile::tempdir().unwrap();
     for dir in [scratch.path().to_owned(), scratch.path().join("missing")] {
-        let found = replay(&dir, &Chosen::ByDefault(policy()));
+        let found = replay(&dir, &ReplayPolicy::Fallback(policy()));
         assert_eq!(found.totals, Totals { same: 0, different: 0, unreadable: 1 });
         assert!(!found.is_clean());
     }
-    assert!(!Replay::run(&[], &Chosen::ByDefault(policy())).is_clean());
+    assert!(!Replay::run(&[], &ReplayPolicy::Fallback(policy())).is_clean());
 }
 
 #[test]
-fn shows_both_sides_of_a_difference() {
+fn a_difference_shows_both_sides_around_the_first_byte() {
     let long = "é".repeat(100);
     let difference =
         Difference::between(format!("{long}\nA").as_bytes(), format!("{long}\nB{long}").as_bytes()).unwrap();
@@ -99,11 +99,11 @@ fn shows_both_sides_of_a_difference() {
 }
 
 #[test]
-fn prints_a_table_and_json() {
+fn a_replay_prints_as_table_and_as_json() {
     let scratch = tempfile::tempdir().unwrap();
     put(&scratch.path().join("x"), &[("request.json", DANGLING)]);
     put(&scratch.path().join("y"), &[("request.json", "{}")]);
-    let mut found = replay(scratch.path(), &Chosen::ByDefault(no_edits()));
+    let mut found = replay(scratch.path(), &ReplayPolicy::Fallback(no_edits()));
     for row in &mut found.exchanges {
         row.name = row.name.replace(scratch.path().to_str().unwrap(), "dir");
     }
@@ -124,12 +124,12 @@ fn prints_a_table_and_json() {
 const LONG: &str = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"XX"},{"role":"assistant","content":"done"},{"role":"user","content":"go on"}]}"#;
 const POLICY: &str = "truncate_tool_results.max_bytes = 100\nrecall.via = \"http\"\ntokens.counter = \"estimate\"";
 
-/// The body that is sent under these settings and with this knowledge.
+/// The body that is sent under these settings and these recorded inputs.
 fn sent(settings: &str, inputs: PlanInputs) -> String {
     let request = LONG.replace("XX", &"some words ".repeat(100)).into();
     let meta = Meta { inputs: Some(inputs), ..Meta::default() };
     let exchange = Exchange { request, meta, ..Exchange::default() };
-    let now = Chosen::ByUser(own_planner(settings).unwrap()).rewrite(&exchange).unwrap();
+    let now = ReplayPolicy::Explicit(planner_from_toml(settings).unwrap()).rewrite(&exchange).unwrap();
     String::from_utf8(now.body.into()).unwrap()
 }
 
@@ -144,7 +144,7 @@ fn addresses_handles_and_windows_are_those_of_the_recording() {
     let inputs = PlanInputs { address, handles: [(name, recorded)].into(), ..PlanInputs::default() };
     let now = sent(POLICY, inputs.clone());
     assert_eq!(now, known.replace(&name.to_string(), &recorded.to_string()).replace("set:1", "bound:2"));
-    // What the settings say wins.
+    // Settings override recorded inputs.
     assert!(sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), inputs).contains("http://set:1/"));
 
     let part =

@@ -1,87 +1,87 @@
-//! What is added up, and what it costs.
+//! Counts and costs of simulated requests.
 
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// What came of some requests.
+/// The counts of some requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Figures {
-    /// How many there were.
+    /// The number of requests.
     pub requests: usize,
-    /// The tokens of all of them.
+    /// The tokens of all requests.
     pub tokens_sent: usize,
-    /// The tokens of the largest.
+    /// The tokens of the largest request.
     pub largest_request: usize,
-    /// How many had more tokens than the model takes.
+    /// The number of requests with more tokens than the model's context window.
     pub beyond_window: usize,
-    /// Of how many nobody knows that, because the window is not known.
+    /// The number of requests to models whose window is unknown.
     pub window_unknown: usize,
     /// The tokens that a cache could serve, in whole blocks.
     pub tokens_cached: usize,
-    /// The tokens behind those that fill whole blocks.
+    /// The tokens behind the cached ones that fill whole blocks, and are written to the cache.
     pub tokens_written: usize,
-    /// What all of it costs, in uncached input tokens.
+    /// The cost of all requests, in uncached input tokens.
     pub cost: u64,
-    /// How many did not begin with what was sent before.
+    /// The number of requests that did not begin with the request before.
     pub frontier_moves: usize,
-    /// The results that were cleared, each once.
+    /// The cleared results, each counted once.
     pub results_cleared: usize,
-    /// The results that were truncated, each once.
+    /// The truncated results, each counted once.
     pub results_truncated: usize,
-    /// The length of what was stored, each payload once.
+    /// The bytes of the stored payloads, each counted once.
     pub bytes_offloaded: usize,
-    /// How many summaries were made.
+    /// The number of summaries made.
     pub summaries: usize,
-    /// The tokens that were sent to have them made, also of those that failed. They are not among those above, but the cost has
-    /// them in it.
+    /// The input tokens of the calls for summaries, including failed ones. They are part of `cost`, and not of the
+    /// counts above.
     pub summary_tokens: usize,
-    /// Those of them that a cache could serve.
+    /// The part of `summary_tokens` that a cache could serve.
     pub summary_tokens_cached: usize,
 }
 
-/// What a call for a summary takes.
+/// The input of one call for a summary.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Call {
+pub(super) struct SummaryCall {
     pub(super) tokens: usize,
     /// The tokens that it shares with the request before.
     pub(super) shared: usize,
 }
 
-/// What one request has.
+/// The figures of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct RequestFigures {
     pub(super) tokens: usize,
-    /// The tokens that it shares with the one before.
+    /// The tokens that it shares with the request before.
     pub(super) shared: usize,
     pub(super) window: Option<usize>,
     pub(super) moved: bool,
 }
 
-/// What a token costs, in thousandths of a thousandth of an uncached input token.
+/// The price of a token, in millionths of an uncached input token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Price(u64);
 
-/// What tokens cost that a cache serves, and those that it takes in.
+/// The prices of tokens that are read from the cache and written to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct Prices {
-    /// Served.
+    /// A token read from the cache.
     pub cache_read: Price,
-    /// Taken in.
+    /// A token written to the cache.
     pub cache_write: Price,
 }
 
-/// The tokens that caches hold together.
-const BLOCK: usize = 128;
+/// The block size of prompt caches, in tokens.
+const CACHE_BLOCK_TOKENS: usize = 128;
 
-const UNIT: u64 = 1_000_000;
+const MILLIONTHS: u64 = 1_000_000;
 
 // === impl Figures ===
 
 impl Figures {
-    pub(super) fn add(&mut self, request: Request) {
-        let Request { tokens, shared, window, moved } = request;
-        let blocks = |tokens: usize| tokens / BLOCK * BLOCK;
+    pub(super) fn add_request(&mut self, request: RequestFigures) {
+        let RequestFigures { tokens, shared, window, moved } = request;
+        let blocks = |tokens: usize| tokens / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS;
         let cached = blocks(shared.min(tokens));
         self.requests += 1;
         self.tokens_sent += tokens;
@@ -93,21 +93,21 @@ impl Figures {
         self.frontier_moves += usize::from(moved);
     }
 
-    pub(super) fn add_call(&mut self, call: Call, made: bool) {
+    pub(super) fn add_summary_call(&mut self, call: SummaryCall, made: bool) {
         self.summaries += usize::from(made);
         self.summary_tokens += call.tokens;
-        self.summary_tokens_cached += call.shared.min(call.tokens) / BLOCK * BLOCK;
+        self.summary_tokens_cached += call.shared.min(call.tokens) / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS;
     }
 
-    pub(super) fn settle(&mut self, prices: Prices) {
+    pub(super) fn compute_cost(&mut self, prices: Prices) {
         let rest = self.tokens_sent - self.tokens_cached - self.tokens_written;
         let cost = |tokens: usize, price: u64| u128::try_from(tokens).unwrap_or(u128::MAX) * u128::from(price);
         let sum = cost(self.tokens_cached, prices.cache_read.0)
             + cost(self.tokens_written, prices.cache_write.0)
-            + cost(rest, UNIT)
+            + cost(rest, MILLIONTHS)
             + cost(self.summary_tokens_cached, prices.cache_read.0)
-            + cost(self.summary_tokens - self.summary_tokens_cached, UNIT);
-        self.cost = u64::try_from((sum + u128::from(UNIT / 2)) / u128::from(UNIT)).unwrap_or(u64::MAX);
+            + cost(self.summary_tokens - self.summary_tokens_cached, MILLIONTHS);
+        self.cost = u64::try_from((sum + u128::from(MILLIONTHS / 2)) / u128::from(MILLIONTHS)).unwrap_or(u64::MAX);
     }
 
     /// The sum of two.
@@ -135,9 +135,9 @@ impl Figures {
 // === impl Prices ===
 
 impl Default for Prices {
-    /// What caches cost that charge for reading alone.
+    /// The prices of caches that charge nothing for writing.
     fn default() -> Self {
-        Self { cache_read: Price(UNIT / 10), cache_write: Price(UNIT) }
+        Self { cache_read: Price(MILLIONTHS / 10), cache_write: Price(MILLIONTHS) }
     }
 }
 
@@ -154,21 +154,21 @@ impl FromStr for Price {
             return Err(ALLOWED);
         }
         let number: u64 = format!("{whole}{decimals:0<6}").parse().map_err(|_| ALLOWED)?;
-        if number > 1000 * UNIT { Err(ALLOWED) } else { Ok(Self(number)) }
+        if number > 1000 * MILLIONTHS { Err(ALLOWED) } else { Ok(Self(number)) }
     }
 }
 
 impl std::fmt::Display for Price {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let decimals = format!("{:06}", self.0 % UNIT);
+        let decimals = format!("{:06}", self.0 % MILLIONTHS);
         let decimals = decimals.trim_end_matches('0');
-        write!(f, "{}.{}", self.0 / UNIT, if decimals.is_empty() { "0" } else { decimals })
+        write!(f, "{}.{}", self.0 / MILLIONTHS, if decimals.is_empty() { "0" } else { decimals })
     }
 }
 
 impl Serialize for Price {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // The text is a number, so that is what it becomes.
+        // The text is a decimal number, which is serialised as a number.
         to.serialize_f64(self.to_string().parse().unwrap_or_default())
     }
 }

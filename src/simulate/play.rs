@@ -1,37 +1,37 @@
-//! One transcript through one policy.
+//! Plays one transcript through one policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::figures::Request;
-use super::sent::{Common, Sent};
-use super::summarist::{Summaries, Summarist};
-use super::{Contender, Figures, Prices, ReadError, Transcript, dialect};
+use super::figures::RequestFigures;
+use super::sent_request::{SentRequest, SharedPrefix};
+use super::summaries::{SummaryCache, SummarySource};
+use super::{Figures, PolicyUnderTest, Prices, Transcript, TranscriptError, dialect};
 use crate::plan::{Action, Need};
 use crate::span::{joined, splice};
 
-/// Plays it.
+/// Plays the transcript and returns its counts.
 pub fn play(
     transcript: &Transcript,
-    contender: &Contender,
+    candidate: &PolicyUnderTest,
     prices: Prices,
-    summarist: Summarist<'_>,
-) -> Result<Figures, ReadError> {
+    summary_source: SummarySource<'_>,
+) -> Result<Figures, TranscriptError> {
     let dialect = dialect()?;
-    let mut summaries = Summaries::default();
-    let gauge = contender.planner.meter.for_model(transcript.model());
+    let mut summaries = SummaryCache::default();
+    let gauge = candidate.planner.meter.for_model(transcript.model());
     let mut figures = Figures::default();
     let (mut cleared, mut truncated, mut offloaded) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-    let mut before: Option<Sent> = None;
+    let mut before: Option<SentRequest> = None;
     for body in transcript.requests() {
-        // What the proxy does not understand goes on as it came, so it does here.
+        // A request that is not understood is sent unchanged, as in the proxy.
         let planned = loop {
-            let situation = contender.planner.anonymous(&summaries.0);
-            let mut planned = contender.planner.policy.plan(dialect, &body, &situation);
+            let situation = candidate.planner.anonymous(&summaries.0);
+            let mut planned = candidate.planner.policy.plan(dialect, &body, &situation);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(effect)) = needs else { break planned };
             let waits = effect.waits;
-            let (call, made) = summaries.make(*effect, summarist, contender, &gauge, before.as_ref())?;
-            figures.add_call(call, made);
+            let (call, made) = summaries.make(*effect, summary_source, candidate, &gauge, before.as_ref())?;
+            figures.add_summary_call(call, made);
             if !waits {
                 break planned; // it is there for the next request
             }
@@ -50,19 +50,20 @@ pub fn play(
             }
             Err(_) => body,
         };
-        let sent = Sent::new(body, &gauge, before.as_ref())?;
-        let common = before.as_ref().map_or(Common { tokens: 0, whole: true }, |before| sent.common(before));
-        figures.add(Request {
+        let sent = SentRequest::new(body, &gauge, before.as_ref())?;
+        let shared_prefix =
+            before.as_ref().map_or(SharedPrefix { tokens: 0, whole: true }, |before| sent.shared_prefix(before));
+        figures.add_request(RequestFigures {
             tokens: sent.tokens(),
-            shared: common.tokens,
+            shared: shared_prefix.tokens,
             window: gauge.window(),
-            moved: !common.whole,
+            moved: !shared_prefix.whole,
         });
         before = Some(sent);
     }
     figures.results_cleared = cleared.len();
     figures.results_truncated = truncated.len();
     figures.bytes_offloaded = offloaded.values().sum();
-    figures.settle(prices);
+    figures.compute_cost(prices);
     Ok(figures)
 }

@@ -1,20 +1,20 @@
-//! The table for people.
+//! Prints a simulation as a table.
 
 use std::fmt;
 
-use super::{Figures, Simulation, Unreadable};
+use super::{Figures, Simulation, UnreadableFile};
 use crate::units::grouped;
 
-/// The longest name of a policy that is printed whole.
-const MOST_NAME: usize = 16;
+/// The longest policy name that is printed in full, in characters.
+const MAX_NAME_CHARS: usize = 16;
 
-/// How many files that could not be played are named.
-const MOST_UNREADABLE: usize = 10;
+/// The maximum number of unreadable files that are listed.
+const MAX_UNREADABLE_SHOWN: usize = 10;
 
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
-        let width = names.fold("policy".len(), usize::max).min(MOST_NAME);
+        let width = names.fold("policy".len(), usize::max).min(MAX_NAME_CHARS);
         let head = [
             "requests",
             "tokens sent",
@@ -28,16 +28,16 @@ impl fmt::Display for Simulation {
             "offloaded",
             "summaries",
         ];
-        line(f, width, "policy", &head.map(str::to_owned))?;
+        write_row(f, width, "policy", &head.map(str::to_owned))?;
         for played in &self.transcripts {
             let window = played.runs.first().and_then(|run| run.window);
             let window = window.map_or_else(|| "unknown".to_owned(), grouped);
             let model = played.model.as_deref().unwrap_or("none");
             writeln!(f, "\n{}: {} messages, model {model}, window {window}", played.name, played.messages)?;
-            played.runs.iter().try_for_each(|run| line(f, width, &run.policy, &cells(&run.figures)))?;
+            played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &cells(&run.figures)))?;
         }
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
-        self.totals.iter().try_for_each(|total| line(f, width, &total.policy, &cells(&total.figures)))?;
+        self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &cells(&total.figures)))?;
         writeln!(
             f,
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
@@ -54,18 +54,18 @@ impl fmt::Display for Simulation {
             }
             writeln!(f, "the cost has in it what the calls for them send, not what they answer")?;
         }
-        for Unreadable { name, why } in self.unreadable.iter().take(MOST_UNREADABLE) {
+        for UnreadableFile { name, why } in self.unreadable.iter().take(MAX_UNREADABLE_SHOWN) {
             writeln!(f, "not played: {name}: {why}")?;
         }
-        match self.unreadable.len().checked_sub(MOST_UNREADABLE) {
+        match self.unreadable.len().checked_sub(MAX_UNREADABLE_SHOWN) {
             Some(more) if more > 0 => writeln!(f, "not played: {more} more"),
             _ => Ok(()),
         }
     }
 }
 
-/// The columns of one line; 120 characters with the longest name.
-fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 11]) -> fmt::Result {
+/// Writes one row; 120 characters with the longest name.
+fn write_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 11]) -> fmt::Result {
     let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded, summaries] = cells;
     let short: String = name.chars().take(width).collect();
     writeln!(
@@ -75,7 +75,7 @@ fn line(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 1
 }
 
 fn cells(figures: &Figures) -> [String; 11] {
-    // "?" is for requests of which nobody knows how many are allowed.
+    // "?" stands for requests to models whose window is unknown.
     let beyond = match (figures.beyond_window, figures.window_unknown) {
         (n, 0) => grouped(n),
         (0, _) => "?".to_owned(),

@@ -1,4 +1,4 @@
-//! Small transcripts, with figures worked out by hand.
+//! Small transcripts, with figures computed by hand.
 //!
 //! Tokens are estimated: a text is a quarter of its bytes, rounded up. A message is 3 and its role (user and tool 1,
 //! assistant 3) and its text; a call is 3 and its name and its arguments; a request is 3 and its messages.
@@ -7,8 +7,8 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::figures::Request;
-use super::sent::{Common, Sent};
+use super::figures::RequestFigures;
+use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::Parts;
 use crate::tokens::{Counter, REQUEST_OVERHEAD};
@@ -31,19 +31,19 @@ fn session() -> String {
     )
 }
 
-fn contender(settings: &str, window: Option<usize>) -> Contender {
+fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
     let mut parts: Parts = toml::from_str(settings).unwrap();
     parts.tokens.counter = Counter::Estimate;
     let planner = Planner::new(parts);
     if let Some(window) = window {
         planner.meter.learn_window("m", window);
     }
-    Contender { name: "p".to_owned(), planner }
+    PolicyUnderTest { name: "p".to_owned(), planner }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, &contender(settings, window), prices, Summarist::default()).unwrap()
+    play::play(&transcript, &candidate(settings, window), prices, SummarySource::default()).unwrap()
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -56,7 +56,7 @@ clear_tool_results = { trigger = { tokens = 1100 }, keep = { results = 0 }, plac
 "#;
 
 #[test]
-fn a_transcript_is_cut_before_each_answer_and_at_its_end() {
+fn a_transcript_gives_one_request_before_each_answer_and_one_at_the_end() {
     let transcript = Transcript::new(session().into(), None).unwrap();
     let requests: Vec<_> = transcript.requests().collect();
     let dialect = dialect().unwrap();
@@ -67,7 +67,7 @@ fn a_transcript_is_cut_before_each_answer_and_at_its_end() {
 }
 
 #[test]
-fn without_edits_nothing_moves() {
+fn without_edits_the_prefix_never_moves() {
     // 107 + 1122 + 2137 + 2144; of 104, 1119 and 2134 that came before, whole blocks.
     let expected = Figures {
         requests: 4,
@@ -85,22 +85,22 @@ fn without_edits_nothing_moves() {
 }
 
 #[test]
-fn a_text_stands_in_for_a_summary_where_no_model_is_asked() {
+fn a_stand_in_text_replaces_a_summary_where_no_model_is_called() {
     const SUMMARIZE: &str = r#"policy.edits = ["summarize"]
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
-    let play = |settings: &str, summarist| {
-        play::play(&transcript, &contender(settings, None), Prices::default(), summarist).unwrap()
+    let play = |settings: &str, summary_source| {
+        play::play(&transcript, &candidate(settings, None), Prices::default(), summary_source).unwrap()
     };
-    let made = play(SUMMARIZE, Summarist::StandIn(50));
-    // The third request and the fourth begin with the same summary, and what it stands for is sent once more to have it made.
+    let made = play(SUMMARIZE, SummarySource::StandIn(50));
+    // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
     assert_eq!((made.summaries, made.frontier_moves), (1, 1));
     assert!((104 + 11 + 1004..2000).contains(&made.summary_tokens), "{made:?}");
     assert_eq!(made.summary_tokens_cached, 1024);
-    let none = play(NONE, Summarist::StandIn(50));
+    let none = play(NONE, SummarySource::StandIn(50));
     assert!(made.largest_request < 1500 && made.tokens_sent < none.tokens_sent - 1000, "{made:?}");
 
-    let failed = play(SUMMARIZE, Summarist::Model(&|_| None));
+    let failed = play(SUMMARIZE, SummarySource::Model(&|_| None));
     let call = Figures { summary_tokens: made.summary_tokens, summary_tokens_cached: 1024, cost: failed.cost, ..none };
     assert_eq!(failed, call);
     let dearer = failed.cost - none.cost;
@@ -108,9 +108,9 @@ summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
 }
 
 #[test]
-fn what_is_cleared_moves_the_frontier() {
-    // 107 + 1122 + (2137 - 999) + (2144 - 999). The result that was not read yet stays in the third request, and in the
-    // fourth, which adds an answer alone, as if that were a prefill.
+fn clearing_a_result_moves_the_frontier() {
+    // 107 + 1122 + (2137 - 999) + (2144 - 999). The unread result stays in the third request, and in the
+    // fourth, which only adds an answer, as if that were a prefill.
     let expected = Figures {
         requests: 4,
         tokens_sent: 3512,
@@ -128,40 +128,40 @@ fn what_is_cleared_moves_the_frontier() {
 }
 
 #[test]
-fn what_is_truncated_is_counted_once() {
+fn a_truncated_result_is_counted_once() {
     let figures = figures("truncate_tool_results.max_bytes = 1000", None, Prices::default());
     assert_eq!((figures.results_truncated, figures.results_cleared, figures.frontier_moves), (2, 0, 0));
     assert_eq!(figures.bytes_offloaded, 8000);
 }
 
 #[test]
-fn other_tools_are_another_prefix() {
-    let gauge = contender(NONE, None).planner.meter.for_model(None);
+fn changed_tool_definitions_share_no_prefix() {
+    let gauge = candidate(NONE, None).planner.meter.for_model(None);
     let body = |tools: &str| {
         let text = "u".repeat(4000);
         format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)
     };
-    let sent = |tools: &str| Sent::new(body(tools).into(), &gauge, None).unwrap();
+    let sent = |tools: &str| SentRequest::new(body(tools).into(), &gauge, None).unwrap();
     let tool = r#"{"type":"function","function":{"name":"look"}}"#;
-    assert_eq!(sent(tool).common(&sent("")), Common { tokens: 0, whole: true });
-    let same = sent(tool).common(&sent(tool));
+    assert_eq!(sent(tool).shared_prefix(&sent("")), SharedPrefix { tokens: 0, whole: true });
+    let same = sent(tool).shared_prefix(&sent(tool));
     assert_eq!(same.tokens + REQUEST_OVERHEAD, sent(tool).tokens());
 }
 
 #[test]
-fn blocks_are_whole() {
+fn cached_tokens_are_rounded_down_to_whole_blocks() {
     let mut figures = Figures::default();
     for (tokens, shared) in [(127, 0), (128, 127), (255, 128), (300, 299)] {
-        figures.add(Request { tokens, shared, window: Some(255), moved: false });
+        figures.add_request(RequestFigures { tokens, shared, window: Some(255), moved: false });
     }
     assert_eq!((figures.tokens_sent, figures.tokens_cached, figures.tokens_written), (810, 128 + 256, 128));
     assert_eq!(figures.beyond_window, 1);
-    figures.settle(prices("0", "2"));
+    figures.compute_cost(prices("0", "2"));
     assert_eq!(figures.cost, 2 * 128 + (810 - 384 - 128));
 }
 
 #[test]
-fn prices_are_decimals() {
+fn prices_are_decimals_from_0_to_1000() {
     for (text, printed) in
         [("0.1", "0.1"), ("1", "1.0"), ("1.25", "1.25"), ("0.000001", "0.000001"), ("1000", "1000.0")]
     {
@@ -172,17 +172,18 @@ fn prices_are_decimals() {
     }
 }
 
-fn simulate(choice: &Choice) -> Simulation {
-    Simulation::run(choice, &[contender(NONE, None)], Prices::default(), Summarist::default())
+fn simulate(choice: &TranscriptSelection) -> Simulation {
+    Simulation::run(choice, &[candidate(NONE, None)], Prices::default(), SummarySource::default())
 }
 
 fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
-    let row = |played: &Played| (played.name.rsplit('/').next().unwrap_or_default().to_owned(), played.messages);
+    let row =
+        |played: &TranscriptResult| (played.name.rsplit('/').next().unwrap_or_default().to_owned(), played.messages);
     simulation.transcripts.iter().map(row).collect()
 }
 
 #[test]
-fn folders_are_searched_and_recordings_of_one_session_are_one() {
+fn folders_are_searched_and_recordings_of_one_session_are_merged() {
     let dir = TempDir::new().unwrap();
     let transcript = Transcript::new(session().into(), None).unwrap();
     for (n, body) in transcript.requests().enumerate() {
@@ -196,18 +197,18 @@ fn folders_are_searched_and_recordings_of_one_session_are_one() {
     fs::write(dir.path().join("d.txt"), "Hi.").unwrap();
     let paths = vec![dir.path().to_owned(), dir.path().join("a.json"), dir.path().join("nothing")];
 
-    let simulation = simulate(&Choice { paths: paths.clone(), ..Choice::default() });
+    let simulation = simulate(&TranscriptSelection { paths: paths.clone(), ..TranscriptSelection::default() });
     assert_eq!(rows(&simulation), [("3".to_owned(), 6), ("a.json".to_owned(), 1)]);
     let unreadable: Vec<_> = simulation.unreadable.iter().map(|it| it.name.rsplit('/').next().unwrap()).collect();
     assert_eq!(unreadable, ["b.json", "c.json", "nothing"]);
     assert_eq!(simulation.totals[0].figures.requests, 5);
 
-    let longest = simulate(&Choice { paths, limit: Some(1), ..Choice::default() });
+    let longest = simulate(&TranscriptSelection { paths, limit: Some(1), ..TranscriptSelection::default() });
     assert_eq!(rows(&longest), [("3".to_owned(), 6)]);
 }
 
 #[test]
-fn a_model_is_for_those_that_name_none() {
+fn the_default_model_applies_to_transcripts_without_a_model() {
     let body = r#" {"messages":[{"role":"user","content":"Hi."}]}"#;
     let model = |body: &'static str| {
         let transcript = Transcript::new(body.into(), Some("it's \"m\"")).unwrap();
@@ -219,15 +220,15 @@ fn a_model_is_for_those_that_name_none() {
 }
 
 #[test]
-fn the_table_fits_a_terminal() {
+fn the_table_is_at_most_120_columns_wide() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.json"), session()).unwrap();
-    let contenders = [
-        Contender { name: "a policy with quite a long name".to_owned(), ..contender(NONE, None) },
-        Contender { name: "é".to_owned(), ..contender(STICKY, Some(1000)) },
+    let candidates = [
+        PolicyUnderTest { name: "a policy with quite a long name".to_owned(), ..candidate(NONE, None) },
+        PolicyUnderTest { name: "é".to_owned(), ..candidate(STICKY, Some(1000)) },
     ];
-    let choice = Choice { paths: vec![dir.path().join("a.json")], ..Choice::default() };
-    let table = Simulation::run(&choice, &contenders, Prices::default(), Summarist::default()).to_string();
+    let choice = TranscriptSelection { paths: vec![dir.path().join("a.json")], ..TranscriptSelection::default() };
+    let table = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default()).to_string();
     assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
     let row = |name: &str| {
         let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::events::{Ears, edited};
+use crate::events::{EventListener, edited};
 use crate::support::bodies::DANGLING;
 use crate::support::wire::Reply;
 use crate::support::{Abridge, Scene, Setup, Upstream, Wire};
@@ -158,7 +158,7 @@ async fn operators_are_served_over_ipv6_and_sockets() {
 }
 
 #[tokio::test]
-async fn a_start_that_would_show_operators_to_everybody_is_refused_with_the_fix() {
+async fn operator_paths_on_a_network_address_without_a_token_stop_the_start() {
     let open = Setup::to("http://h/v1").with("admin.listen = \"0.0.0.0:0\"").fail().await;
     assert_eq!(open.status.code(), Some(78), "{open:?}");
     assert!(open.stderr.contains("proxy.toml:4") && open.stderr.contains("admin.token_env = "), "{open:?}");
@@ -222,7 +222,7 @@ async fn foreign_names_and_origins_are_refused_on_every_path() {
 }
 
 #[tokio::test]
-async fn handles_that_lead_nowhere_cannot_be_told_apart() {
+async fn unknown_and_foreign_handles_get_the_same_answer() {
     let upstream = Upstream::start().await;
     let abridge = Abridge::before(&upstream).await;
     let unknown = get(abridge.address(), UNKNOWN, "x-none: 1").await;
@@ -237,18 +237,18 @@ async fn handles_that_lead_nowhere_cannot_be_told_apart() {
 }
 
 #[tokio::test]
-async fn the_token_hears_all_events_and_without_it_this_machine_hears_none() {
+async fn the_token_opens_all_events_and_without_it_a_loopback_address_gets_none() {
     let upstream = Upstream::start().await;
     let abridge = with_token(Setup::before(&upstream)).start().await;
     let host = format!("host: {}", abridge.address());
     check_refused(&ask(abridge.address(), "GET /abridge/events", &[&host]).await, 401, "admin.token_env");
     let client = abridge.connect().await;
     let mut scene = Scene { upstream, abridge, client };
-    let mut ears = Ears::with(&scene.abridge, &[RIGHT]).await;
+    let mut listener = EventListener::with(&scene.abridge, &[RIGHT]).await;
     for caller in ["authorization: Bearer sk-one", "api-key: another"] {
         let reply = edited(&mut scene, &[caller]).await;
         for _ in 0..2 {
-            let event = ears.next().await.expect("an event");
+            let event = listener.next().await.expect("an event");
             assert!(event.json.contains(reply.head.get("x-abridge-request-id").unwrap()), "{}", event.json);
         }
     }

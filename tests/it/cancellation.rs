@@ -6,7 +6,7 @@ use crate::support::upstream::head;
 use crate::support::{Scene, Setup, Upstream, chat, request, within};
 
 #[tokio::test]
-async fn a_stream_whose_client_goes_is_cancelled() {
+async fn a_stream_whose_client_disconnects_is_cancelled() {
     for body in [PLAIN, DANGLING] {
         let mut scene = Scene::new().await;
         let mut call = scene.stream(chat(body)).await;

@@ -11,17 +11,17 @@ use std::thread;
 use tempfile::TempDir;
 
 /// A working directory of its own, and an environment with nothing in it.
-struct Place(TempDir);
+struct WorkFolder(TempDir);
 
-impl Place {
+impl WorkFolder {
     fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
     fn with(name: &str, text: impl AsRef<[u8]>) -> Self {
-        let place = Self::new();
-        fs::write(place.path().join(name), text).unwrap();
-        place
+        let work_folder = Self::new();
+        fs::write(work_folder.path().join(name), text).unwrap();
+        work_folder
     }
 
     fn path(&self) -> &Path {
@@ -34,20 +34,20 @@ impl Place {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(&mut self.abridge(args))
+    fn run(&self, args: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.abridge(args))
     }
 }
 
 /// What a finished process left behind.
 #[derive(Debug)]
-struct Ran {
+struct CommandOutput {
     code: i32,
     out: String,
     err: String,
 }
 
-impl Ran {
+impl CommandOutput {
     fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().unwrap();
         Self { code: status.code().unwrap(), out: text(stdout), err: text(stderr) }
@@ -61,48 +61,58 @@ fn text(bytes: Vec<u8>) -> String {
 const DANGLING: &str = r#"{ "model":"m", "messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}] }"#;
 
 #[test]
-fn check_config_prints_the_defaults_where_nobody_says_anything() {
-    let ran = Place::new().run(&["check-config"]);
+fn check_config_prints_the_defaults_without_settings() {
+    let ran = WorkFolder::new().run(&["check-config"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out.starts_with("preset = \"default\"\nlanguage = \"en\"\n"), "{}", ran.out);
     assert!(ran.out.contains("\nlisten = [\"127.0.0.1:8787\"]\n"), "{}", ran.out);
 }
 
 #[test]
-fn what_check_config_prints_is_a_file_with_the_same_meaning() {
-    let place =
-        Place::with("proxy.toml", "[upstream]\nurl = \"http://up:1/v1\"\nheaders = { x-key = \"sk-secret\" }\n");
-    let first = place.run(&["check-config"]);
+fn the_output_of_check_config_is_an_equivalent_file() {
+    let work_folder =
+        WorkFolder::with("proxy.toml", "[upstream]\nurl = \"http://up:1/v1\"\nheaders = { x-key = \"sk-secret\" }\n");
+    let first = work_folder.run(&["check-config"]);
     assert!(!first.out.contains("sk-secret") && first.out.contains("x-key = \"***\""), "{}", first.out);
-    let second = Place::with("proxy.toml", &first.out).run(&["check-config"]);
+    let second = WorkFolder::with("proxy.toml", &first.out).run(&["check-config"]);
     assert_eq!((second.code, second.out), (0, first.out));
 }
 
 #[test]
-fn the_default_file_the_environment_and_the_flags_lie_on_each_other() {
-    let place =
-        Place::with("proxy.toml", "[upstream]\nurl = \"http://file\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n");
+fn default_file_environment_and_flags_override_each_other_in_order() {
+    let work_folder = WorkFolder::with(
+        "proxy.toml",
+        "[upstream]\nurl = \"http://file\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n",
+    );
     let url = |command: &mut Command| {
-        let ran = Ran::of(command);
+        let ran = CommandOutput::of(command);
         let line = ran.out.lines().find(|line| line.starts_with("url")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{ran:?}"))
     };
     let variable = ("ABRIDGE__UPSTREAM__URL", "http://variable");
-    assert_eq!(url(&mut place.abridge(&["check-config"])), "url = \"http://file/\"");
-    assert_eq!(url(place.abridge(&["check-config"]).env(variable.0, variable.1)), "url = \"http://variable/\"");
+    assert_eq!(url(&mut work_folder.abridge(&["check-config"])), "url = \"http://file/\"");
+    assert_eq!(url(work_folder.abridge(&["check-config"]).env(variable.0, variable.1)), "url = \"http://variable/\"");
     for args in [["--upstream", "http://flag", "check-config"], ["check-config", "--upstream", "http://flag"]] {
-        assert_eq!(url(place.abridge(&args).env(variable.0, variable.1)), "url = \"http://flag/\"");
+        assert_eq!(url(work_folder.abridge(&args).env(variable.0, variable.1)), "url = \"http://flag/\"");
     }
-    let ran =
-        place.run(&["check-config", "--log-format", "text", "--listen", "[::1]:1", "--listen", "unix:s", "--dry-run"]);
+    let ran = work_folder.run(&[
+        "check-config",
+        "--log-format",
+        "text",
+        "--listen",
+        "[::1]:1",
+        "--listen",
+        "unix:s",
+        "--dry-run",
+    ]);
     for line in ["level = \"debug\"", "format = \"text\"", "    \"[::1]:1\",", "    \"unix:s\",", "dry_run = true"] {
         assert!(ran.out.lines().any(|printed| printed == line), "{line}: {}", ran.out);
     }
 }
 
 #[test]
-fn mistakes_in_settings_are_one_line_and_exit_78() {
-    let place = Place::with("other.toml", "\n[server]\nworkers = 0\n");
+fn errors_in_settings_are_one_line_and_exit_78() {
+    let work_folder = WorkFolder::with("other.toml", "\n[server]\nworkers = 0\n");
     let line = "other.toml:3:11: server.workers: 0 is out of range; allowed: 1 to 1024\n";
     for args in [
         vec!["--config", "other.toml"],
@@ -111,24 +121,24 @@ fn mistakes_in_settings_are_one_line_and_exit_78() {
         vec!["rewrite", "-", "--config", "other.toml"],
         vec!["health", "--config", "other.toml"],
     ] {
-        let ran = place.run(&args);
+        let ran = work_folder.run(&args);
         assert_eq!((ran.code, ran.err.as_str(), ran.out.as_str()), (78, line, ""), "{args:?}");
     }
-    let ran = place.run(&["check-config", "--config", "absent.toml"]);
+    let ran = work_folder.run(&["check-config", "--config", "absent.toml"]);
     assert_eq!(ran.code, 78);
     assert!(ran.err.starts_with("absent.toml: not found; ") && ran.err.lines().count() == 1, "{}", ran.err);
 }
 
 #[test]
-fn mistakes_in_the_environment_name_the_variable() {
-    let place = Place::with("proxy.toml", "[upstream]\napi_key_env = \"GATEWAY_KEY\"\n");
-    let ran = place.run(&["check-config"]);
+fn errors_in_the_environment_name_the_variable() {
+    let work_folder = WorkFolder::with("proxy.toml", "[upstream]\napi_key_env = \"GATEWAY_KEY\"\n");
+    let ran = work_folder.run(&["check-config"]);
     let line = "GATEWAY_KEY: not set; upstream.api_key_env names it for the upstream's key\n";
     assert_eq!((ran.code, ran.err.as_str()), (78, line));
-    let ran = Ran::of(place.abridge(&["check-config"]).env("GATEWAY_KEY", "sk-secret"));
+    let ran = CommandOutput::of(work_folder.abridge(&["check-config"]).env("GATEWAY_KEY", "sk-secret"));
     assert_eq!(ran.code, 0);
     assert!(!ran.out.contains("sk-secret"));
-    let ran = Ran::of(place.abridge(&["check-config"]).env("ABRIDGE__DRY_RUN", "perhaps"));
+    let ran = CommandOutput::of(work_folder.abridge(&["check-config"]).env("ABRIDGE__DRY_RUN", "perhaps"));
     assert_eq!(
         (ran.code, ran.err.as_str()),
         (78, "ABRIDGE__DRY_RUN: dry_run must be true or false, and is a string\n")
@@ -136,8 +146,8 @@ fn mistakes_in_the_environment_name_the_variable() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_exit_64() {
-    let place = Place::new();
+fn errors_on_the_command_line_exit_64() {
+    let work_folder = WorkFolder::new();
     for args in [
         vec!["--lisen", "x"],
         vec!["serv"],
@@ -147,18 +157,18 @@ fn mistakes_on_the_command_line_exit_64() {
         vec!["check-config", "--upstream", "nowhere"],
         vec!["--record", "folder", "check-config"],
     ] {
-        let ran = place.run(&args);
+        let ran = work_folder.run(&args);
         assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{args:?}: {}", ran.err);
     }
-    let ran = place.run(&["check-config", "--listen", "nowhere"]);
+    let ran = work_folder.run(&["check-config", "--listen", "nowhere"]);
     assert!(ran.err.starts_with("--listen: \"nowhere\" is not an address: "), "{}", ran.err);
 }
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    let place = Place::new();
+    let work_folder = WorkFolder::new();
     for args in [vec!["--help"], vec!["--version"], vec!["serve", "--help"], vec!["rewrite", "-h"]] {
-        let ran = place.run(&args);
+        let ran = work_folder.run(&args);
         assert_eq!((ran.code, ran.err.as_str(), ran.out.is_empty()), (0, "", false), "{args:?}");
     }
 }
@@ -166,12 +176,12 @@ fn help_and_version_go_to_standard_output() {
 #[test]
 fn rewrite_prints_the_body_and_nothing_else() {
     let whole = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
-    let place = Place::with("whole.json", whole);
-    let ran = place.run(&["rewrite", "whole.json"]);
+    let work_folder = WorkFolder::with("whole.json", whole);
+    let ran = work_folder.run(&["rewrite", "whole.json"]);
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, whole, ""));
 
-    fs::write(place.path().join("dangling.json"), DANGLING).unwrap();
-    let ran = place.run(&["rewrite", "dangling.json", "--report"]);
+    fs::write(work_folder.path().join("dangling.json"), DANGLING).unwrap();
+    let ran = work_folder.run(&["rewrite", "dangling.json", "--report"]);
     let (kept, _) = DANGLING.split_at(DANGLING.len() - "] }".len());
     assert_eq!(ran.code, 0);
     assert!(
@@ -183,35 +193,36 @@ fn rewrite_prints_the_body_and_nothing_else() {
 }
 
 #[test]
-fn rewrite_reads_standard_input_and_obeys_the_settings() {
-    let place = Place::with("proxy.toml", "[patch_tool_calls]\ntemplate = \"nothing from {tool_name}\"\n");
-    let mut child = place.abridge(&["rewrite", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+fn rewrite_reads_standard_input_and_applies_the_settings() {
+    let work_folder = WorkFolder::with("proxy.toml", "[patch_tool_calls]\ntemplate = \"nothing from {tool_name}\"\n");
+    let mut child =
+        work_folder.abridge(&["rewrite", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(DANGLING.as_bytes()).unwrap();
     let out = text(child.wait_with_output().unwrap().stdout);
     assert!(out.contains("nothing from f"), "{out}");
 
-    fs::write(place.path().join("dangling.json"), DANGLING).unwrap();
-    let ran = Ran::of(place.abridge(&["rewrite", "dangling.json"]).env("ABRIDGE__POLICY__EDITS", "[]"));
+    fs::write(work_folder.path().join("dangling.json"), DANGLING).unwrap();
+    let ran = CommandOutput::of(work_folder.abridge(&["rewrite", "dangling.json"]).env("ABRIDGE__POLICY__EDITS", "[]"));
     assert_eq!((ran.code, ran.out.as_str()), (0, DANGLING));
 }
 
 #[test]
-fn rewrite_gives_back_what_it_does_not_understand_and_says_why() {
+fn rewrite_prints_an_invalid_body_unchanged_with_the_reason() {
     for body in ["not JSON\n", "{\"messages\":1}", ""] {
-        let ran = Place::with("body", body).run(&["rewrite", "body"]);
+        let ran = WorkFolder::with("body", body).run(&["rewrite", "body"]);
         assert_eq!((ran.code, ran.out.as_str()), (0, body));
-        assert!(ran.err.starts_with("abridge: printed as it came: ") && ran.err.lines().count() == 1, "{}", ran.err);
+        assert!(ran.err.starts_with("abridge: printed unchanged: ") && ran.err.lines().count() == 1, "{}", ran.err);
     }
-    let ran = Place::new().run(&["rewrite", "absent.json"]);
+    let ran = WorkFolder::new().run(&["rewrite", "absent.json"]);
     assert_eq!((ran.code, ran.out.as_str()), (66, ""));
     assert!(ran.err.starts_with("abridge: absent.json cannot be read: "), "{}", ran.err);
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let place = Place::with("long.json", vec![b' '; 4 << 20]);
+fn a_closed_pipe_is_not_an_error() {
+    let work_folder = WorkFolder::with("long.json", vec![b' '; 4 << 20]);
     let mut child =
-        place.abridge(&["rewrite", "long.json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        work_folder.abridge(&["rewrite", "long.json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -235,84 +246,88 @@ fn answer(mut stream: impl Read + Write, with: &str) -> String {
 fn health_asks_the_first_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let place = Place::with("proxy.toml", format!("[server]\nlisten = [\"0.0.0.0:{port}\", \"127.0.0.1:1\"]\n"));
+    let work_folder =
+        WorkFolder::with("proxy.toml", format!("[server]\nlisten = [\"0.0.0.0:{port}\", \"127.0.0.1:1\"]\n"));
     for (status, code) in [("200 OK", 0), ("503 Service Unavailable", 1), ("2000 x", 1)] {
         let listener = listener.try_clone().unwrap();
         let server = thread::spawn(move || {
             answer(listener.accept().unwrap().0, &format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"))
         });
-        assert_eq!(place.run(&["health"]).code, code, "{status}");
+        assert_eq!(work_folder.run(&["health"]).code, code, "{status}");
         assert!(server.join().unwrap().starts_with("GET /abridge/healthz HTTP/1.1\r\n"));
     }
     drop(listener);
-    let ran = place.run(&["health"]);
+    let ran = work_folder.run(&["health"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.starts_with(&format!("abridge: nothing listens on 127.0.0.1:{port}; ")), "{}", ran.err);
 }
 
 #[test]
 fn health_asks_unix_sockets_and_urls() {
-    let place = Place::new();
-    let listener = UnixListener::bind(place.path().join("abridge.sock")).unwrap();
+    let work_folder = WorkFolder::new();
+    let listener = UnixListener::bind(work_folder.path().join("abridge.sock")).unwrap();
     let server = thread::spawn(move || answer(listener.accept().unwrap().0, "HTTP/1.1 200 OK\r\n\r\n"));
-    assert_eq!(place.run(&["health", "--listen", "unix:abridge.sock"]).code, 0);
+    assert_eq!(work_folder.run(&["health", "--listen", "unix:abridge.sock"]).code, 0);
     server.join().unwrap();
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = thread::spawn(move || answer(listener.accept().unwrap().0, "HTTP/1.1 200 OK\r\n\r\n"));
-    assert_eq!(place.run(&["health", "--url", &url]).code, 0);
+    assert_eq!(work_folder.run(&["health", "--url", &url]).code, 0);
     server.join().unwrap();
 
     for (args, why) in [
-        (["--url", "https://x"], "abridge: \"https://x\" is no address to ask; write http://host:port or unix:/path\n"),
+        (
+            ["--url", "https://x"],
+            "abridge: \"https://x\" is not the address of a proxy; write http://host:port or unix:/path\n",
+        ),
         (
             ["--listen", "127.0.0.1:0"],
-            "abridge: server.listen leaves the port to the system; say with --url which one it is\n",
+            "abridge: the port in server.listen is 0, so the system chooses it; name the real one with --url\n",
         ),
     ] {
-        let ran = place.run(&[&["health"], args.as_slice()].concat());
+        let ran = work_folder.run(&[&["health"], args.as_slice()].concat());
         assert_eq!((ran.code, ran.err.as_str()), (1, why));
     }
 }
 
 #[test]
-fn replay_compares_and_says_whether_all_is_the_same() {
-    let place = Place::with("proxy.toml", "");
-    let folder = place.path().join("exchanges/1");
+fn replay_exits_0_only_if_all_exchanges_are_the_same() {
+    let work_folder = WorkFolder::with("proxy.toml", "");
+    let folder = work_folder.path().join("exchanges/1");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("request.json"), DANGLING).unwrap();
-    fs::write(folder.join("rewritten.json"), place.run(&["rewrite", "exchanges/1/request.json"]).out).unwrap();
+    fs::write(folder.join("rewritten.json"), work_folder.run(&["rewrite", "exchanges/1/request.json"]).out).unwrap();
     fs::write(folder.join("meta.json"), r#"{"path":"/v1/chat/completions","status":200}"#).unwrap();
 
-    let ran = place.run(&["replay", "exchanges"]);
+    let ran = work_folder.run(&["replay", "exchanges"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
     assert!(ran.out.contains("1 same, 0 different"), "{}", ran.out);
-    let ran = Ran::of(place.abridge(&["replay", "exchanges", "--json"]).env("ABRIDGE__LANGUAGE", "zh"));
+    let ran = CommandOutput::of(work_folder.abridge(&["replay", "exchanges", "--json"]).env("ABRIDGE__LANGUAGE", "zh"));
     assert_eq!(ran.code, 1);
     assert!(ran.out.contains("\"different\": 1"), "{}", ran.out);
 
     fs::write(folder.join("policy.toml"), "").unwrap();
-    fs::write(place.path().join("zh.toml"), "language = \"zh\"").unwrap();
+    fs::write(work_folder.path().join("zh.toml"), "language = \"zh\"").unwrap();
     let variable = ("ABRIDGE__LANGUAGE", "zh");
-    assert_eq!(Ran::of(place.abridge(&["replay", "exchanges"]).env(variable.0, variable.1)).code, 0);
-    assert_eq!(place.run(&["replay", "exchanges", "--config", "zh.toml"]).code, 1);
-    assert_eq!(place.run(&["replay"]).code, 64);
+    assert_eq!(CommandOutput::of(work_folder.abridge(&["replay", "exchanges"]).env(variable.0, variable.1)).code, 0);
+    assert_eq!(work_folder.run(&["replay", "exchanges", "--config", "zh.toml"]).code, 1);
+    assert_eq!(work_folder.run(&["replay"]).code, 64);
 }
 
 #[test]
-fn what_cannot_be_had_exits_69_and_what_settings_name_in_vain_78() {
+fn unavailable_resources_exit_69_and_unusable_files_in_settings_78() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ran = Place::new().run(&["--listen", &address]);
+    let ran = WorkFolder::new().run(&["--listen", &address]);
     assert_eq!(ran.code, 69, "{}", ran.err);
     assert!(ran.err.starts_with(&format!("abridge: cannot listen on {address}; ")), "{}", ran.err);
 
     for text in ["[tls]\ncert = \"absent\"\nkey = \"absent\"\n", "[upstream]\nca_file = \"absent\"\n"] {
-        let ran = Place::with("proxy.toml", format!("{text}[server]\nlisten = \"127.0.0.1:0\"\n")).run(&["serve"]);
+        let ran = WorkFolder::with("proxy.toml", format!("{text}[server]\nlisten = \"127.0.0.1:0\"\n")).run(&["serve"]);
         assert_eq!((ran.code, ran.err.lines().count()), (78, 1), "{}", ran.err);
     }
-    let ran = Ran::of(Place::new().abridge(&["check-config"]).env("HTTPS_PROXY", "ftp://proxy"));
+    let ran = CommandOutput::of(WorkFolder::new().abridge(&["check-config"]).env("HTTPS_PROXY", "ftp://proxy"));
     assert_eq!(ran.code, 78, "{}", ran.err);
 }
 
@@ -333,15 +348,15 @@ fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
         ("server.listen = '127.0.0.1:0'\n", key, http + 1),
         ("recall = { via = 'file', export_dir = '/x' }\n", key, file),
     ] {
-        let with = |n: usize| Place::with("proxy.toml", format!("{settings}{key} = {n}"));
+        let with = |n: usize| WorkFolder::with("proxy.toml", format!("{settings}{key} = {n}"));
         assert_eq!(with(least).run(&["check-config"]).code, 0, "{settings}");
-        let place = format!("proxy.toml:{}:{}: {key}", settings.lines().count() + 1, key.len() + 4);
+        let location = format!("proxy.toml:{}:{}: {key}", settings.lines().count() + 1, key.len() + 4);
         let allowed =
             format!("{} is out of range; allowed: {least} or more; the length of the longest notice", least - 1);
         for command in ["check-config", "serve"] {
             let ran = with(least - 1).run(&[command]);
             assert_eq!(ran.code, 78, "{settings}");
-            assert!(ran.err.starts_with(&format!("{place}: {allowed}")), "{}", ran.err);
+            assert!(ran.err.starts_with(&format!("{location}: {allowed}")), "{}", ran.err);
         }
     }
 }

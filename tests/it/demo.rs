@@ -120,7 +120,7 @@ fn line<'a>(text: &'a str, beginning: &str) -> &'a str {
 }
 
 #[test]
-fn direct_fails_where_it_must_and_through_abridge_every_turn_is_answered() {
+fn direct_requests_are_refused_by_the_rules_and_every_turn_through_abridge_is_answered() {
     let machine = Machine::new();
     let kept = machine.path("kept");
     let output = machine.demo(&["--keep", kept.to_str().unwrap()]);
@@ -179,7 +179,7 @@ fn judge(row: &Row, kept: &Path) -> String {
 }
 
 #[test]
-fn the_readme_shows_it_as_it_is() {
+fn the_readme_shows_the_demos_output() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let (_, shown) = readme.split_once("-- demo\n").unwrap();
     let (shown, _) = shown.split_once("\n```").unwrap();
@@ -197,7 +197,7 @@ fn the_readme_shows_it_as_it_is() {
 }
 
 #[test]
-fn it_needs_no_network() {
+fn the_demo_needs_no_network() {
     let machine = Machine::new();
     let mut alone = machine.command("unshare");
     let demo = format!("ip link set lo up && exec {} demo", env!("CARGO_BIN_EXE_abridge"));
@@ -216,7 +216,7 @@ fn it_needs_no_network() {
 }
 
 #[test]
-fn what_is_read_back_is_the_agents_own_to_the_byte() {
+fn recalled_originals_equal_the_agents_results_byte_by_byte() {
     let machine = Machine::new();
     let kept = machine.path("kept");
     let text = String::from_utf8(machine.demo(&["--fast", "--keep", kept.to_str().unwrap()]).stdout).unwrap();
@@ -240,7 +240,7 @@ fn what_is_read_back_is_the_agents_own_to_the_byte() {
 }
 
 #[test]
-fn a_signal_ends_it_and_nothing_is_left() {
+fn a_signal_ends_the_demo_and_leaves_no_process_and_no_file() {
     for signal in ["INT", "TERM", "HUP"] {
         let machine = Machine::new();
         let demo = machine
@@ -269,7 +269,7 @@ fn a_signal_ends_it_and_nothing_is_left() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_and_nothing_is_left() {
+fn a_closed_pipe_ends_the_demo_and_leaves_no_process_and_no_file() {
     let machine = Machine::new();
     let mut demo = machine.command(env!("CARGO_BIN_EXE_abridge")).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
     drop(demo.stdout.take());
@@ -278,7 +278,7 @@ fn a_reader_that_goes_away_ends_it_and_nothing_is_left() {
 }
 
 #[test]
-fn colour_is_for_terminals_that_want_it() {
+fn colour_is_only_on_terminals_that_allow_it() {
     let machine = Machine::new();
     let shown = |no_colour: bool| {
         // `script`, of util-linux, has a terminal for it.
@@ -299,12 +299,12 @@ fn colour_is_for_terminals_that_want_it() {
 }
 
 #[test]
-fn it_takes_no_settings() {
+fn the_demo_refuses_settings() {
     let machine = Machine::new();
     for args in [&["--upstream", "http://127.0.0.1:1"][..], &["--config", "proxy.toml"], &["--dry-run"]] {
         let output = machine.demo(args);
         assert_eq!(output.status.code(), Some(64), "{args:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("settings of its own"), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("its own settings"), "{args:?}");
     }
     machine.has_nothing_left();
 }

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use crate::support::tls::Certificate;
 use crate::support::{ClosedPort, Setup, Upstream};
 
-/// What it has printed.
+/// The exit code and the output of a command.
 #[derive(Debug)]
-struct Told {
+struct CommandOutput {
     code: i32,
     text: String,
 }
@@ -31,15 +31,15 @@ struct Finding {
     fix: Option<String>,
 }
 
-/// A folder with a `proxy.toml`, in which the doctor looks around.
-struct Place(TempDir);
+/// A folder with a `proxy.toml`, that `abridge doctor` runs in.
+struct WorkFolder(TempDir);
 
-impl Place {
+impl WorkFolder {
     /// On a free port, in front of this upstream.
     fn before(url: &str, lines: &str) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        place.write("proxy.toml", format!("upstream.url = {url:?}\nserver.listen = \"127.0.0.1:0\"\n{lines}\n"));
-        place
+        let work_folder = Self(tempfile::tempdir().unwrap());
+        work_folder.write("proxy.toml", format!("upstream.url = {url:?}\nserver.listen = \"127.0.0.1:0\"\n{lines}\n"));
+        work_folder
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -53,20 +53,20 @@ impl Place {
         command
     }
 
-    /// Looks around while the test plays the upstream.
-    fn looks(&self, args: &[&str]) -> JoinHandle<Told> {
+    /// Runs the doctor while the test plays the upstream.
+    fn run_doctor(&self, args: &[&str]) -> JoinHandle<CommandOutput> {
         let mut command = self.command(args);
-        thread::spawn(move || told(&mut command))
+        thread::spawn(move || run(&mut command))
     }
 }
 
-fn told(command: &mut Command) -> Told {
+fn run(command: &mut Command) -> CommandOutput {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert_eq!(String::from_utf8(stderr).unwrap(), "");
-    Told { code: status.code().unwrap(), text: String::from_utf8(stdout).unwrap() }
+    CommandOutput { code: status.code().unwrap(), text: String::from_utf8(stdout).unwrap() }
 }
 
-impl Told {
+impl CommandOutput {
     /// The line of this verdict about this, and the fix below it.
     fn check(&self, verdict: &str, about: &str, said: &str, fix: &str) {
         let start = format!("{verdict:<5} {about:<11} ");
@@ -82,21 +82,21 @@ impl Told {
 }
 
 /// Where nothing listens, so that the upstream is the one fault that is always there.
-fn nowhere() -> ClosedPort {
+fn closed_port() -> ClosedPort {
     ClosedPort::new()
 }
 
 #[tokio::test]
-async fn what_is_well_is_told_and_ends_with_0() {
+async fn a_healthy_system_is_reported_and_exits_0() {
     let mut upstream = Upstream::start().await;
-    let place = Place::before(&upstream.url(), "");
+    let work_folder = WorkFolder::before(&upstream.url(), "");
     for args in [&[][..], &["--json"]] {
-        let doctor = place.looks(args);
+        let doctor = work_folder.run_doctor(args);
         let mut call = upstream.request().await;
         assert_eq!(call.head.start, "GET /v1/models HTTP/1.1");
         call.json("{\"data\":[{\"id\":\"house\",\"max_model_len\":16000}]}").await;
-        let told = doctor.join().unwrap();
-        assert_eq!(told.code, 0, "{}", told.text);
+        let output = doctor.join().unwrap();
+        assert_eq!(output.code, 0, "{}", output.text);
         if args.is_empty() {
             for (about, said) in [
                 ("settings", "proxy.toml, variables and flags are right"),
@@ -105,14 +105,14 @@ async fn what_is_well_is_told_and_ends_with_0() {
                 ("disk", "MiB free for the store, which takes at most 4GiB"),
                 ("roots", "not needed"),
                 ("upstream", "/v1/models answers 200"),
-                ("clock", "the upstream tells no date"),
+                ("clock", "the upstream sends no date"),
                 ("windows", "1 as the upstream says: house = 16000"),
             ] {
-                let verdict = if about == "disk" && told.text.contains("warn  disk") { "warn" } else { "ok" };
-                told.check(verdict, about, said, "");
+                let verdict = if about == "disk" && output.text.contains("warn  disk") { "warn" } else { "ok" };
+                output.check(verdict, about, said, "");
             }
         } else {
-            let Findings { checks } = serde_json::from_str(&told.text).unwrap();
+            let Findings { checks } = serde_json::from_str(&output.text).unwrap();
             assert_eq!(checks.len(), 8);
             assert!(
                 checks
@@ -122,134 +122,144 @@ async fn what_is_well_is_told_and_ends_with_0() {
             assert!(checks.iter().all(|check| (check.verdict == "ok") == check.fix.is_none()));
         }
     }
-    let left: Vec<_> = std::fs::read_dir(place.0.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(work_folder.0.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, ["proxy.toml"], "it leaves nothing behind");
 }
 
 #[tokio::test]
-async fn wrong_settings_are_told_with_their_line() {
-    let closed = nowhere();
-    let place = Place::before(&closed.url(), "server.max_bodi = 1");
-    let told = told(&mut place.command(&[]));
-    told.check("fault", "settings", "proxy.toml:3", "correct it there");
-    assert_eq!(told.text.lines().count(), 2, "nothing else can be looked at: {}", told.text);
-    let place = Place::before(&closed.url(), "upstream.api_key_env = \"NOT_SET\"");
-    self::told(&mut place.command(&[])).check("fault", "settings", "NOT_SET: not set", "correct it there");
+async fn invalid_settings_are_reported_with_their_line() {
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url(), "server.max_bodi = 1");
+    let output = run(&mut work_folder.command(&[]));
+    output.check("fault", "settings", "proxy.toml:3", "correct it there");
+    assert_eq!(output.text.lines().count(), 2, "nothing else can be looked at: {}", output.text);
+    let work_folder = WorkFolder::before(&closed.url(), "upstream.api_key_env = \"NOT_SET\"");
+    run(&mut work_folder.command(&[])).check("fault", "settings", "NOT_SET: not set", "correct it there");
 }
 
 #[tokio::test]
-async fn a_running_abridge_is_no_fault() {
-    let closed = nowhere();
+async fn a_running_abridge_is_not_a_fault() {
+    let closed = closed_port();
     let folder = tempfile::tempdir().unwrap();
     let store = format!("store.path = \"{}\"", folder.path().join("store.redb").display());
     let abridge = Setup::to(closed.url()).with(&store).start().await;
-    let place = Place::before(&closed.url(), &store);
-    let told = told(&mut place.command(&["--listen", &abridge.address().to_string()]));
-    told.check("ok", "store", "a running abridge has it", "");
-    told.check("ok", "address", "an abridge is running there", "");
+    let work_folder = WorkFolder::before(&closed.url(), &store);
+    let output = run(&mut work_folder.command(&["--listen", &abridge.address().to_string()]));
+    output.check("ok", "store", "a running abridge has it", "");
+    output.check("ok", "address", "an abridge is running there", "");
 }
 
 #[tokio::test]
-async fn stores_that_do_not_work_are_told() {
-    let closed = nowhere();
-    let place = Place::before(&closed.url(), "store.path = \"store.redb\"");
-    place.write("store.redb", "this is no store ".repeat(1000));
-    told(&mut place.command(&[])).check("fault", "store", "is no store of abridge, or is damaged", "move it away");
+async fn broken_stores_are_reported() {
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url(), "store.path = \"store.redb\"");
+    work_folder.write("store.redb", "this is no store ".repeat(1000));
+    run(&mut work_folder.command(&[])).check("fault", "store", "is no store of abridge, or is damaged", "move it away");
 
-    let place = Place::before(&closed.url(), "store.path = \"file/store.redb\"");
-    place.write("file", "");
-    told(&mut place.command(&[])).check("fault", "store", "cannot be made", "set store.path");
+    let work_folder = WorkFolder::before(&closed.url(), "store.path = \"file/store.redb\"");
+    work_folder.write("file", "");
+    run(&mut work_folder.command(&[])).check("fault", "store", "cannot be made", "set store.path");
 
-    let place = Place::before(&closed.url(), "");
-    let mut homeless = place.command(&[]);
-    told(homeless.env_remove("HOME")).check("fault", "store", "neither XDG_STATE_HOME nor HOME is set", "export HOME");
+    let work_folder = WorkFolder::before(&closed.url(), "");
+    let mut homeless = work_folder.command(&[]);
+    run(homeless.env_remove("HOME")).check("fault", "store", "neither XDG_STATE_HOME nor HOME is set", "export HOME");
 
-    let off = Place::before(&closed.url(), "store.enabled = false");
-    told(&mut off.command(&[])).check("ok", "store", "off: ", "");
+    let off = WorkFolder::before(&closed.url(), "store.enabled = false");
+    run(&mut off.command(&[])).check("ok", "store", "off: ", "");
 }
 
 #[tokio::test]
-async fn a_store_that_nobody_has_is_written_to() {
-    let closed = nowhere();
+async fn a_store_that_no_process_has_open_is_written_to() {
+    let closed = closed_port();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     let lines = format!("store.path = \"{}\"", path.display());
     let abridge = Setup::to(closed.url()).with(&lines).start().await;
     abridge.signal("TERM");
     abridge.exit().await;
-    let place = Place::before(&closed.url(), &lines);
+    let work_folder = WorkFolder::before(&closed.url(), &lines);
     for _ in 0..2 {
-        told(&mut place.command(&[])).check("ok", "store", "opens and takes what is written: 1 texts", "");
+        run(&mut work_folder.command(&[])).check("ok", "store", "opens and can be written to: 1 texts", "");
     }
 }
 
 #[tokio::test]
-async fn addresses_that_cannot_be_had_are_told() {
-    let closed = nowhere();
-    let place = Place::before(&closed.url(), "");
+async fn unavailable_addresses_are_reported() {
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url(), "");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = silent.local_addr().unwrap().to_string();
     // What listens there is no abridge, and hangs up.
     thread::spawn(move || while silent.accept().is_ok() {});
-    let told_taken = told(&mut place.command(&["--listen", &taken]));
-    told_taken.check("fault", "address", "is taken by another program", "listen elsewhere with --listen");
-    let foreign = told(&mut place.command(&["--listen", "192.0.2.1:8787"]));
+    let taken_output = run(&mut work_folder.command(&["--listen", &taken]));
+    taken_output.check("fault", "address", "is taken by another program", "listen elsewhere with --listen");
+    let foreign = run(&mut work_folder.command(&["--listen", "192.0.2.1:8787"]));
     foreign.check("fault", "address", "192.0.2.1:8787 cannot be listened on", "an address of this machine");
-    let socket = told(&mut place.command(&["--listen", "unix:/no/such/folder/abridge.sock"]));
+    let socket = run(&mut work_folder.command(&["--listen", "unix:/no/such/folder/abridge.sock"]));
     socket.check("fault", "address", "cannot be listened on", "make the folder");
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_told() {
-    let closed = nowhere();
-    let place = Place::before(&closed.url(), "tls.cert = \"cert.pem\"\ntls.key = \"key.pem\"");
-    told(&mut place.command(&[])).check("fault", "certificate", "cert.pem could not be read", "tls.cert and tls.key");
+async fn unusable_certificates_are_reported() {
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url(), "tls.cert = \"cert.pem\"\ntls.key = \"key.pem\"");
+    run(&mut work_folder.command(&[])).check(
+        "fault",
+        "certificate",
+        "cert.pem could not be read",
+        "tls.cert and tls.key",
+    );
     let certificate = Certificate::new();
-    let place = Place::before(&closed.url(), &certificate.lines());
-    told(&mut place.command(&[])).check("ok", "certificate", "fits its key", "");
-    let place = Place::before(&closed.url(), "upstream.ca_file = \"proxy.toml\"");
-    told(&mut place.command(&[])).check("fault", "upstream", "no certificate could be read", "upstream.ca_file");
+    let work_folder = WorkFolder::before(&closed.url(), &certificate.lines());
+    run(&mut work_folder.command(&[])).check("ok", "certificate", "fits its key", "");
+    let work_folder = WorkFolder::before(&closed.url(), "upstream.ca_file = \"proxy.toml\"");
+    run(&mut work_folder.command(&[])).check("fault", "upstream", "no certificate could be read", "upstream.ca_file");
 }
 
 #[tokio::test]
-async fn upstreams_that_do_not_answer_well_are_told() {
-    let closed = nowhere();
-    let refused = told(&mut Place::before(&closed.url(), "").command(&[]));
+async fn faulty_upstreams_are_reported() {
+    let closed = closed_port();
+    let refused = run(&mut WorkFolder::before(&closed.url(), "").command(&[]));
     refused.check("fault", "upstream", "nothing listens at", "start the server there");
 
     let mut upstream = Upstream::start().await;
-    let place = Place::before(&upstream.origin(), "");
+    let work_folder = WorkFolder::before(&upstream.origin(), "");
     for (status, verdict, said, fix) in [
         ("404 Not Found", "fault", "answers 404", "the URL probably needs /v1"),
         ("401 Unauthorized", "ok", "clients bring their key", ""),
         ("500 Internal Server Error", "fault", "answers 500", "the server's own log"),
     ] {
-        let doctor = place.looks(&[]);
+        let doctor = work_folder.run_doctor(&[]);
         upstream.request().await.answer(status, &["connection: close"], "").await;
         doctor.join().unwrap().check(verdict, "upstream", said, fix);
     }
 }
 
 #[tokio::test]
-async fn clocks_that_are_apart_and_windows_that_are_unknown_are_warnings() {
+async fn clock_skew_and_unknown_windows_are_warnings() {
     let mut upstream = Upstream::start().await;
-    let place = Place::before(&upstream.url(), "");
-    let doctor = place.looks(&[]);
+    let work_folder = WorkFolder::before(&upstream.url(), "");
+    let doctor = work_folder.run_doctor(&[]);
     let fields = ["date: Sun, 06 Nov 1994 08:49:37 GMT", "content-type: application/json"];
     upstream.request().await.answer("200 OK", &fields, "{\"data\":[{\"id\":\"house\"}]}").await;
-    let told = doctor.join().unwrap();
-    told.check("warn", "clock", "ahead of the upstream's", "set the clock");
-    told.check("warn", "windows", "the upstream tells none", "add [[models]]");
-    assert_eq!(told.code, 0);
+    let output = doctor.join().unwrap();
+    output.check("warn", "clock", "ahead of the upstream's", "set the clock");
+    output.check("warn", "windows", "the upstream reports none", "add [[models]]");
+    assert_eq!(output.code, 0);
 }
 
 #[tokio::test]
 async fn a_system_without_roots_is_a_warning() {
-    let closed = nowhere();
-    let place = Place::before(&closed.url().replace("http:", "https:"), "");
-    place.write("none.pem", "");
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url().replace("http:", "https:"), "");
+    work_folder.write("none.pem", "");
     let none = |command: &mut Command, folder: &Path| {
-        told(command.env("SSL_CERT_FILE", folder.join("none.pem")).env("SSL_CERT_DIR", folder.join("none")))
+        run(command.env("SSL_CERT_FILE", folder.join("none.pem")).env("SSL_CERT_DIR", folder.join("none")))
     };
-    none(&mut place.command(&[]), place.0.path()).check("warn", "roots", "Mozilla's", "install ca-certificates");
+    none(&mut work_folder.command(&[]), work_folder.0.path()).check(
+        "warn",
+        "roots",
+        "Mozilla's",
+        "install ca-certificates",
+    );
 }

@@ -95,7 +95,7 @@ async fn one_request_can_switch_the_edits_off() {
 }
 
 #[tokio::test]
-async fn one_request_can_ask_what_would_be_done() {
+async fn the_dry_run_header_reports_the_edits_of_one_request() {
     let mut scene = Scene::new().await;
     scene.client.send(post(CHAT, &["x-abridge: dry-run"], DANGLING)).await;
     let mut call = scene.upstream.request().await;
@@ -108,7 +108,7 @@ async fn one_request_can_ask_what_would_be_done() {
 }
 
 #[tokio::test]
-async fn the_configuration_can_ask_so_for_all_requests() {
+async fn the_dry_run_setting_reports_the_edits_of_all_requests() {
     let mut scene = Scene::with("dry_run = true").await;
     scene.client.send(chat(DANGLING)).await;
     let mut call = scene.upstream.request().await;
@@ -118,7 +118,7 @@ async fn the_configuration_can_ask_so_for_all_requests() {
 }
 
 #[tokio::test]
-async fn the_switch_is_not_passed_on_where_nothing_is_edited_anyway() {
+async fn the_control_header_is_not_forwarded_on_other_paths() {
     let mut scene = Scene::new().await;
     scene.client.send(request("GET", "/v1/models", &["x-abridge: off", "x-a: 1"])).await;
     let call = scene.upstream.request().await;
@@ -221,7 +221,7 @@ async fn the_language_of_what_is_written_can_be_chosen() {
 }
 
 #[tokio::test]
-async fn a_key_of_ours_stands_in_for_the_clients() {
+async fn abridges_own_key_replaces_the_clients() {
     let mut upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).with("upstream.api_key_env = \"GATEWAY_KEY\"");
     let abridge = setup.environment("GATEWAY_KEY", "sk-ours").start().await;
@@ -243,7 +243,7 @@ async fn headers_of_the_configuration_replace_the_clients() {
 }
 
 #[tokio::test]
-async fn each_edited_request_leaves_one_line_with_what_the_stream_told() {
+async fn each_edited_request_is_logged_in_one_line_with_the_streamed_usage() {
     let mut scene = Scene::with("log.format = \"json\"").await;
     let from = scene.abridge.stderr().len();
     let mut call = scene.ask(chat(DANGLING)).await;

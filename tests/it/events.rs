@@ -9,7 +9,7 @@ const CHAT: &str = "/v1/chat/completions";
 const PATH: &str = "/abridge/events";
 
 /// One client that listens.
-pub(crate) struct Ears(Wire);
+pub(crate) struct EventListener(Wire);
 
 /// An event on the wire.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Event {
 
 /// What events of edited requests say.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct EventBody {
     pub(crate) id: String,
     pub(crate) r#type: String,
     request_id: String,
@@ -56,9 +56,9 @@ struct Usage {
     output: u64,
 }
 
-// === impl Ears ===
+// === impl EventListener ===
 
-impl Ears {
+impl EventListener {
     /// Listens as the operator of the machine.
     pub(crate) async fn of_operator(abridge: &Abridge) -> Self {
         Self::with(abridge, &[]).await
@@ -90,15 +90,15 @@ impl Ears {
     }
 
     /// The next event, which is about an edited request.
-    async fn told(&mut self) -> Told {
+    async fn next_body(&mut self) -> EventBody {
         let event = self.next().await.expect("an event");
-        let told = Told::read(&event.json);
-        assert_eq!((event.id.as_deref(), &*event.kind), (Some(&*told.id), &*told.r#type));
-        told
+        let body = EventBody::read(&event.json);
+        assert_eq!((event.id.as_deref(), &*event.kind), (Some(&*body.id), &*body.r#type));
+        body
     }
 }
 
-impl Told {
+impl EventBody {
     pub(crate) fn read(json: &str) -> Self {
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
     }
@@ -127,15 +127,15 @@ pub(crate) async fn edited(scene: &mut Scene, fields: &[&str]) -> crate::support
 // === what is told ===
 
 #[tokio::test]
-async fn an_edited_request_is_told_before_and_after() {
+async fn an_edited_request_has_an_event_before_and_after() {
     let mut scene = Scene::new().await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
     let mut call = scene.ask(chat(PLAIN)).await;
     call.answer("200 OK", &["connection: close"], "{}").await;
     scene.client.reply().await;
     let reply = edited(&mut scene, &[]).await;
 
-    let before = ears.told().await;
+    let before = listener.next_body().await;
     assert_eq!(before.r#type, "edit.before", "nothing is told of what is not edited");
     assert_eq!(Some(&*before.request_id), reply.head.get("x-abridge-request-id"));
     assert_eq!((before.model.as_deref(), before.edits.patch, before.dry_run), (Some("m"), 1, false));
@@ -144,7 +144,7 @@ async fn an_edited_request_is_told_before_and_after() {
     assert!(before.bytes.after > before.bytes.before && before.unix_ms > 1_600_000_000_000);
     assert_eq!((before.status, before.end.as_deref()), (None, None));
 
-    let after = ears.told().await;
+    let after = listener.next_body().await;
     assert_eq!((&*after.r#type, &after.request_id), ("edit.after", &before.request_id));
     assert_eq!((after.edits.patch, after.bytes), (1, before.bytes));
     assert_eq!((after.status, after.end.as_deref()), (Some(200), Some("complete")));
@@ -155,15 +155,15 @@ async fn an_edited_request_is_told_before_and_after() {
 }
 
 #[tokio::test]
-async fn every_way_to_end_is_told() {
+async fn every_outcome_of_a_request_has_an_event() {
     let mut scene = Scene::new().await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
 
     // The upstream closes without an answer.
     drop(scene.ask(chat(DANGLING)).await);
     assert_eq!(scene.client.reply().await.head.status(), 502);
-    assert_eq!(ears.told().await.r#type, "edit.before");
-    let after = ears.told().await;
+    assert_eq!(listener.next_body().await.r#type, "edit.before");
+    let after = listener.next_body().await;
     assert_eq!((after.status, after.end.as_deref()), (None, Some("unanswered")));
 
     // The client goes before there is an answer.
@@ -173,8 +173,8 @@ async fn every_way_to_end_is_told() {
     call.bytes().await;
     client.reset();
     call.gone().await;
-    ears.told().await;
-    let after = ears.told().await;
+    listener.next_body().await;
+    let after = listener.next_body().await;
     assert_eq!((after.status, after.end.as_deref()), (None, Some("client_gone")));
 
     // The upstream breaks off in the middle.
@@ -187,29 +187,29 @@ async fn every_way_to_end_is_told() {
     client.head().await;
     call.into_wire().reset();
     client.rest().await;
-    ears.told().await;
-    let after = ears.told().await;
+    listener.next_body().await;
+    let after = listener.next_body().await;
     assert_eq!((after.status, after.end.as_deref()), (Some(200), Some("cut")));
 }
 
 #[tokio::test]
-async fn a_dry_run_is_told_as_one() {
+async fn events_of_a_dry_run_say_so() {
     let mut scene = Scene::new().await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
     edited(&mut scene, &["x-abridge: dry-run"]).await;
     for kind in ["edit.before", "edit.after"] {
-        let told = ears.told().await;
-        assert_eq!((&*told.r#type, told.dry_run, told.edits.patch), (kind, true, 1));
+        let body = listener.next_body().await;
+        assert_eq!((&*body.r#type, body.dry_run, body.edits.patch), (kind, true, 1));
     }
 }
 
 #[tokio::test]
-async fn neither_keys_nor_content_are_told() {
+async fn events_contain_neither_keys_nor_content() {
     let mut scene = Scene::new().await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
     edited(&mut scene, &["authorization: Bearer sk-secret"]).await;
     for _ in 0..2 {
-        let json = ears.next().await.unwrap().json;
+        let json = listener.next().await.unwrap().json;
         // Of the beginning of the request, of its end, and of the answer.
         for secret in ["sk-secret", "call_a", "done", "and then?", "hello"] {
             assert!(!json.contains(secret), "{secret}: {json}");
@@ -220,13 +220,13 @@ async fn neither_keys_nor_content_are_told() {
 // === who hears it ===
 
 #[tokio::test]
-async fn two_callers_never_hear_of_each_other() {
+async fn events_of_one_caller_never_reach_another() {
     let mut scene = Scene::new().await;
-    let mut operator = Ears::of_operator(&scene.abridge).await;
+    let mut operator = EventListener::of_operator(&scene.abridge).await;
     let keys = [["authorization: Bearer a"], ["authorization: Bearer b"], ["api-key: c"]];
-    let mut ears = Vec::new();
+    let mut listener = Vec::new();
     for key in &keys {
-        ears.push(Ears::with(&scene.abridge, key).await);
+        listener.push(EventListener::with(&scene.abridge, key).await);
     }
     let mut ids = Vec::new();
     for key in keys.iter().chain(&[["x-none: 1"]]).chain(keys.iter().rev()) {
@@ -234,27 +234,27 @@ async fn two_callers_never_hear_of_each_other() {
         ids.push(reply.head.get("x-abridge-request-id").unwrap().to_owned());
     }
     // The first and the last but so many are of the same caller; the one in the middle is of none that listens.
-    for (n, ears) in ears.iter_mut().enumerate() {
+    for (n, listener) in listener.iter_mut().enumerate() {
         for id in [&ids[n], &ids[6 - n]] {
             for kind in ["edit.before", "edit.after"] {
-                let told = ears.told().await;
-                assert_eq!((&told.request_id, &*told.r#type), (id, kind));
+                let body = listener.next_body().await;
+                assert_eq!((&body.request_id, &*body.r#type), (id, kind));
             }
         }
     }
     for id in &ids {
         for _ in 0..2 {
-            assert_eq!(operator.told().await.request_id, *id);
+            assert_eq!(operator.next_body().await.request_id, *id);
         }
     }
     scene.abridge.signal("TERM");
-    for ears in ears.iter_mut().chain([&mut operator]) {
-        assert!(ears.next().await.is_none(), "there was nothing else to hear");
+    for listener in listener.iter_mut().chain([&mut operator]) {
+        assert!(listener.next().await.is_none(), "there was nothing else to hear");
     }
 }
 
 #[tokio::test]
-async fn whoever_may_come_from_elsewhere_hears_nothing_without_a_credential() {
+async fn forwarded_clients_without_a_credential_get_no_events() {
     let scene = Scene::new().await;
     let mut client = scene.abridge.connect().await;
     client.send(asking(&["x-forwarded-for: 10.0.0.1"])).await;
@@ -262,11 +262,11 @@ async fn whoever_may_come_from_elsewhere_hears_nothing_without_a_credential() {
     assert_eq!(reply.head.status(), 401);
     assert!(std::str::from_utf8(&reply.body).unwrap().contains("credential"));
     // With one, whoever it is hears what is its own.
-    Ears::with(&scene.abridge, &["x-forwarded-for: 10.0.0.1", "authorization: Bearer a"]).await;
+    EventListener::with(&scene.abridge, &["x-forwarded-for: 10.0.0.1", "authorization: Bearer a"]).await;
 }
 
 #[tokio::test]
-async fn a_unix_socket_is_of_this_machine() {
+async fn a_unix_socket_counts_as_local() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("abridge.sock").display());
     let upstream = Upstream::start().await;
@@ -279,10 +279,10 @@ async fn a_unix_socket_is_of_this_machine() {
 // === limits ===
 
 #[tokio::test]
-async fn listeners_are_few_and_their_places_are_given_back() {
+async fn the_number_of_listeners_is_limited_and_places_are_released() {
     let scene = Scene::with("events.listeners = 2").await;
-    let first = Ears::of_operator(&scene.abridge).await;
-    let _second = Ears::with(&scene.abridge, &["authorization: Bearer a"]).await;
+    let first = EventListener::of_operator(&scene.abridge).await;
+    let _second = EventListener::with(&scene.abridge, &["authorization: Bearer a"]).await;
     let mut third = scene.abridge.connect().await;
     third.send(asking(&[])).await;
     let refused = third.reply().await;
@@ -303,7 +303,7 @@ async fn listeners_are_few_and_their_places_are_given_back() {
 }
 
 #[tokio::test]
-async fn other_methods_and_head_do_not_listen() {
+async fn only_get_opens_an_event_stream() {
     let mut scene = Scene::with("events.listeners = 1").await;
     scene.client.send(post(PATH, &[], "")).await;
     let posted = scene.client.reply().await;
@@ -316,21 +316,21 @@ async fn other_methods_and_head_do_not_listen() {
 }
 
 #[tokio::test]
-async fn a_listener_that_hears_nothing_is_shown_that_it_is_not_forgotten() {
+async fn an_idle_listener_gets_heartbeats() {
     let scene = Scene::with("events.heartbeat = \"20ms\"").await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
     for _ in 0..3 {
-        assert_eq!(ears.0.chunk().await.unwrap(), ": still here\n\n");
+        assert_eq!(listener.0.chunk().await.unwrap(), ": still here\n\n");
     }
 }
 
 #[tokio::test]
-async fn a_listener_does_not_hold_up_the_end() {
+async fn a_listener_does_not_delay_shutdown() {
     let scene = Scene::new().await;
-    let mut ears = Ears::of_operator(&scene.abridge).await;
+    let mut listener = EventListener::of_operator(&scene.abridge).await;
     scene.abridge.signal("TERM");
-    assert!(ears.next().await.is_none());
-    ears.0.trailers().await;
-    assert_eq!(ears.0.gone().await, End::Closed);
+    assert!(listener.next().await.is_none());
+    listener.0.trailers().await;
+    assert_eq!(listener.0.gone().await, End::Closed);
     assert!(scene.abridge.exit().await.success());
 }

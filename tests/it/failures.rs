@@ -180,7 +180,7 @@ async fn an_upstream_that_does_not_speak_http_is_a_502() {
 }
 
 #[tokio::test]
-async fn a_connection_that_died_in_the_pool_is_not_the_clients_trouble() {
+async fn a_connection_closed_in_the_pool_is_replaced() {
     for (first, second) in [(PLAIN, PLAIN), (PLAIN, DANGLING)] {
         let mut scene = Scene::new().await;
         let mut call = scene.ask(chat(first)).await;

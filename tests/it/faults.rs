@@ -135,7 +135,7 @@ async fn a_stall_behind_the_head_is_cut_on_both_sides() {
 }
 
 #[tokio::test]
-async fn an_answer_that_its_connection_should_end_and_a_reset_ends_is_not_whole() {
+async fn a_close_delimited_answer_that_ends_with_a_reset_is_incomplete() {
     let mut scene = Scene::new().await;
     let mut call = scene.ask(chat(PLAIN)).await;
     call.send(head("200 OK", &[])).await;
@@ -293,7 +293,7 @@ async fn a_request_that_meets_the_end_of_a_pooled_connection_is_sent_once() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_says_unasked_is_nobodys_answer() {
+async fn an_unsolicited_response_of_the_upstream_answers_no_request() {
     let surplus = [
         "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
         "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 4\r\n\r\nslow",

@@ -33,7 +33,7 @@ fn said(scene: &Scene, text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_line_says_that_the_disk_is_full_and_one_that_it_is_not_any_more() {
+async fn a_full_disk_and_its_recovery_are_logged_once_each() {
     let upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).survives_full_disks().start().await;
     let client = abridge.connect().await;

@@ -3,7 +3,7 @@
 use crate::support::Setup;
 
 #[tokio::test]
-async fn what_becomes_a_header_is_one_line_and_the_key_is_named() {
+async fn a_setting_that_becomes_a_header_is_one_line_and_its_error_names_the_key() {
     let model = |key: &str, value: &str| {
         let [url, env] = ["base_url", "api_key_env"].map(|name| if name == key { value } else { "" });
         let url = if url.is_empty() { "http://localhost:1/v1" } else { url };

@@ -33,7 +33,7 @@ async fn texts_arrive_as_they_were(bodies: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_not_json() {
+async fn bodies_that_are_not_json_are_forwarded_unchanged() {
     texts_arrive_as_they_were(&[
         "", " ", "null", "true", "0", "\"\"", "[]", "{", "}", "hello", "a=1&b=2", "NaN", "{}{}", "{'a':1}",
     ])
@@ -41,7 +41,7 @@ async fn what_is_not_json() {
 }
 
 #[tokio::test]
-async fn json_without_messages_or_with_something_else_in_their_place() {
+async fn json_without_a_messages_array_is_forwarded_unchanged() {
     texts_arrive_as_they_were(&[
         "{}",
         "{\"messages\":null}",
@@ -66,7 +66,7 @@ async fn json_without_messages_or_with_something_else_in_their_place() {
 }
 
 #[tokio::test]
-async fn keys_that_stand_twice_or_are_escaped() {
+async fn duplicate_and_escaped_keys_are_forwarded_unchanged() {
     let (id, calls) = (r#""id":"a""#, r#""tool_calls":[{"id":"a"}]"#);
     let call = format!(r#"{{"role":"assistant",{calls}}}"#);
     let body = |message: &str| format!(r#"{{"messages":[{message}]}}"#);
@@ -87,7 +87,7 @@ async fn keys_that_stand_twice_or_are_escaped() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_levels() {
+async fn deep_nesting_is_forwarded_unchanged() {
     let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
     let (down, up) = ("{\"a\":".repeat(100_000), "}".repeat(100_000));
     let bodies = [
@@ -103,7 +103,7 @@ async fn a_hundred_thousand_levels() {
 }
 
 #[tokio::test]
-async fn characters_that_are_none() {
+async fn invalid_characters_are_forwarded_unchanged() {
     let texts: [&[u8]; 9] = [
         b"{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}",
         b"{\"messages\":[{\"role\":\"user\",\"content\":\"\\udc00\\ud800\"}]}",
@@ -119,7 +119,7 @@ async fn characters_that_are_none() {
 }
 
 #[tokio::test]
-async fn numbers_of_any_size() {
+async fn numbers_of_any_size_are_forwarded_unchanged() {
     let digits = "9".repeat(1_000_000);
     let bodies = [
         format!("{{\"seed\":{digits},\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}]}}"),
@@ -132,13 +132,13 @@ async fn numbers_of_any_size() {
 }
 
 #[tokio::test]
-async fn a_body_cut_anywhere() {
+async fn a_body_truncated_at_any_byte_is_forwarded_unchanged() {
     let n = DANGLING.len();
     arrive_as_they_were((1..n).step_by(7).map(|end| DANGLING.as_bytes()[..end].to_vec())).await;
 }
 
 #[tokio::test]
-async fn very_many_of_everything() {
+async fn very_large_counts_of_elements_are_forwarded_unchanged() {
     let messages = vec!["{\"role\":\"user\",\"content\":\"x\"}"; 100_000].join(",");
     let keys: Vec<_> = (0..100_000).map(|n| format!("\"k{n}\":{n},")).collect();
     let keys = keys.concat();

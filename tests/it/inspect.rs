@@ -74,31 +74,35 @@ struct Payload {
 }
 
 /// What a command has printed.
-struct Ran {
+struct CommandOutput {
     code: i32,
     out: Vec<u8>,
     err: String,
 }
 
-impl Ran {
+impl CommandOutput {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.out).unwrap()
     }
 }
 
 /// Runs a command against a proxy.
-fn run(abridge: &Abridge, args: &[&str]) -> Ran {
-    ask(&format!("http://{}", abridge.address()), args)
+fn run(abridge: &Abridge, args: &[&str]) -> CommandOutput {
+    run_at(&format!("http://{}", abridge.address()), args)
 }
 
-fn ask(url: &str, args: &[&str]) -> Ran {
+fn run_at(url: &str, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
     let output = command.args(args).args(["--at", url]).current_dir("/").output().unwrap();
-    Ran { code: output.status.code().unwrap(), out: output.stdout, err: String::from_utf8(output.stderr).unwrap() }
+    CommandOutput {
+        code: output.status.code().unwrap(),
+        out: output.stdout,
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
 }
 
 /// What a path of abridge itself answers.
-async fn look(abridge: &Abridge, target: &str) -> Reply {
+async fn get(abridge: &Abridge, target: &str) -> Reply {
     let mut client = abridge.connect().await;
     client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
     client.reply().await
@@ -124,7 +128,7 @@ async fn pass(abridge: &Abridge, upstream: &mut Upstream, request: impl AsRef<[u
 async fn requests(abridge: &Abridge, n: usize) -> Requests {
     within("the requests to be written down", async {
         loop {
-            let found: Requests = read(&look(abridge, "/abridge/requests").await);
+            let found: Requests = read(&get(abridge, "/abridge/requests").await);
             if found.requests.len() >= n {
                 return found;
             }
@@ -137,7 +141,7 @@ async fn requests(abridge: &Abridge, n: usize) -> Requests {
 async fn kept(abridge: &Abridge, id: &str) -> Document {
     within("the messages to be kept", async {
         loop {
-            let reply = look(abridge, &format!("/abridge/requests/{id}")).await;
+            let reply = get(abridge, &format!("/abridge/requests/{id}")).await;
             if reply.head.status() == 200 {
                 let document: Document = read(&reply);
                 if document.content.is_some() {
@@ -176,7 +180,7 @@ async fn a_status_counts_what_was_sent() {
     assert_eq!(outcomes, ["edited", "unedited", "unedited", "not_understood"]);
     let numbers: Vec<_> = found.requests.iter().map(|entry| entry.seq).collect();
     assert_eq!((numbers, found.latest), (vec![1, 2, 3, 4], 4));
-    let later: Requests = read(&look(abridge, "/abridge/requests?after=2&limit=1").await);
+    let later: Requests = read(&get(abridge, "/abridge/requests?after=2&limit=1").await);
     assert_eq!(later.requests.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [4], "the newest");
 
     let ran = run(abridge, &["status"]);
@@ -190,7 +194,7 @@ async fn a_status_counts_what_was_sent() {
     assert_eq!(row("inspect"), "off");
 
     let json = run(abridge, &["status", "--json"]);
-    let reply = look(abridge, "/abridge/status").await;
+    let reply = get(abridge, "/abridge/status").await;
     assert_eq!(
         (reply.head.get("content-type"), reply.head.get("cache-control")),
         (Some("application/json"), Some("no-store"))
@@ -258,7 +262,7 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
 
     let mut all = vec![diff.to_owned(), full.text().to_owned(), run(&abridge, &["status"]).text().to_owned()];
     for target in ["/abridge/status", "/abridge/requests", &format!("/abridge/requests/{id}"), "/abridge/payloads"] {
-        all.push(String::from_utf8(look(&abridge, target).await.body.to_vec()).unwrap());
+        all.push(String::from_utf8(get(&abridge, target).await.body.to_vec()).unwrap());
     }
     for key in KEYS {
         assert!(!all.iter().any(|shown| shown.contains(key)), "{key} is shown");
@@ -273,7 +277,7 @@ async fn without_keep_there_are_changes_and_no_content() {
     let abridge = Setup::before(&upstream).with(format!("store.path = {path:?}")).start().await;
     let id = pass(&abridge, &mut upstream, chat(DANGLING)).await.unwrap();
     requests(&abridge, 1).await;
-    let document: Document = read(&look(&abridge, &format!("/abridge/requests/{id}")).await);
+    let document: Document = read(&get(&abridge, &format!("/abridge/requests/{id}")).await);
     assert!(document.content.is_none() && !document.request.inspectable);
     assert!(document.reason.unwrap().contains("[inspect] keep"));
     let [change] = &document.changes[..] else { panic!("one change") };
@@ -293,7 +297,7 @@ fn holds(file: &Path, text: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn the_last_are_kept_till_they_are_not_wanted() {
+async fn the_last_requests_are_kept_until_keep_is_lowered() {
     let mut upstream = Upstream::start().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
@@ -306,7 +310,7 @@ async fn the_last_are_kept_till_they_are_not_wanted() {
         kept(&abridge, &ids[n]).await;
     }
     let content = async |abridge: &Abridge, id: &str| {
-        let reply = look(abridge, &format!("/abridge/requests/{id}")).await;
+        let reply = get(abridge, &format!("/abridge/requests/{id}")).await;
         let shown = String::from_utf8(reply.body.to_vec()).unwrap();
         (reply.head.status(), shown.contains("\"question "))
     };
@@ -344,7 +348,7 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
     let path = folder.path().join("store.redb");
     let texts: Vec<_> = (1..=3).map(long_text).collect();
     let list = async |abridge: &Abridge, query: &str| -> Listed {
-        read(&look(abridge, &format!("/abridge/payloads{query}")).await)
+        read(&get(abridge, &format!("/abridge/payloads{query}")).await)
     };
     for keep in [0, 5] {
         let lines = format!("store.path = {path:?}\ninspect.keep = {keep}");
@@ -369,7 +373,7 @@ async fn payloads_are_listed_found_by_handle_and_searched_with_keep_alone() {
             assert_eq!(run(&abridge, &["show", &payload.handle]).out, texts[1].as_bytes());
         }
         for wrong in ["?limit=x", "?after=x", "?else=1"] {
-            assert_eq!(look(&abridge, &format!("/abridge/payloads{wrong}")).await.head.status(), 400, "{wrong}");
+            assert_eq!(get(&abridge, &format!("/abridge/payloads{wrong}")).await.head.status(), 400, "{wrong}");
         }
         abridge.signal("TERM");
         abridge.exit().await;
@@ -392,19 +396,19 @@ async fn a_long_original_is_shown_whole() {
 }
 
 #[tokio::test]
-async fn a_command_that_gets_nothing_says_why() {
+async fn commands_without_a_result_print_the_reason() {
     let free = ClosedPort::new();
     let url = &format!("http://{}", free.address());
     for args in [&["status"][..], &["show", "00000000000000000000000000"], &["diff", "req_0123456789abcdef"]] {
-        let ran = ask(url, args);
+        let ran = run_at(url, args);
         assert_eq!((ran.code, ran.text()), (69, ""), "{args:?}");
         assert!(ran.err.starts_with(&format!("abridge: nothing listens on {url}; start a proxy")), "{}", ran.err);
     }
     let scene = Scene::new().await;
     for (args, why) in [
-        (["show", "no handle"], "is no handle: one has 26 digits"),
+        (["show", "no handle"], "is not a handle: a handle has 26 digits"),
         (["show", "00000000000000000000000000"], "no payload has this handle; ask the abridge that wrote the notice"),
-        (["diff", "../../x"], "is no id of a request"),
+        (["diff", "../../x"], "is not a request id"),
         (["diff", "req_0123456789abcdef"], "no request with this id"),
     ] {
         let ran = run(&scene.abridge, &args);

@@ -42,7 +42,7 @@ async fn a_unix_socket_that_nobody_listens_on_any_more_is_replaced_and_removed_a
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_said_in_one_line() {
+async fn an_address_in_use_is_reported_in_one_line() {
     let (upstream, other) = (Upstream::start().await, Upstream::start().await);
     let taken = other.address().to_string();
     let failed = Setup::before(&upstream).listen(&[&taken]).fail().await;
@@ -106,7 +106,7 @@ async fn a_stream_over_http2_that_its_client_drops_is_cancelled_and_the_others_g
 }
 
 #[tokio::test]
-async fn an_old_client_gets_an_old_answer() {
+async fn an_http_1_0_client_gets_an_http_1_0_answer() {
     let mut scene = Scene::new().await;
     scene.client.send("GET /v1/models HTTP/1.0\r\n\r\n").await;
     let mut call = scene.upstream.request().await;
@@ -120,7 +120,7 @@ async fn an_old_client_gets_an_old_answer() {
 }
 
 #[tokio::test]
-async fn its_own_pages_are_never_the_upstreams() {
+async fn paths_below_abridge_are_never_forwarded() {
     let mut scene = Scene::new().await;
     for (page, status) in [("/abridge/healthz", 200), ("/abridge/readyz", 200), ("/abridge/none", 404)] {
         scene.client.send(request("GET", page, &[])).await;

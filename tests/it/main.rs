@@ -12,52 +12,52 @@
 )]
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
-mod admin; // who may ask what below /abridge/
-mod cancellation; // the client goes away: the upstream learns it at once
+mod admin; // access to the paths below /abridge/
+mod cancellation; // a client that disconnects cancels the upstream request
 mod config; // settings, and the commands that need no upstream
-mod demo; // what a newcomer sees first
-mod doctor; // what is well, and each fault with its fix
+mod demo; // `abridge demo`
+mod doctor; // `abridge doctor`: checks, faults and fixes
 mod edits; // what an edited exchange looks like on both sides
-mod events; // what happens, told to who may know it
-mod failures; // the upstream breaks: the client gets to know, and nothing is hidden
-mod faults; // an upstream, a disk and a kernel at their worst
-mod full_disk; // nothing more can be stored, until it can again
+mod events; // GET /abridge/events, and who may read them
+mod failures; // failures of the upstream are reported to the client
+mod faults; // rare faults of an upstream, a disk and a kernel
+mod full_disk; // a full disk, and recovery from it
 mod header_settings; // settings that become a header are one line
-mod hostile; // bodies that nobody should send
-mod injection; // texts that imitate ours
-mod inspect; // what a person looks at, and what is kept for that
-mod late_results; // results that come when the model has gone on without them
+mod hostile; // invalid and extreme request bodies
+mod injection; // texts that imitate those of abridge
+mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them
+mod late_results; // tool results that arrive after later messages
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
-mod manual_summary; // summaries that somebody asks for
-mod memory; // how much of it abridge takes, idle and under load
-mod metrics; // numbers about all requests, and the log's sentence
-mod models; // what is known of models, printed
-mod once; // what was edited needs no edit
-mod origins; // pages in a browser, and what is the upstream's
-mod passthrough; // zero edits: identical bytes, both ways
-mod properties; // what holds for every conversation, whatever is wrong with it
-mod recall; // what was taken out, got back
+mod manual_summary; // POST /abridge/summarize, and `abridge summarize`
+mod memory; // memory use, idle and under load
+mod metrics; // GET /abridge/metrics, and the log line of a request
+mod models; // `abridge models`
+mod once; // editing is idempotent
+mod origins; // requests of pages in a browser
+mod passthrough; // unedited requests and answers keep their bytes
+mod properties; // properties of patching, on generated conversations
+mod recall; // reading originals back
 mod recording; // `serve --record`, and replaying what it wrote
-mod reductions; // what holds for every conversation that is made shorter
-mod reload; // SIGHUP
-mod rescue; // a second try of what the upstream has refused
+mod reductions; // properties of reducing edits, on generated conversations
+mod reload; // settings reloaded at SIGHUP
+mod rescue; // a second attempt of a refused request
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
-mod secrets; // what must never be logged
+mod secrets; // keys and contents that must never be logged
 mod shutdown; // drain, and the second signal
-mod simulate; // transcripts through policies, and the figures of it
+mod simulate; // `abridge simulate`
 mod smuggling; // requests that could be read in two ways
-mod start; // what is said at start
-mod store_crash; // killed, and started again
+mod start; // startup output and the probe
+mod store_crash; // the store after a kill
 mod streaming; // chunk by chunk, with backpressure
-mod summaries; // summaries that are made, and that cannot be
-mod summarised; // what holds for every conversation that summaries stand in
-mod support; // what the tests stand on
+mod summaries; // summary calls, successful and failed
+mod summarised; // properties of summaries, on generated conversations
+mod support; // the test harness
 mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
-mod tenants; // two callers, and nothing of one for the other
+mod tenants; // separation of callers
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
-mod webhook; // what happens, posted elsewhere
-mod windows; // how many tokens a model takes, learned from the upstream
-mod wire; // the upstream of the tests, against a client that nobody here wrote
+mod webhook; // events posted to a webhook
+mod windows; // context windows learned from the upstream
+mod wire; // the test upstream, checked with an independent client

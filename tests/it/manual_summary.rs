@@ -104,7 +104,7 @@ async fn what_is_no_conversation_is_refused() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_made_says_why() {
+async fn a_summary_that_cannot_be_made_is_refused_with_the_reason() {
     let mut scene = Scene::with("summarize.cooldown = \"1h\"").await;
     let mut client = scene.abridge.connect().await;
     client.send(post(PATH, &[KEY], talk(6))).await;
@@ -132,7 +132,7 @@ async fn what_the_settings_do_not_allow_is_refused() {
 }
 
 #[tokio::test]
-async fn a_path_behind_it_is_where_the_summary_is_asked_for() {
+async fn the_path_behind_summarize_is_the_path_of_the_summary_call() {
     let upstream = Upstream::start().await;
     let abridge = Setup::to(upstream.origin()).start().await;
     let client = abridge.connect().await;
@@ -155,7 +155,7 @@ async fn a_path_behind_it_is_where_the_summary_is_asked_for() {
 }
 
 #[tokio::test]
-async fn it_takes_a_place_and_has_limits_as_any_request() {
+async fn a_manual_summary_counts_as_a_request_and_obeys_its_limits() {
     let mut scene = Scene::with("server.max_in_flight = 1\nserver.max_body = \"64KiB\"").await;
     refused(&asked(&mut scene.client, PATH, &" ".repeat(70_000)).await, 413, "body_too_large");
     let mut first = scene.abridge.connect().await;
@@ -171,7 +171,7 @@ async fn it_takes_a_place_and_has_limits_as_any_request() {
 }
 
 #[tokio::test]
-async fn summaries_are_told_to_their_caller_and_say_nothing_unless_asked_to() {
+async fn manual_summaries_have_events_for_their_caller_without_content() {
     for content in [false, true] {
         let mut scene = Scene::with(&format!("events.content = {content}")).await;
         let listen = |fields: &str| format!("GET /abridge/events HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n\r\n");
@@ -254,7 +254,7 @@ async fn the_command_prints_nothing_where_no_summary_can_be_made() {
 
 #[tokio::test]
 async fn the_command_prints_what_needs_no_summary_as_it_came() {
-    for (body, why) in [(talk(0), "nothing to summarise"), ("hello".to_owned(), "printed as it came")] {
+    for (body, why) in [(talk(0), "nothing to summarise"), ("hello".to_owned(), "printed unchanged")] {
         let (code, out, err) = output(run("", &[], body.clone())).await;
         assert_eq!((code, out), (0, body), "{err}");
         assert!(err.contains(why), "{err}");

@@ -202,7 +202,7 @@ async fn what_is_stored_and_recalled_is_counted() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_is_counted() {
+async fn a_shed_request_is_counted() {
     let mut scene = Scene::with("server.max_in_flight = 1").await;
     let mut call = scene.ask(chat(PLAIN)).await;
     let mut second = scene.abridge.connect().await;
@@ -220,7 +220,7 @@ async fn what_finds_no_room_is_counted() {
 }
 
 #[tokio::test]
-async fn fifty_streams_are_fifty_streams() {
+async fn concurrent_streams_are_counted_exactly() {
     let mut scene = Scene::with("tokens.ask_upstream = false").await;
     let tasks = scrape(&scene.abridge).await.get("abridge_tasks");
     let mut pairs = Vec::new();
@@ -310,7 +310,7 @@ async fn the_log_says_in_a_sentence_what_was_done() {
 }
 
 #[tokio::test]
-async fn the_dashboard_asks_for_what_there_is() {
+async fn the_dashboard_queries_existing_metrics_only() {
     let scene = Scene::with("tokens.ask_upstream = false").await;
     let names = scrape(&scene.abridge).await.names();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/grafana/abridge.json");

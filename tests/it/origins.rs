@@ -39,7 +39,7 @@ const REQUESTS: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn a_page_under_a_foreign_name_is_refused_and_who_is_no_browser_is_not() {
+async fn a_request_with_a_foreign_host_is_refused_for_browsers_only() {
     let mut upstream = Upstream::start().await;
     for key in ["", "upstream.api_key_env = \"KEY\""] {
         let abridge = Setup::before(&upstream).with(key).environment("KEY", "sk-own").start().await;
@@ -58,7 +58,7 @@ async fn a_page_under_a_foreign_name_is_refused_and_who_is_no_browser_is_not() {
 }
 
 #[tokio::test]
-async fn abridges_own_key_is_not_spent_for_pages_from_elsewhere() {
+async fn requests_of_foreign_origins_are_refused_if_abridge_has_its_own_key() {
     let mut upstream = Upstream::start().await;
     let none = Setup::before(&upstream).start().await;
     let own = "upstream.api_key_env = \"KEY\"";
@@ -91,7 +91,7 @@ async fn abridges_own_key_is_not_spent_for_pages_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn names_and_origins_of_ones_own_can_be_added_and_a_reload_takes_them() {
+async fn hosts_and_origins_can_be_configured_and_reloaded() {
     let mut upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).with("upstream.api_key_env = \"KEY\"").environment("KEY", "sk-own");
     let abridge = setup.start().await;
@@ -108,7 +108,7 @@ async fn names_and_origins_of_ones_own_can_be_added_and_a_reload_takes_them() {
 }
 
 #[tokio::test]
-async fn a_socket_and_an_address_of_the_network_ask_for_no_name() {
+async fn unix_sockets_and_network_addresses_check_neither_host_nor_origin() {
     let mut upstream = Upstream::start().await;
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("socket").display());
@@ -125,7 +125,7 @@ async fn a_socket_and_an_address_of_the_network_ask_for_no_name() {
 }
 
 #[tokio::test]
-async fn an_origin_of_the_settings_is_one() {
+async fn admin_origins_must_be_valid_origins() {
     for wrong in ["chat.example", "https://chat.example/", "https://", "ftp://chat.example", "*", "https://a\\r\\nb"] {
         let failed = Setup::to("http://localhost:1/v1").with(format!("admin.origins = [\"{wrong}\"]")).fail().await;
         assert_eq!(failed.status.code(), Some(78), "{wrong}: {failed:?}");

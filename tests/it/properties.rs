@@ -5,7 +5,7 @@ use abridge_proxy::{
     edit::patch_tool_calls::{self, Orphans},
     engine::{EditedBody, edit_body},
     planner::{Parts, Planner},
-    replay::own_planner,
+    replay::planner_from_toml,
 };
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn without_edits_a_body_is_the_one_that_came(layout in layout(), messages in damaged()) {
         let body = body(&layout, &messages);
-        let none = own_planner("policy.edits = []").unwrap();
+        let none = planner_from_toml("policy.edits = []").unwrap();
         let edited = edit_body(&none, dialect(), body.clone());
         prop_assert!(is_same_allocation(&body, &edited));
         prop_assert!(edited.report.is_some_and(|report| report.changes.is_empty()));

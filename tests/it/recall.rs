@@ -30,7 +30,7 @@ fn text(reply: &Reply) -> &str {
 }
 
 #[tokio::test]
-async fn what_was_taken_out_can_be_read_whole_and_in_parts() {
+async fn originals_can_be_recalled_whole_and_in_parts() {
     let mut scene = Scene::new().await;
     let long = long_text(1);
     let body = upstream_got(&mut scene, chat(with_results(std::slice::from_ref(&long)))).await;
@@ -115,7 +115,7 @@ async fn an_answer_says_how_many_tokens_there_were_and_are() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_says_why() {
+async fn a_missing_original_is_reported_with_the_reason() {
     let mut scene = Scene::new().await;
     let never = get(&mut scene.client, "/abridge/recall/00000000000000000000000000").await;
     assert_eq!(never.head.status(), 404);
@@ -227,7 +227,7 @@ async fn exported_files_are_swept_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn a_recall_is_a_request_in_flight() {
+async fn a_recall_counts_as_a_request_in_flight() {
     let mut scene = Scene::with("server.max_in_flight = 1").await;
     let body = upstream_got(&mut scene, chat(with_results(&[long_text(1)]))).await;
     let [target] = &recalls(&body)[..] else { panic!("one handle: {body:?}") };
@@ -246,7 +246,7 @@ async fn a_recall_is_a_request_in_flight() {
 // === one file, one process ===
 
 #[tokio::test]
-async fn a_second_process_on_the_file_is_told_so() {
+async fn a_second_process_on_the_store_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("store.path = {:?}", folder.path().join("store.redb"));
     let scene = Scene::with(&line).await;
@@ -265,7 +265,7 @@ async fn a_second_process_on_the_file_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_store_is_left_alone() {
+async fn a_file_that_is_not_a_store_is_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "notes ".repeat(1000)).unwrap();

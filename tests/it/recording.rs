@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use abridge_proxy::recording::{Exchange, ResponseEnd};
-use abridge_proxy::replay::{Chosen, Replay, folders, own_planner};
+use abridge_proxy::replay::{Replay, ReplayPolicy, find_exchanges, planner_from_toml};
 use tempfile::TempDir;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
@@ -26,7 +26,7 @@ async fn recorded() -> (Scene, TempDir) {
 async fn only(abridge: Abridge, folder: &Path) -> Exchange {
     abridge.signal("TERM");
     abridge.exit().await;
-    let found = folders(folder).unwrap();
+    let found = find_exchanges(folder).unwrap();
     assert_eq!(found.len(), 1, "{found:?}");
     Exchange::read(&found[0]).unwrap()
 }
@@ -48,11 +48,11 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
     assert_eq!(exchange.response.as_deref(), Some(&b"data: [DONE]\n\n"[..]));
     assert_eq!(exchange.meta.path, "/v1/chat/completions?api-version=1");
     assert_eq!((exchange.meta.status, exchange.meta.ended), (Some(200), ResponseEnd::Complete));
-    for file in fs::read_dir(&folders(folder.path()).unwrap()[0]).unwrap() {
+    for file in fs::read_dir(&find_exchanges(folder.path()).unwrap()[0]).unwrap() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
     }
-    let replay = Replay::run(&[folder.path().to_owned()], &Chosen::ByDefault(own_planner("").unwrap()));
+    let replay = Replay::run(&[folder.path().to_owned()], &ReplayPolicy::Fallback(planner_from_toml("").unwrap()));
     assert!(replay.is_clean(), "{replay}");
 }
 

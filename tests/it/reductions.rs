@@ -7,7 +7,7 @@ use abridge_proxy::{
     engine::edit_body,
     plan::{Action, Plan, Why},
     planner::{Offload, Parts, Planner},
-    replay::own_planner,
+    replay::planner_from_toml,
     span::splice,
     tokens::{self, Counter, Meter},
 };
@@ -357,7 +357,7 @@ fn a_notice_that_is_longer_than_what_it_stands_for_is_not_put_in() {
         let body = Bytes::from(format!(
             r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"a"}}]}},{{"role":"tool","tool_call_id":"a","content":"{text}"}}]}}"#
         ));
-        let edited = edit_body(&own_planner(policy).unwrap(), dialect(), body);
+        let edited = edit_body(&planner_from_toml(policy).unwrap(), dialect(), body);
         edited.report.unwrap()
     };
     let rare = edited(&"\u{12000}".repeat(35));

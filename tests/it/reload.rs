@@ -58,7 +58,7 @@ async fn a_file_that_is_gone_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_takes_a_restart_is_said_as_long_as_it_is_so() {
+async fn settings_that_need_a_restart_are_reported_at_every_reload() {
     let scene = Scene::new().await;
     let reload = async |lines: &str| {
         let from = scene.abridge.stderr().len();

@@ -110,7 +110,7 @@ fn assert_nothing_of_ours(reply: &Reply) {
 // === too long ===
 
 #[tokio::test]
-async fn what_is_too_long_is_cleared_and_sent_once_more() {
+async fn a_request_that_is_too_long_is_cleared_and_sent_once_more() {
     for (server, status, refusal) in OVERFLOWS {
         let mut scene = Scene::with(ON).await;
         let body = long(3);
@@ -180,7 +180,7 @@ async fn the_window_that_a_refusal_names_is_remembered() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_even_so_is_summarised() {
+async fn a_request_that_is_still_too_long_is_summarised() {
     let mut scene = Scene::with(ON).await;
     let mut call = scene.ask(chat(long(6))).await;
     let tiny = r#"{"error":{"code":400,"message":"request (12024 tokens) exceeds the available context size (1300 tokens)","type":"exceed_context_size_error"}}"#;
@@ -205,7 +205,7 @@ async fn what_is_too_long_even_so_is_summarised() {
 // === what does not help ===
 
 #[tokio::test]
-async fn nobody_is_rescued_who_has_not_asked_for_it() {
+async fn without_the_rescue_setting_a_refusal_comes_back() {
     for (lines, body, refusal) in [
         ("", long(3), LLAMA),
         ("", DANGLING.to_owned(), ROLES),
@@ -255,7 +255,7 @@ async fn refusals_for_another_reason_come_back_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn a_refusal_in_chunks_that_helps_nobody_comes_back_with_its_trailers() {
+async fn a_chunked_refusal_that_cannot_be_rescued_comes_back_with_its_trailers() {
     let mut scene = Scene::with(ON).await;
     let mut call = scene.ask(post(CHAT, &["te: trailers"], PLAIN)).await;
     call.send(head(BAD, &["transfer-encoding: chunked", "trailer: x-sum"])).await;
@@ -346,7 +346,7 @@ fn longer(body: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_was_edited_in_vain_is_sent_as_it_came_and_what_follows_too() {
+async fn after_a_refused_edit_the_original_is_sent_and_later_requests_are_not_edited() {
     let mut scene = Scene::with(ON).await;
     let mut call = scene.ask(chat(DANGLING)).await;
     refuse(&mut call, BAD, ROLES).await;

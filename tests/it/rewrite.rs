@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::thread;
 
 use abridge_proxy::payload::PayloadKey;
-use abridge_proxy::replay::folders;
+use abridge_proxy::replay::find_exchanges;
 use abridge_proxy::store::{self, Clock, RedbStore, Store};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -129,7 +129,7 @@ async fn rewrite_names_the_address_that_serve_listens_on() {
 
 /// Each request of the fixtures once.
 fn fixtures() -> Vec<Bytes> {
-    let fixtures = folders(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")).unwrap();
+    let fixtures = find_exchanges(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")).unwrap();
     let bodies: BTreeSet<_> = fixtures.iter().map(|dir| fs::read(dir.join("request.json")).unwrap()).collect();
     bodies.into_iter().map(Bytes::from).collect()
 }

@@ -1,6 +1,6 @@
 //! What must never be logged: keys, and what is talked about.
 
-use crate::events::Ears;
+use crate::events::EventListener;
 use crate::support::bodies::DANGLING;
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::{Setup, Upstream, chat, post};
@@ -92,7 +92,7 @@ async fn a_key_from_the_environment_is_not_in_the_log() {
 }
 
 #[tokio::test]
-async fn what_a_summariser_answers_is_neither_logged_nor_told() {
+async fn the_text_of_a_summary_is_neither_logged_nor_in_events() {
     let said = r#"{"choices":[{"delta":{"content":"canary-answer"}}]}"#;
     let refusal = r#"{"error":{"message":"canary-answer","code":"canary-answer"}}"#;
     let plays = [
@@ -114,7 +114,7 @@ async fn what_a_summariser_answers_is_neither_logged_nor_told() {
         .with("summarize.retry.max_retries = 0")
         .start()
         .await;
-    let mut ears = Ears::of_operator(&abridge).await;
+    let mut listener = EventListener::of_operator(&abridge).await;
     let mut client = abridge.connect().await;
     for (n, play) in plays.into_iter().enumerate() {
         upstream.then(play).await;
@@ -124,7 +124,7 @@ async fn what_a_summariser_answers_is_neither_logged_nor_told() {
         assert_eq!(client.reply().await.head.status(), 200);
         let mut kinds = Vec::new();
         while kinds.last().is_none_or(|kind| kind != "summary.after") {
-            let event = ears.next().await.expect("an event");
+            let event = listener.next().await.expect("an event");
             assert!(!event.json.contains("canary"), "{}", event.json);
             kinds.push(event.kind);
         }

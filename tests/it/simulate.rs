@@ -72,7 +72,7 @@ fn json(place: &TempDir, args: &[&str]) -> Simulation {
 }
 
 #[test]
-fn policies_are_compared() {
+fn simulate_compares_policies() {
     let place = place();
     let policies = ["--policy", "none", "--policy", "sticky.toml", "--policy", "sliding.toml"];
     let simulation = json(&place, &[&["sessions"], policies.as_slice()].concat());
@@ -149,12 +149,12 @@ fn a_window_and_a_model_may_be_given() {
 }
 
 #[test]
-fn what_cannot_be_played_is_said() {
+fn unreadable_transcripts_are_listed_with_the_reason() {
     let place = place();
     fs::write(place.path().join("odd.json"), "[]").unwrap();
     let (code, out, _) = simulate(&place, &["odd.json", "sessions"]);
     assert_eq!(code, 0);
-    assert!(out.contains("not played: odd.json: no transcript"), "{out}");
+    assert!(out.contains("not played: odd.json: not a transcript"), "{out}");
     assert_eq!(simulate(&place, &["odd.json"]).0, 66);
     assert_eq!(simulate(&place, &[]).0, 64);
     assert_eq!(simulate(&place, &["sessions", "--cache-read", "-1"]).0, 64);

@@ -13,7 +13,7 @@ const HIDDEN: &str = "GET /v1/hidden HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// What becomes of a request, and of the one behind it on its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fate<'a> {
+enum Expected<'a> {
     /// It gets this status from us, and the upstream sees nothing of it.
     Refused(u16),
     /// Its body breaks off: the upstream never gets all of it.
@@ -24,15 +24,15 @@ enum Fate<'a> {
     PassesAlone(&'a str),
 }
 
-use Fate::{Broken, Passes, PassesAlone, Refused};
+use Expected::{Broken, Passes, PassesAlone, Refused};
 
 /// An upstream that answers everything, and abridge in front of it.
-struct Stage {
+struct Proxied {
     upstream: Summarizer,
     abridge: Abridge,
 }
 
-impl Stage {
+impl Proxied {
     async fn new() -> Self {
         let upstream = Summarizer::playing([]).await;
         let abridge = Setup::to(upstream.url()).with("tokens.ask_upstream = false").start().await;
@@ -40,7 +40,7 @@ impl Stage {
     }
 
     /// Sends a request, another one behind it, and one on another connection; what the upstream got of the first.
-    async fn suffers(&self, bytes: &[u8], fate: Fate<'_>) -> Option<Asked> {
+    async fn check(&self, bytes: &[u8], expected_outcome: Expected<'_>) -> Option<Asked> {
         let shown = String::from_utf8_lossy(bytes).into_owned();
         let before = self.upstream.chats().len();
         let mut client = self.abridge.connect().await;
@@ -53,7 +53,7 @@ impl Stage {
 
         let got = self.upstream.chats().split_off(before);
         let lines: Vec<_> = got.iter().map(|asked| asked.head.start.as_str()).collect();
-        let (n_passed, expected) = match fate {
+        let (n_passed, expected) = match expected_outcome {
             Refused(status) => (0, vec![status]),
             Broken => (0, statuses.iter().copied().filter(|status| *status >= 400).collect()),
             PassesAlone(_) => (1, vec![200]),
@@ -62,7 +62,7 @@ impl Stage {
         assert_eq!(statuses, expected, "{shown}");
         let (passed, rest) = lines.split_at(n_passed.min(lines.len()));
         assert_eq!(rest, ["GET /v1/other HTTP/1.1"], "{lines:?} for {shown}");
-        let (Passes(body) | PassesAlone(body)) = fate else { return None };
+        let (Passes(body) | PassesAlone(body)) = expected_outcome else { return None };
         assert_eq!(passed.get(1).copied().unwrap_or("GET /v1/behind HTTP/1.1"), "GET /v1/behind HTTP/1.1", "{shown}");
         let first = got.into_iter().next().unwrap();
         let n_framings = first.head.all("content-length").len() + first.head.all("transfer-encoding").len();
@@ -72,11 +72,11 @@ impl Stage {
     }
 
     /// The same for a POST with these lines and what is behind them, at each target.
-    async fn posts_suffer(&self, cases: &[(&str, &str, Fate<'_>)]) {
+    async fn check_posts(&self, cases: &[(&str, &str, Expected<'_>)]) {
         for target in TARGETS {
-            for (lines, behind, fate) in cases {
+            for (lines, behind, expected_outcome) in cases {
                 let head = request("POST", target, &[lines]);
-                self.suffers(&[head, behind.as_bytes().to_vec()].concat(), *fate).await;
+                self.check(&[head, behind.as_bytes().to_vec()].concat(), *expected_outcome).await;
             }
         }
     }
@@ -93,7 +93,7 @@ async fn statuses(client: &mut Wire) -> Vec<u16> {
 
 #[tokio::test]
 async fn a_length_is_one_number() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     let hidden = format!("hello{HIDDEN}");
     let mut cases = vec![("content-length: 5\r\nContent-Length: 5", "hello", Passes("hello"))];
     for lines in [
@@ -112,24 +112,24 @@ async fn a_length_is_one_number() {
     ] {
         cases.push((lines, &hidden, Refused(400)));
     }
-    stage.posts_suffer(&cases).await;
+    proxied.check_posts(&cases).await;
 }
 
 #[tokio::test]
 async fn of_a_length_and_chunks_the_chunks_count_and_the_connection_ends() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     let chunks = format!("5\r\nhello\r\n0\r\n\r\n{HIDDEN}");
     let cases = [
         ("content-length: 4\r\ntransfer-encoding: chunked", &*chunks, PassesAlone("hello")),
         ("transfer-encoding: chunked\r\ncontent-length: 4", &*chunks, PassesAlone("hello")),
         ("transfer-encoding: chunked\r\ncontent-length: x", &*chunks, PassesAlone("hello")),
     ];
-    stage.posts_suffer(&cases).await;
+    proxied.check_posts(&cases).await;
 }
 
 #[tokio::test]
 async fn a_coding_is_chunked_and_nothing_else() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     let chunks = "5\r\nhello\r\n0\r\n\r\n";
     let hidden = format!("0\r\n\r\n{HIDDEN}");
     let mut cases = vec![
@@ -162,18 +162,18 @@ async fn a_coding_is_chunked_and_nothing_else() {
     ] {
         cases.push((lines, &hidden, Refused(400)));
     }
-    stage.posts_suffer(&cases).await;
+    proxied.check_posts(&cases).await;
 
     // HTTP/1.0 has no chunks.
     for target in TARGETS {
         let old = format!("POST {target} HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n{hidden}");
-        stage.suffers(old.as_bytes(), Refused(400)).await;
+        proxied.check(old.as_bytes(), Refused(400)).await;
     }
 }
 
 #[tokio::test]
 async fn a_chunk_is_as_long_as_it_says() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     let good = [
         ("5\r\nhello\r\n0\r\n\r\n", "hello"),
         ("0005;a=b;c\r\nhello\r\n000\r\n\r\n", "hello"),
@@ -197,10 +197,10 @@ async fn a_chunk_is_as_long_as_it_says() {
         let fields = ["transfer-encoding: chunked", "trailer: content-length, transfer-encoding", "te: trailers"];
         let head = request("POST", target, &fields);
         for (chunks, body) in good {
-            stage.suffers(&[&head, chunks.as_bytes()].concat(), Passes(body)).await;
+            proxied.check(&[&head, chunks.as_bytes()].concat(), Passes(body)).await;
         }
         for chunks in bad {
-            stage.suffers(&[&head, chunks.as_bytes(), HIDDEN.as_bytes()].concat(), Broken).await;
+            proxied.check(&[&head, chunks.as_bytes(), HIDDEN.as_bytes()].concat(), Broken).await;
         }
     }
 }
@@ -209,7 +209,7 @@ async fn a_chunk_is_as_long_as_it_says() {
 
 #[tokio::test]
 async fn a_head_with_an_odd_line_is_refused() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     let mut cases = Vec::new();
     for lines in [
         "x-a: 1\r\n\tcontent-length: 5",
@@ -227,7 +227,7 @@ async fn a_head_with_an_odd_line_is_refused() {
     ] {
         cases.push((lines, HIDDEN, Refused(400)));
     }
-    stage.posts_suffer(&cases).await;
+    proxied.check_posts(&cases).await;
     for start in [
         "GET  /v1/models HTTP/1.1",
         "GET /v1/mod els HTTP/1.1",
@@ -241,16 +241,16 @@ async fn a_head_with_an_odd_line_is_refused() {
         " GET /v1/models HTTP/1.1",
         "GET /v1/models HTTP/1.1\r\n host: localhost",
     ] {
-        stage.suffers(format!("{start}\r\nhost: localhost\r\n\r\n").as_bytes(), Refused(400)).await;
+        proxied.check(format!("{start}\r\nhost: localhost\r\n\r\n").as_bytes(), Refused(400)).await;
     }
 }
 
 #[tokio::test]
 async fn lines_that_end_in_lf_alone_are_lines() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     for target in TARGETS {
         let head = format!("POST {target} HTTP/1.1\nhost: localhost\nx-a: 1\nx-b: 2\ncontent-length: 5\n\n");
-        let asked = stage.suffers(format!("{head}hello").as_bytes(), Passes("hello")).await.unwrap();
+        let asked = proxied.check(format!("{head}hello").as_bytes(), Passes("hello")).await.unwrap();
         assert_eq!((asked.head.get("x-a"), asked.head.get("x-b")), (Some("1"), Some("2")));
         let raw = std::str::from_utf8(&asked.head.raw).unwrap();
         assert!(!raw.replace("\r\n", "").contains(['\r', '\n']), "{raw:?}");
@@ -259,35 +259,35 @@ async fn lines_that_end_in_lf_alone_are_lines() {
 
 #[tokio::test]
 async fn a_client_cannot_take_away_what_frames_its_request() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     for target in TARGETS {
         let fields = ["connection: content-length, host, transfer-encoding", "x-a: 1"];
-        let asked = stage.suffers(&post(target, &fields, "hello"), Passes("hello")).await.unwrap();
+        let asked = proxied.check(&post(target, &fields, "hello"), Passes("hello")).await.unwrap();
         assert_eq!(asked.head.all("host").len(), 1);
         assert_eq!(asked.head.get("x-a"), Some("1"));
     }
 }
 
 #[tokio::test]
-async fn http2_is_no_way_around_the_first_hop() {
-    let stage = Stage::new().await;
+async fn an_upgrade_to_h2c_is_not_forwarded() {
+    let proxied = Proxied::new().await;
     for protocol in ["h2c", "H2C", "websocket, h2c", "h2c,websocket", "websocket\r\nupgrade: h2c"] {
         for connection in ["upgrade, http2-settings", "upgrade"] {
             let upgrade = format!("upgrade: {protocol}");
             let connection = format!("connection: {connection}");
             let fields = [&*upgrade, &*connection, "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA"];
-            let asked = stage.suffers(&request("GET", "/v1/models", &fields), Passes("")).await.unwrap();
+            let asked = proxied.check(&request("GET", "/v1/models", &fields), Passes("")).await.unwrap();
             assert_eq!(asked.head.names(), ["host"], "{protocol}");
         }
     }
 }
 
 #[tokio::test]
-async fn http2_carries_nothing_that_http1_would_read_otherwise() {
-    let stage = Stage::new().await;
+async fn http2_requests_that_http1_would_frame_differently_are_refused() {
+    let proxied = Proxied::new().await;
     let usual = [(":method", "GET"), (":path", "/v1/models"), (":scheme", "http"), (":authority", "localhost")];
-    assert!(is_served(&stage.abridge, &usual).await);
-    assert_eq!(stage.upstream.chats().len(), 1);
+    assert!(is_served(&proxied.abridge, &usual).await);
+    assert_eq!(proxied.upstream.chats().len(), 1);
     let with = |field| [&usual[..], &[field]].concat();
     let instead =
         |name: &str, value| usual.map(|(usual, is)| if usual == name { (usual, value) } else { (usual, is) }).to_vec();
@@ -310,9 +310,9 @@ async fn http2_carries_nothing_that_http1_would_read_otherwise() {
         instead(":path", ""),
         instead(":authority", "localhost\r\nx: 1"),
     ] {
-        assert!(!is_served(&stage.abridge, &fields).await, "{fields:?}");
+        assert!(!is_served(&proxied.abridge, &fields).await, "{fields:?}");
     }
-    assert_eq!(stage.upstream.chats().len(), 1);
+    assert_eq!(proxied.upstream.chats().len(), 1);
 }
 
 /// Asks over HTTP/2 with these fields, as they are; whether the answer is not a refusal.
@@ -354,8 +354,8 @@ async fn is_served(abridge: &Abridge, fields: &[(&str, &str)]) -> bool {
 // === targets ===
 
 #[tokio::test]
-async fn a_target_is_a_path() {
-    let stage = Stage::new().await;
+async fn targets_without_a_path_are_refused_and_absolute_ones_go_to_the_upstream() {
+    let proxied = Proxied::new().await;
     for (method, target) in [
         ("OPTIONS", "*"),
         ("GET", "*"),
@@ -364,25 +364,25 @@ async fn a_target_is_a_path() {
         ("CONNECT", "/v1/models"),
         ("CONNECT", "http://localhost/v1/models"),
     ] {
-        let mut client = stage.abridge.connect().await;
+        let mut client = proxied.abridge.connect().await;
         client.send(request(method, target, &[])).await;
         refused(&client.reply().await, 400, "bad_target");
-        stage.suffers(&request(method, target, &["connection: close"]), Refused(400)).await;
+        proxied.check(&request(method, target, &["connection: close"]), Refused(400)).await;
     }
     for target in ["v1/models", "http://", "http:///v1/models", "http://a b/v1/models", "/v1/\u{7f}", "?a=1"] {
-        stage.suffers(&request("GET", target, &["connection: close"]), Refused(400)).await;
+        proxied.check(&request("GET", target, &["connection: close"]), Refused(400)).await;
     }
     // The name of another host is not where it goes.
     for target in ["http://elsewhere.test/v1/chat/completions", "https://k@elsewhere.test:1/v1/chat/completions"] {
-        let asked = stage.suffers(&post(target, &[], "hello"), Passes("hello")).await.unwrap();
+        let asked = proxied.check(&post(target, &[], "hello"), Passes("hello")).await.unwrap();
         assert_eq!(asked.head.start, "POST /v1/chat/completions HTTP/1.1");
-        assert!(stage.upstream.url().contains(asked.head.get("host").unwrap()));
+        assert!(proxied.upstream.url().contains(asked.head.get("host").unwrap()));
     }
 }
 
 #[tokio::test]
 async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
-    let stage = Stage::new().await;
+    let proxied = Proxied::new().await;
     for (target, status) in [
         ("/abridge/../v1/models", 404),
         ("/abridge/%2e%2e/v1/models", 404),
@@ -393,7 +393,7 @@ async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
         ("http://elsewhere.test/abridge/status", 403),
         ("http://localhost@elsewhere.test/abridge/status", 403),
     ] {
-        stage.suffers(&request("GET", target, &["connection: close"]), Refused(status)).await;
+        proxied.check(&request("GET", target, &["connection: close"]), Refused(status)).await;
     }
     for (target, got) in [
         ("/%2e%2e/abridge/status", "/v1/%2e%2e/abridge/status"),
@@ -411,7 +411,7 @@ async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
         ("/v1/%0d%0ax-a:%201/%00", "/v1/%0d%0ax-a:%201/%00"),
         ("/v1/models?/abridge/status", "/v1/models?/abridge/status"),
     ] {
-        let asked = stage.suffers(&post(target, &[], "hello"), Passes("hello")).await.unwrap();
+        let asked = proxied.check(&post(target, &[], "hello"), Passes("hello")).await.unwrap();
         assert_eq!(asked.head.start, format!("POST {got} HTTP/1.1"));
     }
 }
@@ -419,22 +419,22 @@ async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
 // === bodies that nobody reads to their end ===
 
 #[tokio::test]
-async fn a_refused_body_is_no_request() {
+async fn the_rest_of_a_refused_body_is_not_read_as_a_request() {
     let upstream = Summarizer::playing([]).await;
     let abridge = Setup::to(upstream.url()).with("server.max_body = \"1KiB\"").start().await;
-    let stage = Stage { upstream, abridge };
+    let proxied = Proxied { upstream, abridge };
     let body = HIDDEN.repeat(100);
     let chunked = request("POST", TARGETS[0], &["transfer-encoding: chunked"]);
     let chunks = [chunked, crate::support::wire::framed(&body), b"0\r\n\r\n".to_vec()].concat();
     for request in [chat(&body), chunks] {
-        let mut client = stage.abridge.connect().await;
+        let mut client = proxied.abridge.connect().await;
         client.send(&request).await;
         refused(&client.reply().await, 413, "body_too_large");
         // What is behind it is answered, or the connection ends; what is in it is never asked.
         client.try_send(crate::support::request("GET", "/v1/behind", &["connection: close"])).await.ok();
         client.rest().await;
     }
-    let lines: Vec<_> = stage.upstream.chats().into_iter().map(|asked| asked.head.start).collect();
+    let lines: Vec<_> = proxied.upstream.chats().into_iter().map(|asked| asked.head.start).collect();
     assert!(lines.iter().all(|line| line == "GET /v1/behind HTTP/1.1"), "{lines:?}");
 }
 
@@ -477,13 +477,13 @@ async fn a_header_of_the_settings_is_one_line() {
 }
 
 #[tokio::test]
-async fn an_end_is_an_end() {
+async fn data_behind_connection_close_is_not_read() {
     // What comes behind `connection: close` is read by nobody.
-    let stage = Stage::new().await;
-    let mut client = stage.abridge.connect().await;
+    let proxied = Proxied::new().await;
+    let mut client = proxied.abridge.connect().await;
     client.send([request("GET", "/v1/last", &["connection: close"]), HIDDEN.as_bytes().to_vec()].concat()).await;
     assert_eq!(client.reply().await.head.status(), 200);
     assert_eq!(client.rest().await.0, "");
-    let lines: Vec<_> = stage.upstream.chats().into_iter().map(|asked| asked.head.start).collect();
+    let lines: Vec<_> = proxied.upstream.chats().into_iter().map(|asked| asked.head.start).collect();
     assert_eq!(lines, ["GET /v1/last HTTP/1.1"]);
 }

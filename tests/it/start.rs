@@ -10,7 +10,7 @@ fn said(abridge: &Abridge) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_start_is_told_in_eight_lines_at_most() {
+async fn the_startup_output_has_at_most_eight_lines() {
     let mut upstream = Upstream::start().await;
     let setup =
         Setup::before(&upstream).probes().with("store.keep_for = \"3d\"").with("admin.listen = \"127.0.0.1:0\"");
@@ -42,7 +42,7 @@ async fn the_start_is_told_in_eight_lines_at_most() {
 }
 
 #[tokio::test]
-async fn a_collector_gets_events_and_who_wants_quiet_gets_quiet() {
+async fn startup_is_logged_as_events_in_json_and_hidden_by_a_quiet_level() {
     let upstream = Upstream::start().await;
     let json = Setup::before(&upstream).argument("--log-format=json").start().await;
     json.says("\"serving\"", 0).await;
@@ -57,20 +57,20 @@ async fn a_collector_gets_events_and_who_wants_quiet_gets_quiet() {
 }
 
 #[tokio::test]
-async fn dry_runs_and_stores_that_are_off_are_told() {
+async fn the_startup_output_names_a_dry_run_and_a_disabled_store() {
     let upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).argument("--dry-run").with("store.enabled = false");
     let abridge = setup.with("policy.edits = [\"patch_tool_calls\"]").start().await;
     abridge.says("edits: none, this is a dry run; it would patch dangling tool calls", 0).await;
-    abridge.says("originals: not kept", 0).await;
+    abridge.says("originals: not stored", 0).await;
     let none = Setup::before(&upstream).with("policy.edits = []").start().await;
-    none.says("edits: none: every request goes on as it came", 0).await;
+    none.says("edits: none: every request is forwarded unedited", 0).await;
 }
 
 // === the upstream ===
 
 #[tokio::test]
-async fn requests_pass_while_the_upstream_says_nothing_to_the_first_question() {
+async fn requests_pass_while_the_startup_probe_is_unanswered() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).probes().start().await;
     let probe = upstream.request().await;
@@ -87,7 +87,7 @@ async fn requests_pass_while_the_upstream_says_nothing_to_the_first_question() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_says_nothing_does_not_hold_up_the_end() {
+async fn an_unanswered_probe_does_not_delay_shutdown() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).probes().start().await;
     let mut probe = upstream.request().await;
@@ -98,7 +98,7 @@ async fn an_upstream_that_says_nothing_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn the_question_shows_abridges_own_key_and_no_other() {
+async fn the_probe_sends_only_abridges_own_key() {
     let mut upstream = Upstream::start().await;
     let asking = Setup::before(&upstream).probes().start().await;
     let mut probe = upstream.request().await;
@@ -118,7 +118,7 @@ async fn the_question_shows_abridges_own_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn who_does_not_want_the_question_has_none() {
+async fn without_upstream_probe_no_probe_is_sent() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).start().await;
     let mut client = abridge.connect().await;
@@ -132,7 +132,7 @@ async fn who_does_not_want_the_question_has_none() {
 }
 
 #[tokio::test]
-async fn each_answer_that_speaks_of_a_fault_comes_with_its_fix() {
+async fn each_probe_answer_that_indicates_a_fault_is_reported_with_a_fix() {
     for (status, fields, path, fix) in [
         ("404 Not Found", &[][..], "/api", "fix: the URL probably needs /v1: --upstream http://127.0.0.1:"),
         ("404 Not Found", &[], "/x/v1", "fix: look up the path of the server's API"),
@@ -153,7 +153,7 @@ async fn each_answer_that_speaks_of_a_fault_comes_with_its_fix() {
 }
 
 #[tokio::test]
-async fn each_connection_that_is_not_made_comes_with_its_fix() {
+async fn each_failed_probe_connection_is_reported_with_a_fix() {
     let closed = ClosedPort::new();
     let secure = Upstream::start_tls(Certificate::new().acceptor(&["http/1.1"])).await;
     let port = secure.address().port();
@@ -176,7 +176,7 @@ async fn each_connection_that_is_not_made_comes_with_its_fix() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_tls_comes_with_its_fix() {
+async fn a_probe_of_an_upstream_without_tls_is_reported_with_a_fix() {
     let mut plain = Upstream::start().await;
     let abridge = Setup::to(format!("https://{}/v1", plain.address())).probes().start().await;
     plain.connection().await.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;

@@ -11,7 +11,7 @@ mod model; // an upstream that outlives them and keeps what it got
 mod talk; // sessions that need no memory
 
 #[tokio::test]
-async fn killed_as_soon_as_the_upstream_has_the_request() {
+async fn payloads_survive_a_kill_as_soon_as_the_upstream_has_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("store.path = {:?}", folder.path().join("store.redb"));
     let mut sent = Vec::new();
@@ -31,7 +31,7 @@ async fn killed_as_soon_as_the_upstream_has_the_request() {
 }
 
 #[tokio::test]
-async fn killed_while_many_clients_are_served() {
+async fn payloads_survive_a_kill_while_many_clients_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("store.path = {:?}", folder.path().join("store.redb"));
     let mut upstream = Upstream::start().await;
@@ -62,7 +62,7 @@ async fn killed_while_many_clients_are_served() {
 }
 
 #[tokio::test]
-async fn killed_while_a_summary_is_written() {
+async fn a_kill_during_a_summary_call_loses_nothing_that_was_named() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("store.path = {:?}", folder.path().join("store.redb"));
     let upstream = Summarizer::playing([Play::good().held()]).await;

@@ -106,7 +106,7 @@ async fn a_summary_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_make_one_call() {
+async fn concurrent_requests_share_one_summary_call() {
     let upstream = Summarizer::playing([Play::good().held()]).await;
     let abridge = setup(&upstream).start().await;
     let mut clients = Vec::new();
@@ -126,7 +126,7 @@ async fn many_who_ask_at_once_make_one_call() {
 }
 
 #[tokio::test]
-async fn the_call_goes_on_when_the_client_has_left() {
+async fn a_summary_call_continues_after_its_client_disconnects() {
     let upstream = Summarizer::playing([Play::good().held()]).await;
     let abridge = setup(&upstream).start().await;
     let mut client = abridge.connect().await;
@@ -141,7 +141,7 @@ async fn the_call_goes_on_when_the_client_has_left() {
 }
 
 #[tokio::test]
-async fn no_new_call_is_made_when_nobody_waits() {
+async fn no_further_attempt_is_made_after_every_client_has_disconnected() {
     let failure = Play::Status("500 Internal Server Error", &["retry-after: 0"], "{}");
     let upstream = Summarizer::playing([failure.held()]).await;
     let abridge = setup(&upstream).start().await;
@@ -157,7 +157,7 @@ async fn no_new_call_is_made_when_nobody_waits() {
 }
 
 #[tokio::test]
-async fn a_dry_run_makes_no_call_and_uses_what_there_is() {
+async fn a_dry_run_makes_no_summary_call_and_uses_stored_summaries() {
     let upstream = Summarizer::playing([]).await;
     let abridge = setup(&upstream).start().await;
     let dry = |body: String| crate::support::post("/v1/chat/completions", &["x-abridge: dry-run"], body);
@@ -177,7 +177,7 @@ async fn a_dry_run_makes_no_call_and_uses_what_there_is() {
 }
 
 #[tokio::test]
-async fn without_a_store_summaries_live_in_memory_or_not_at_all() {
+async fn without_a_store_summaries_are_kept_in_memory_or_refused() {
     let upstream = Summarizer::playing([]).await;
     let setup = || setup(&upstream).with("store.enabled = false");
     let abridge = setup().start().await;
@@ -192,7 +192,7 @@ async fn without_a_store_summaries_live_in_memory_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn the_transcript_can_be_read() {
+async fn the_transcript_of_a_summary_can_be_recalled() {
     let upstream = Summarizer::playing([]).await;
     let abridge = setup(&upstream).start().await;
     ask(&abridge, talk("a", 3)).await;
@@ -212,7 +212,7 @@ async fn the_transcript_can_be_read() {
 }
 
 #[tokio::test]
-async fn the_start_says_that_summaries_cost_calls() {
+async fn the_startup_output_says_that_summaries_make_calls() {
     let upstream = Summarizer::playing([]).await;
     setup(&upstream).start().await.says("which makes calls to the upstream, with the client's key", 0).await;
     let abridge = setup(&upstream).with("policy.edits = [\"patch_tool_calls\"]").start().await;

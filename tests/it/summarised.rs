@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn all_but_what_was_summarised_is_what_it_was(
+    fn messages_that_were_not_summarised_are_unchanged(
         layout in layout(),
         messages in prop_oneof![long_steps(0..12), steps(4..12)],
         policy in prop::sample::select(&POLICIES[..3]),
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn another_history_has_no_use_for_a_summary(
+    fn a_summary_is_not_used_for_another_history(
         layout in layout(),
         messages in long_steps(3..12),
         at in any::<prop::sample::Index>(),
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn a_session_never_goes_wrong(
+    fn every_request_of_a_long_session_is_valid(
         layout in layout(),
         messages in long_steps(3..20),
         policy in any_policy(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use crate::events::Ears;
+use crate::events::EventListener;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::wire::Reply;
@@ -52,7 +52,7 @@ fn from_outside(abridge: &Abridge) -> SocketAddr {
 // === payloads ===
 
 #[tokio::test]
-async fn a_handle_is_nothing_to_another_caller() {
+async fn a_handle_of_another_caller_is_answered_as_unknown() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).with(REQUIRED).start().await;
     let (at, text) = (abridge.address(), long_text(1));
@@ -151,7 +151,7 @@ async fn the_setting_is_off_by_default_and_comes_with_a_reload() {
 // === operators ===
 
 #[tokio::test]
-async fn operators_recall_everybody_s() {
+async fn operators_can_recall_originals_of_every_caller() {
     let mut upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).with(REQUIRED).with("admin.token_env = \"OPERATORS\"");
     let abridge = setup.environment("OPERATORS", TOKEN).start().await;
@@ -224,7 +224,7 @@ async fn the_same_conversation_has_a_summary_for_each_caller() {
     let setup = setup.with("summarize.trigger = { tokens = 900 }").with("events.content = true");
     let abridge = setup.start().await;
     let at = abridge.address();
-    let mut ears = [Ears::with(&abridge, &[ANN]).await, Ears::with(&abridge, &[BOB]).await];
+    let mut listener = [EventListener::with(&abridge, &[ANN]).await, EventListener::with(&abridge, &[BOB]).await];
     let mut transcripts = Vec::new();
     // The second time nobody is asked any more, and each gets its own again.
     for round in 1..=2 {
@@ -260,9 +260,11 @@ async fn the_same_conversation_has_a_summary_for_each_caller() {
     }
     // What was told to each until the end has the one's words and none of the other's.
     abridge.signal("TERM");
-    for (ears, (own, other)) in ears.iter_mut().zip([("THAT-OF-ANN", "THAT-OF-BOB"), ("THAT-OF-BOB", "THAT-OF-ANN")]) {
+    for (listener, (own, other)) in
+        listener.iter_mut().zip([("THAT-OF-ANN", "THAT-OF-BOB"), ("THAT-OF-BOB", "THAT-OF-ANN")])
+    {
         let mut told = String::new();
-        while let Some(event) = ears.next().await {
+        while let Some(event) = listener.next().await {
             told.push_str(&event.json);
         }
         assert!(told.contains(own) && !told.contains(other), "{told}");

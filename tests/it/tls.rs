@@ -74,7 +74,7 @@ async fn a_new_certificate_comes_into_force_at_sighup_and_a_bad_one_does_not() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_tls_disturbs_nobody() {
+async fn a_client_without_tls_does_not_affect_others() {
     let certificate = Certificate::new();
     let upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).with(certificate.lines()).start().await;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::events::{Told, edited};
+use crate::events::{EventBody, edited};
 use crate::support::{ClosedPort, Exchange, Scene, Upstream};
 
 /// A scene with a webhook, and the server that it is.
@@ -45,7 +45,7 @@ async fn every_event_is_posted_in_order() {
     for (json, (n, kind)) in
         told.iter().zip([(0, "edit.before"), (0, "edit.after"), (1, "edit.before"), (1, "edit.after")])
     {
-        assert_eq!(Told::read(json).r#type, kind);
+        assert_eq!(EventBody::read(json).r#type, kind);
         assert!(json.contains(&ids[n]), "{json}");
     }
 }
@@ -58,11 +58,11 @@ async fn a_connection_serves_many_events() {
     call.bytes().await;
     call.answer("200 OK", &[], "thanks").await;
     let mut call = call.next().await;
-    assert_eq!(Told::read(std::str::from_utf8(&call.bytes().await).unwrap()).r#type, "edit.after");
+    assert_eq!(EventBody::read(std::str::from_utf8(&call.bytes().await).unwrap()).r#type, "edit.after");
 }
 
 #[tokio::test]
-async fn what_fails_is_tried_again_then_counted_and_the_log_says_so_once() {
+async fn failed_posts_are_retried_then_counted_and_logged_once() {
     let (mut scene, mut hook) = scene("").await;
     edited(&mut scene, &[]).await;
     let tries =
@@ -77,7 +77,7 @@ async fn what_fails_is_tried_again_then_counted_and_the_log_says_so_once() {
     assert_eq!(posted(&mut hook, OK).await, "{\"type\":\"events.lost\",\"lost\":2}");
     scene.abridge.says("posted to the webhook again", 0).await;
     for kind in ["edit.before", "edit.after"] {
-        assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, kind);
+        assert_eq!(EventBody::read(&posted(&mut hook, OK).await).r#type, kind);
     }
     let warnings =
         scene.abridge.stderr().iter().filter(|line| line.contains("cannot be posted to the webhook")).count();
@@ -85,16 +85,16 @@ async fn what_fails_is_tried_again_then_counted_and_the_log_says_so_once() {
 }
 
 #[tokio::test]
-async fn what_is_refused_for_good_is_not_posted_again() {
+async fn a_post_with_a_permanent_error_is_not_retried() {
     let (mut scene, mut hook) = scene("").await;
     edited(&mut scene, &[]).await;
-    assert_eq!(Told::read(&posted(&mut hook, "400 Bad Request").await).r#type, "edit.before");
+    assert_eq!(EventBody::read(&posted(&mut hook, "400 Bad Request").await).r#type, "edit.before");
     assert_eq!(posted(&mut hook, OK).await, "{\"type\":\"events.lost\",\"lost\":1}");
-    assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, "edit.after");
+    assert_eq!(EventBody::read(&posted(&mut hook, OK).await).r#type, "edit.after");
 }
 
 #[tokio::test]
-async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
+async fn a_webhook_that_hangs_delays_no_request_and_loses_the_oldest_events() {
     let (mut scene, mut hook) = scene("events.queue = 2\nevents.webhook_timeout = \"100ms\"").await;
     edited(&mut scene, &[]).await;
     let hanging = hook.request().await;
@@ -116,13 +116,13 @@ async fn one_that_hangs_delays_no_request_and_loses_the_oldest() {
     scene.abridge.says("posted to the webhook again", 0).await;
     let reply = edited(&mut scene, &[]).await;
     let id = reply.head.get("x-abridge-request-id").unwrap();
-    while !(json.contains(id) && Told::read(&json).r#type == "edit.after") {
+    while !(json.contains(id) && EventBody::read(&json).r#type == "edit.after") {
         json = posted(&mut hook, OK).await;
     }
 }
 
 #[tokio::test]
-async fn one_that_is_not_there_delays_no_request() {
+async fn an_unreachable_webhook_delays_no_request() {
     let closed = ClosedPort::new();
     let mut scene = Scene::with(&format!("events.webhook = \"http://{}/x\"", closed.address())).await;
     for _ in 0..3 {
@@ -138,13 +138,13 @@ async fn the_last_events_are_posted_before_the_end() {
     edited(&mut scene, &[]).await;
     scene.abridge.signal("TERM");
     for kind in ["edit.before", "edit.after"] {
-        assert_eq!(Told::read(&posted(&mut hook, OK).await).r#type, kind);
+        assert_eq!(EventBody::read(&posted(&mut hook, OK).await).r#type, kind);
     }
     assert!(scene.abridge.exit().await.success());
 }
 
 #[tokio::test]
-async fn its_path_is_shown_to_nobody() {
+async fn the_path_of_the_webhook_is_neither_logged_nor_printed() {
     let (mut scene, mut hook) = scene("log.level = \"trace\"").await;
     edited(&mut scene, &[]).await;
     posted(&mut hook, "400 Bad Request").await;

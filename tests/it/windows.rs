@@ -4,7 +4,7 @@ use crate::support::offloads::with_results;
 use crate::support::{Scene, post};
 
 #[tokio::test]
-async fn the_upstream_is_asked_once_for_windows_that_nobody_knows() {
+async fn the_upstream_is_asked_once_for_unknown_windows() {
     let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }\nserver.workers = 2").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");

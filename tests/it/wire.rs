@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use crate::support::{Upstream, within};
 
 #[tokio::test]
-async fn what_is_written_by_hand_is_http_to_a_client_that_we_did_not_write() {
+async fn the_test_upstream_speaks_http_to_an_independent_client() {
     let mut upstream = Upstream::start().await;
     let socket = tokio::net::TcpStream::connect(upstream.address()).await.unwrap();
     let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();

@@ -1,5 +1,5 @@
-//! What abridge adds to a request while all the rest goes on: one request straight to the upstream and one through abridge,
-//! in changing order, again and again, so that whatever else the machine does falls on both.
+//! Measures what abridge adds to a request under load: pairs of one request straight to the upstream and one through
+//! abridge, in alternating order, so that other work of the machine affects both alike.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::Stage;
-use super::line::post;
+use super::Progress;
+use super::connection::post;
 use crate::load::client::Connection;
 use crate::load::conversation::{Calls, sample};
 use crate::load::machine::micros;
@@ -16,7 +16,7 @@ use crate::load::machine::micros;
 const BODY_BYTES: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One pair; times in microseconds.
+/// The times of one pair, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) at: Duration,
@@ -24,13 +24,13 @@ pub(super) struct Pair {
     pub(super) through: f64,
 }
 
-pub(super) fn run(stage: &Stage, upstream: SocketAddr, abridge: SocketAddr) -> Result<Vec<Pair>> {
+pub(super) fn run(progress: &Progress, upstream: SocketAddr, abridge: SocketAddr) -> Result<Vec<Pair>> {
     let request = post("", &sample(BODY_BYTES, Calls::Answered)?.body);
-    let mut lines = [Connection::open(upstream)?, Connection::open(abridge)?];
+    let mut connections = [Connection::open(upstream)?, Connection::open(abridge)?];
     let (start, mut pairs) = (Instant::now(), Vec::new());
-    while !stage.is_over() {
+    while !progress.is_over() {
         thread::sleep(PAUSE);
-        let [direct, through] = &mut lines;
+        let [direct, through] = &mut connections;
         let at = start.elapsed();
         let pair = if pairs.len() % 2 == 0 {
             let direct = time(direct, &request)?;
@@ -44,8 +44,8 @@ pub(super) fn run(stage: &Stage, upstream: SocketAddr, abridge: SocketAddr) -> R
     Ok(pairs)
 }
 
-fn time(line: &mut Connection, request: &[u8]) -> Result<f64> {
+fn time(connection: &mut Connection, request: &[u8]) -> Result<f64> {
     let start = Instant::now();
-    line.exchange(request).context("the probe")?;
+    connection.exchange(request).context("the probe")?;
     Ok(micros(start.elapsed()))
 }

@@ -1,8 +1,8 @@
-//! What may be called flat: the last quarter of a run beside the second one.
+//! The verdict on growth: compares the last quarter of a run with the second one.
 //!
-//! A figure of a quarter is the median of what was seen in it, so that a second in which the machine did something else is not
-//! taken for growth, and what grows steadily is. For latencies what is seen are windows of some seconds: the 50th and the 99th
-//! percentile of the requests through abridge in it, less those of the requests straight to the upstream in it.
+//! The figure of a quarter is the median of its samples, so that a single slow second does not count as growth, and
+//! steady growth does. For latencies, the samples are windows of some seconds: the 50th and the 99th percentile of the
+//! requests through abridge, less those of the requests straight to the upstream.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::probe::Pair;
-use super::watch::Sample;
+use super::sampler::Sample;
 use crate::load::stats::{median, quantile};
 
 const QUARTERS: u32 = 4;
 
-/// A quarter has so many windows.
+/// The number of windows in a quarter.
 const WINDOWS: u32 = 5;
 
 #[derive(Debug)]
@@ -44,27 +44,27 @@ enum Unit {
     Micros,
 }
 
-/// What the last quarter may have beyond the second one: a part of that, and so much.
+/// The allowed growth from the second to the last quarter: a fraction, and an absolute amount.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     part: f64,
     more: f64,
 }
 
-/// A short run is warm late: so many times as much is allowed to it.
-const SHORT: f64 = 4.0;
+/// The factor on the allowance of a short run, which is warm late.
+const SHORT_RUN_FACTOR: f64 = 4.0;
 
-/// And it has few requests in a window, of which a pause of the machine moves all: of times it shows only what grows and grows.
-const SHORT_OF_TIMES: f64 = 10.0;
+/// The factor on the latency allowance of a short run, which has few requests per window and so more noise.
+const SHORT_RUN_LATENCY_FACTOR: f64 = 10.0;
 
-/// A short run does not fill the store, whose file grows by leaps till it is full.
-const FILLING: f64 = 16.0 * MIB;
+/// The allowance for the store's file in a short run, which does not fill the store: the file grows in steps.
+const SHORT_RUN_STORE_BYTES: f64 = 16.0 * MIB;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
 impl Verdict {
     pub(super) fn new(time: Duration, samples: &[Sample], pairs: &[Pair], idle: Sample, end: Sample) -> Self {
-        let is_short = time < super::NEW_FROM;
+        let is_short = time < super::UNIQUE_TEXTS_FROM;
         let allowance = |part: f64, more: f64, short: f64| {
             let times = if is_short { short } else { 1.0 };
             Allowance { part: part * times, more: more * times }
@@ -75,12 +75,13 @@ impl Verdict {
                 let seen: Vec<_> = samples.iter().filter(|now| (from..to).contains(&now.at)).map(of).collect();
                 median(&seen)
             });
-            Row::new(what, unit, quarters.collect(), allowance(part, more, SHORT)).beside(of(&idle), of(&end))
+            Row::new(what, unit, quarters.collect(), allowance(part, more, SHORT_RUN_FACTOR))
+                .beside(of(&idle), of(&end))
         };
         let added = |what, per_mille, part, more| {
-            Row::new(what, Unit::Micros, added(time, pairs, per_mille), allowance(part, more, SHORT_OF_TIMES))
+            Row::new(what, Unit::Micros, added(time, pairs, per_mille), allowance(part, more, SHORT_RUN_LATENCY_FACTOR))
         };
-        let file = if is_short { FILLING } else { MIB };
+        let file = if is_short { SHORT_RUN_STORE_BYTES } else { MIB };
         let rows = vec![
             held("resident memory", Unit::Bytes, |now| now.memory_bytes, 0.05, 4.0 * MIB),
             held("descriptors", Unit::Count, |now| now.descriptors, 0.03, 16.0),
@@ -92,10 +93,10 @@ impl Verdict {
             added("added p50", 500, 0.25, 100.0),
             added("added p99", 990, 0.50, 1000.0),
         ];
-        Self { rows, kept: end.kept(&idle), end, idle }
+        Self { rows, kept: end.exceeding(&idle), end, idle }
     }
 
-    /// An error if anything has grown.
+    /// Fails if anything has grown.
     pub(super) fn check(&self) -> Result<()> {
         let grown: Vec<_> = self.rows.iter().filter(|row| !row.is_flat()).map(|row| row.what).collect();
         ensure!(grown.is_empty(), "not flat: {}", grown.join(", "));
@@ -120,7 +121,7 @@ impl Row {
     }
 }
 
-/// What abridge adds in each quarter, in microseconds.
+/// The latency that abridge adds in each quarter, in microseconds.
 fn added(time: Duration, pairs: &[Pair], per_mille: usize) -> Vec<f64> {
     let n = QUARTERS * WINDOWS;
     let windows: Vec<_> = (0..n).map(|window| (time * window / n)..(time * (window + 1) / n)).collect();

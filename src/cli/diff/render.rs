@@ -1,39 +1,39 @@
-//! Old and new lines for a terminal: long texts shortened, control characters written out, colours if they are wanted.
+//! Prints removed and added lines: shortens long texts, escapes control characters, and adds colours if wanted.
 
 use crate::cli::escape;
 
-/// How it is to look.
+/// Options of the output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct RenderOptions {
     pub(super) colour: bool,
     pub(super) full: bool,
 }
 
-/// What has been written so far.
+/// Collects the output.
 #[derive(Debug)]
-pub(super) struct Paper {
+pub(super) struct DiffWriter {
     pub(super) text: String,
-    look: Look,
+    options: RenderOptions,
 }
 
-/// What a line says.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
-    Old,
-    New,
-    Both,
+enum LineKind {
+    Removed,
+    Added,
+    Context,
 }
 
-/// Of more lines of one kind only the first and the last are shown.
-const MOST_LINES: usize = 12;
-const FIRST_LINES: usize = 7;
-const LAST_LINES: usize = 4;
+/// A run of more lines of one kind is cut to its first and last lines.
+const MAX_LINES: usize = 12;
+const HEAD_LINES: usize = 7;
+const TAIL_LINES: usize = 4;
 
-/// Lines around a change that did not change.
-const AROUND: usize = 2;
+/// The number of unchanged lines around a change.
+const CONTEXT_LINES: usize = 2;
 
-/// The longest line, in characters.
-const LONGEST_LINE: usize = 300;
+/// The longest line that is printed in full, in characters.
+const MAX_LINE_CHARS: usize = 300;
 
 const BOLD: &str = "1";
 const CYAN: &str = "36";
@@ -41,99 +41,99 @@ const RED: &str = "31";
 const GREEN: &str = "32";
 const DIM: &str = "2";
 
-impl Paper {
-    pub(super) fn new(look: Look) -> Self {
-        Self { text: String::new(), look }
+impl DiffWriter {
+    pub(super) fn new(options: RenderOptions) -> Self {
+        Self { text: String::new(), options }
     }
 
-    /// The first line.
-    pub(super) fn title(&mut self, text: &str) {
-        self.put(BOLD, &escape::line(text, 1000));
+    /// Writes the first line.
+    pub(super) fn write_title(&mut self, text: &str) {
+        self.write_styled(BOLD, &escape::to_single_line(text, 1000));
     }
 
-    /// The line above a message.
-    pub(super) fn header(&mut self, text: &str) {
+    /// Writes the line above a message.
+    pub(super) fn write_message_header(&mut self, text: &str) {
         self.text.push('\n');
-        self.put(CYAN, &format!("@@ {} @@", escape::line(text, 400)));
+        self.write_styled(CYAN, &format!("@@ {} @@", escape::to_single_line(text, 400)));
     }
 
-    /// A line of our own.
-    pub(super) fn line(&mut self, text: &str) {
-        self.put(DIM, &escape::line(text, 1000));
+    /// Writes a line that is not part of a message.
+    pub(super) fn write_note(&mut self, text: &str) {
+        self.write_styled(DIM, &escape::to_single_line(text, 1000));
     }
 
-    /// A text that is gone.
-    pub(super) fn gone(&mut self, text: &str) {
-        self.lines(Kind::Old, &lines(text));
+    /// Writes a text that was removed.
+    pub(super) fn write_removed(&mut self, text: &str) {
+        self.write_lines(LineKind::Removed, &split_lines(text));
     }
 
-    /// A text that was not there.
-    pub(super) fn new_text(&mut self, text: &str) {
-        self.lines(Kind::New, &lines(text));
+    /// Writes a text that was added.
+    pub(super) fn write_added(&mut self, text: &str) {
+        self.write_lines(LineKind::Added, &split_lines(text));
     }
 
-    /// A text and what stands there instead; lines at both ends that are the same in both are shown once.
-    pub(super) fn both(&mut self, before: &str, after: &str) {
-        let (old, new) = (lines(before), lines(after));
+    /// Writes a text and its replacement; equal lines at both ends are written once.
+    pub(super) fn write_change(&mut self, before: &str, after: &str) {
+        let (old, new) = (split_lines(before), split_lines(after));
         let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         let (old_rest, new_rest) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
         let last = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
         let middle = |rest: &[&str]| rest.len().saturating_sub(last);
-        let around = if self.look.full { usize::MAX } else { AROUND };
-        let head = old.get(first.saturating_sub(around)..first).unwrap_or_default();
-        self.skipped(first - head.len());
-        self.lines(Kind::Both, head);
-        self.lines(Kind::Old, old_rest.get(..middle(old_rest)).unwrap_or_default());
-        self.lines(Kind::New, new_rest.get(..middle(new_rest)).unwrap_or_default());
+        let n_context = if self.options.full { usize::MAX } else { CONTEXT_LINES };
+        let head = old.get(first.saturating_sub(n_context)..first).unwrap_or_default();
+        self.write_omitted(first - head.len());
+        self.write_lines(LineKind::Context, head);
+        self.write_lines(LineKind::Removed, old_rest.get(..middle(old_rest)).unwrap_or_default());
+        self.write_lines(LineKind::Added, new_rest.get(..middle(new_rest)).unwrap_or_default());
         let tail = old_rest.get(middle(old_rest)..).unwrap_or_default();
-        let shown = tail.get(..around.min(tail.len())).unwrap_or_default();
-        self.lines(Kind::Both, shown);
-        self.skipped(tail.len() - shown.len());
+        let shown = tail.get(..n_context.min(tail.len())).unwrap_or_default();
+        self.write_lines(LineKind::Context, shown);
+        self.write_omitted(tail.len() - shown.len());
     }
 
-    fn skipped(&mut self, n: usize) {
+    fn write_omitted(&mut self, n: usize) {
         if n > 0 {
-            self.put(DIM, &format!("  … {n} lines that are the same"));
+            self.write_styled(DIM, &format!("  … {n} lines that are the same"));
         }
     }
 
-    fn lines(&mut self, kind: Kind, lines: &[&str]) {
-        if self.look.full || lines.len() <= MOST_LINES {
-            return lines.iter().for_each(|line| self.one(kind, line));
+    fn write_lines(&mut self, kind: LineKind, lines: &[&str]) {
+        if self.options.full || lines.len() <= MAX_LINES {
+            return lines.iter().for_each(|line| self.write_line(kind, line));
         }
-        let (first, rest) = lines.split_at(FIRST_LINES);
-        let (middle, last) = rest.split_at(rest.len() - LAST_LINES);
+        let (first, rest) = lines.split_at(HEAD_LINES);
+        let (middle, last) = rest.split_at(rest.len() - TAIL_LINES);
         for line in first {
-            self.one(kind, line);
+            self.write_line(kind, line);
         }
         let bytes: usize = middle.iter().map(|line| line.len() + 1).sum();
-        self.mark(kind, &format!("… {} lines, {bytes} bytes", middle.len()));
+        self.write_marked(kind, &format!("… {} lines, {bytes} bytes", middle.len()));
         for line in last {
-            self.one(kind, line);
+            self.write_line(kind, line);
         }
     }
 
-    fn one(&mut self, kind: Kind, line: &str) {
-        let most = if self.look.full { usize::MAX } else { LONGEST_LINE };
+    fn write_line(&mut self, kind: LineKind, line: &str) {
+        let most = if self.options.full { usize::MAX } else { MAX_LINE_CHARS };
         match line.char_indices().nth(most) {
-            None => self.mark(kind, &escape::line(line, usize::MAX)),
+            None => self.write_marked(kind, &escape::to_single_line(line, usize::MAX)),
             Some((cut, _)) => {
                 let rest = line.len() - cut;
-                self.mark(kind, &format!("{} … {rest} bytes", escape::line(line, most)));
+                self.write_marked(kind, &format!("{} … {rest} bytes", escape::to_single_line(line, most)));
             }
         }
     }
 
-    fn mark(&mut self, kind: Kind, line: &str) {
+    fn write_marked(&mut self, kind: LineKind, line: &str) {
         match kind {
-            Kind::Old => self.put(RED, &format!("- {line}")),
-            Kind::New => self.put(GREEN, &format!("+ {line}")),
-            Kind::Both => self.put("", &format!("  {line}")),
+            LineKind::Removed => self.write_styled(RED, &format!("- {line}")),
+            LineKind::Added => self.write_styled(GREEN, &format!("+ {line}")),
+            LineKind::Context => self.write_styled("", &format!("  {line}")),
         }
     }
 
-    fn put(&mut self, colour: &str, line: &str) {
-        if self.look.colour && !colour.is_empty() {
+    fn write_styled(&mut self, colour: &str, line: &str) {
+        if self.options.colour && !colour.is_empty() {
             self.text.extend(["\x1b[", colour, "m", line, "\x1b[0m"]);
         } else {
             self.text.push_str(line);
@@ -142,8 +142,8 @@ impl Paper {
     }
 }
 
-/// The lines of a text, without their ends. The character before a line end stays, so that one of two characters shows.
-fn lines(text: &str) -> Vec<&str> {
+/// The lines of a text, without their line feeds. A carriage return stays, so that it is visible.
+fn split_lines(text: &str) -> Vec<&str> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.split('\n').collect()
 }

@@ -1,10 +1,10 @@
-//! What is printed of a request.
+//! Tests of the printed output.
 
 use super::*;
 
-const PLAIN: Look = Look { colour: false, full: false };
+const PLAIN: RenderOptions = RenderOptions { colour: false, full: false };
 
-fn document(messages: &str) -> Document {
+fn document(messages: &str) -> RequestDetails {
     let json = format!(
         r#"{{"request":{{"id":"req_1","outcome":"edited","model":"m","edits":{{"clear":2}},"bytes_before":100,"bytes_after":50,"tokens_before":9,"tokens_after":5,"status":200}},
         "changes":[{{"message":4,"action":"clear","label":"clear","tool":"ls","call_id":"c","bytes_before":9,"bytes_after":3,"handle":"0000","more_handles":["1111"]}}],
@@ -14,7 +14,7 @@ fn document(messages: &str) -> Document {
 }
 
 #[test]
-fn each_message_that_changed_is_shown_with_its_texts() {
+fn changed_messages_are_printed_with_their_texts() {
     let messages = r#"{"messages":[
         {"index":0,"at":0,"role":"user","state":"same","before":"go"},
         {"index":1,"at":null,"role":"assistant","state":"filtered","before":"[call a] ls {}","before_bytes":14},
@@ -47,7 +47,7 @@ clear: not done to message 7: not_smaller
 }
 
 #[test]
-fn without_content_the_changes_are_there() {
+fn without_content_the_changes_are_listed() {
     let expected = "\
 req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
 clear: clear message 4, call c of tool ls, bytes 9 -> 3, stored as 0000, stored as 1111
@@ -57,29 +57,29 @@ clear: not done to message 7: not_smaller
 }
 
 #[test]
-fn long_texts_are_shortened_unless_all_is_wanted() {
+fn long_texts_are_shortened_unless_full_is_set() {
     let lines: Vec<_> = (0..1000).map(|n| format!("line {n}")).collect();
     let long = lines.join("\n");
-    let mut paper = Paper::new(PLAIN);
-    paper.gone(&long);
-    let shown: Vec<_> = paper.text.lines().collect();
+    let mut out = DiffWriter::new(PLAIN);
+    out.write_removed(&long);
+    let shown: Vec<_> = out.text.lines().collect();
     assert_eq!(shown.len(), 12);
     assert_eq!((shown[0], shown[7], shown[11]), ("- line 0", "- … 989 lines, 8805 bytes", "- line 999"));
-    let mut paper = Paper::new(Look { full: true, ..PLAIN });
-    paper.gone(&long);
-    assert_eq!(paper.text.lines().count(), 1000);
+    let mut out = DiffWriter::new(RenderOptions { full: true, ..PLAIN });
+    out.write_removed(&long);
+    assert_eq!(out.text.lines().count(), 1000);
 
-    let mut paper = Paper::new(PLAIN);
-    paper.both(&"é".repeat(400), &long);
-    assert!(paper.text.starts_with(&format!("- {} … 200 bytes\n+ line 0\n", "é".repeat(300))), "{}", paper.text);
+    let mut out = DiffWriter::new(PLAIN);
+    out.write_change(&"é".repeat(400), &long);
+    assert!(out.text.starts_with(&format!("- {} … 200 bytes\n+ line 0\n", "é".repeat(300))), "{}", out.text);
 }
 
 #[test]
-fn what_a_terminal_obeys_is_written_out_and_colours_are_ours() {
-    let mut paper = Paper::new(Look { colour: true, full: false });
-    paper.both("\u{1b}[2J\r\nx", "\u{202e}\nx");
-    assert_eq!(paper.text, "\u{1b}[31m- \\u{1b}[2J\\r\u{1b}[0m\n\u{1b}[32m+ \\u{202e}\u{1b}[0m\n  x\n");
-    let mut paper = Paper::new(PLAIN);
-    paper.both("\u{1b}[2J", "\u{9b}2J");
-    assert!(!paper.text.contains(|c: char| c.is_control() && c != '\n'), "{:?}", paper.text);
+fn control_characters_in_texts_are_escaped_and_colours_are_added() {
+    let mut out = DiffWriter::new(RenderOptions { colour: true, full: false });
+    out.write_change("\u{1b}[2J\r\nx", "\u{202e}\nx");
+    assert_eq!(out.text, "\u{1b}[31m- \\u{1b}[2J\\r\u{1b}[0m\n\u{1b}[32m+ \\u{202e}\u{1b}[0m\n  x\n");
+    let mut out = DiffWriter::new(PLAIN);
+    out.write_change("\u{1b}[2J", "\u{9b}2J");
+    assert!(!out.text.contains(|c: char| c.is_control() && c != '\n'), "{:?}", out.text);
 }

@@ -1,4 +1,4 @@
-//! The upstream: whether it is there and trusted, what its clock shows, and what it says of its models.
+//! Checks of the upstream: connection, certificates, clock and context windows.
 
 use std::time::Duration;
 
@@ -11,41 +11,41 @@ use crate::upstream::Upstream;
 use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Probe, ProbeOutcome};
 
-/// How long each step may take.
-pub(in crate::cli) const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of each step.
+pub(in crate::cli) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How far two clocks may be apart, in seconds.
-const APART: u64 = 60;
+/// The largest accepted difference between two clocks, in seconds.
+const MAX_CLOCK_SKEW_SECONDS: u64 = 60;
 
-/// How many windows are named.
-const SHOWN: usize = 3;
+/// The maximum number of windows that are printed.
+const MAX_WINDOWS_SHOWN: usize = 3;
 
-pub(super) async fn look(findings: &mut Findings, config: &Config, environment: &Environment) {
-    roots(findings, config);
-    let upstream = match client(config, environment) {
+pub(super) async fn check(findings: &mut Findings, config: &Config, environment: &Environment) {
+    check_roots(findings, config);
+    let upstream = match build_client(config, environment) {
         Ok(upstream) => upstream,
         Err(error) => {
             let fix = "name a PEM file with certificates in upstream.ca_file, and an http:// or socks5:// proxy in HTTPS_PROXY";
             return findings.fault("upstream", format!("{error:#}"), fix);
         }
     };
-    let probed = Probe::run(&upstream, PATIENCE.min(config.upstream.connect_timeout.0)).await;
+    let probed = Probe::run(&upstream, STEP_TIMEOUT.min(config.upstream.connect_timeout.0)).await;
     let said = probed.outcome.describe(&probed.url, &upstream);
     match probed.outcome.advice(&config.upstream) {
         None => findings.ok("upstream", said),
         Some(fix) => findings.fault("upstream", said, fix),
     }
-    clock(findings, probed.date());
-    windows(findings, config, probed).await;
+    check_clock(findings, probed.date());
+    check_windows(findings, config, probed).await;
 }
 
-/// The upstream as these settings have it, with abridge's own key, if it has one.
-pub(in crate::cli) fn client(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
+/// Builds the upstream's client from these settings, with abridge's own key if there is one.
+pub(in crate::cli) fn build_client(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
     let key = environment.api_key.as_ref().map(|key| key.bearer().context("upstream.api_key_env"));
     Ok(Upstream::new(&config.upstream, &environment.proxies, key.transpose()?)?)
 }
 
-fn roots(findings: &mut Findings, config: &Config) {
+fn check_roots(findings: &mut Findings, config: &Config) {
     if config.upstream.url.uri().scheme_str() != Some("https") {
         return findings.ok("roots", "not needed: the upstream is asked without TLS");
     }
@@ -58,14 +58,14 @@ fn roots(findings: &mut Findings, config: &Config) {
     }
 }
 
-fn clock(findings: &mut Findings, date: Option<&str>) {
-    let Some(theirs) = date.and_then(seconds) else {
-        return findings.ok("clock", "not compared: the upstream tells no date");
+fn check_clock(findings: &mut Findings, date: Option<&str>) {
+    let Some(theirs) = date.and_then(parse_http_date) else {
+        return findings.ok("clock", "not compared: the upstream sends no date");
     };
     let ours = Clock::system().now().0;
     let apart = ours.abs_diff(theirs);
-    if apart <= APART {
-        return findings.ok("clock", format!("within {APART} s of the upstream's"));
+    if apart <= MAX_CLOCK_SKEW_SECONDS {
+        return findings.ok("clock", format!("within {MAX_CLOCK_SKEW_SECONDS} s of the upstream's"));
     }
     let way = if ours > theirs { "ahead of" } else { "behind" };
     let said =
@@ -73,26 +73,28 @@ fn clock(findings: &mut Findings, date: Option<&str>) {
     findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
 }
 
-async fn windows(findings: &mut Findings, config: &Config, probed: Probe) {
+async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe) {
     let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
     let is_known = probed.url.host() == Some("api.openai.com");
-    let told = probed.windows(PATIENCE).await;
+    let reported = probed.windows(STEP_TIMEOUT).await;
     let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();
     let mut said = format!("{of_settings} of [[models]], well-known models by name");
-    if !told.is_empty() {
-        let shown: Vec<_> = told.iter().take(SHOWN).map(|(model, tokens)| format!("{model} = {tokens}")).collect();
-        let more = if told.len() > SHOWN { ", …" } else { "" };
-        said = format!("{said}, {} as the upstream says: {}{more}", told.len(), shown.join(", "));
+    if !reported.is_empty() {
+        let shown: Vec<_> =
+            reported.iter().take(MAX_WINDOWS_SHOWN).map(|(model, tokens)| format!("{model} = {tokens}")).collect();
+        let more = if reported.len() > MAX_WINDOWS_SHOWN { ", …" } else { "" };
+        said = format!("{said}, {} as the upstream says: {}{more}", reported.len(), shown.join(", "));
     }
-    if !was_listed || is_known || !told.is_empty() || of_settings > 0 {
+    if !was_listed || is_known || !reported.is_empty() || of_settings > 0 {
         return findings.ok("windows", said);
     }
     let fix = "for models of your own add [[models]] with match = \"NAME\" and context_window = TOKENS";
-    findings.warn("windows", format!("{said}; the upstream tells none"), fix);
+    findings.warn("windows", format!("{said}; the upstream reports none"), fix);
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` in seconds since 1970, which is the one form that servers write.
-fn seconds(date: &str) -> Option<u64> {
+/// Parses an HTTP date such as `Sun, 06 Nov 1994 08:49:37 GMT` into seconds since 1970. Only this form is supported:
+/// servers send no other.
+fn parse_http_date(date: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (_, date) = date.split_once(", ")?;
     let mut words = date.strip_suffix(" GMT")?.split([' ', ':']);
@@ -102,7 +104,7 @@ fn seconds(date: &str) -> Option<u64> {
     let month = MONTHS.iter().position(|month| *month == name)?;
     let [year, hour, minute, second] = [(); 4].map(|()| number(&mut words));
     let (year, month) = (year?, u64::try_from(month).ok()?);
-    // Years that begin in March have their leap day at the end.
+    // In years that begin in March, the leap day is the last day.
     let (year, month) = if month < 2 { (year.checked_sub(1)?, month + 10) } else { (year, month - 2) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day.checked_sub(1)?;
     Some(days.checked_sub(719_468)? * 86_400 + hour? * 3600 + minute? * 60 + second?)
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_dates() {
+    fn only_imf_fixdate_is_parsed() {
         for (date, expected) in [
             ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
@@ -124,7 +126,7 @@ mod tests {
             ("Sun, 06 Nov 1994 08:49:37", None),
             ("", None),
         ] {
-            assert_eq!(seconds(date), expected, "{date}");
+            assert_eq!(parse_http_date(date), expected, "{date}");
         }
     }
 }

@@ -1,31 +1,31 @@
-//! What `[summarize]` must not say.
+//! Checks of `[summarize]`.
 
 use std::time::Duration;
 
-use super::{LONGEST, NO_NAME_OF_VARIABLE, is_name_of_variable};
-use crate::config::problem::Problem;
+use super::{MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use crate::config::error::ConfigError;
 use crate::edit::keep::Keep;
 use crate::edit::summarize::{Endpoint, Settings};
 use crate::units::Period;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 
-/// Nobody repeats anything so often.
-const MOST_RETRIES: usize = 100;
+/// The largest accepted number of retries.
+const MAX_RETRIES: usize = 100;
 
-/// The first thing that is wrong, as `wrong` says it of a path.
-pub(super) fn check(settings: &Settings, wrong: &dyn Fn(&[&str], String) -> Problem) -> Result<(), Problem> {
-    let in_table = |keys: &[&str], message: String| Err(wrong(&[&["summarize"], keys].concat(), message));
+/// Returns the first error; `error` builds it from a path and a message.
+pub(super) fn check(settings: &Settings, error: &dyn Fn(&[&str], String) -> ConfigError) -> Result<(), ConfigError> {
+    let in_table = |keys: &[&str], message: String| Err(error(&[&["summarize"], keys].concat(), message));
     let least = Period(Duration::from_millis(1));
     for (key, period, least) in
         [("timeout", settings.timeout, least), ("cooldown", settings.cooldown, Period(Duration::ZERO))]
     {
-        if !(least..=LONGEST).contains(&period) {
-            return in_table(&[key], format!("{period} is out of range; allowed: {least} to {LONGEST}"));
+        if !(least..=MAX_PERIOD).contains(&period) {
+            return in_table(&[key], format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}"));
         }
     }
     let retries = settings.retry.max_retries;
-    if retries > MOST_RETRIES {
-        let message = format!("{retries} is out of range; allowed: 0 to {MOST_RETRIES}");
+    if retries > MAX_RETRIES {
+        let message = format!("{retries} is out of range; allowed: 0 to {MAX_RETRIES}");
         return in_table(&["retry", "max_retries"], message);
     }
     if settings.instruction.is_some() && settings.instruction_file.is_some() {
@@ -38,17 +38,17 @@ pub(super) fn check(settings: &Settings, wrong: &dyn Fn(&[&str], String) -> Prob
     if settings.preserve_skills.as_ref().is_some_and(|skills| skills.tool.is_empty()) {
         return in_table(&["preserve_skills", "tool"], "empty; allowed: the name of a tool".to_owned());
     }
-    keep(settings).map_or(Ok(()), |(key, message)| in_table(key, message))?;
+    check_keep(settings).map_or(Ok(()), |(key, message)| in_table(key, message))?;
     for (n, endpoint) in settings.failover.iter().enumerate() {
-        self::endpoint(endpoint)
+        check_endpoint(endpoint)
             .map_or(Ok(()), |(key, message)| in_table(&["failover", &n.to_string(), key], message))?;
     }
-    let model = settings.model.as_ref().and_then(endpoint);
+    let model = settings.model.as_ref().and_then(check_endpoint);
     model.map_or(Ok(()), |(key, message)| in_table(&["model", key], message))
 }
 
-/// A conversation that has reached the trigger must have something that may be summarised.
-fn keep(settings: &Settings) -> Option<(&'static [&'static str], String)> {
+/// Checks that a conversation that reaches the trigger has messages that may be summarised.
+fn check_keep(settings: &Settings) -> Option<(&'static [&'static str], String)> {
     let conditions = &settings.trigger.0;
     let tokens = conditions.iter().filter_map(|condition| condition.tokens).min();
     let mut parts = conditions.iter().filter_map(|condition| condition.fraction);
@@ -70,16 +70,16 @@ fn keep(settings: &Settings) -> Option<(&'static [&'static str], String)> {
     }
 }
 
-/// What is wrong with a model that summarises.
-fn endpoint(endpoint: &Endpoint) -> Option<(&'static str, String)> {
+/// Checks one model endpoint. Returns the wrong key and the message.
+fn check_endpoint(endpoint: &Endpoint) -> Option<(&'static str, String)> {
     let url: Result<BaseUrl, BaseUrlError> = endpoint.base_url.parse();
     if let Err(error) = url {
-        // Not shown: a user stands before a password.
+        // The URL is not shown: it may contain a password.
         return Some(("base_url", error.to_string()));
     }
     if endpoint.model.trim().is_empty() {
         return Some(("model", "empty; allowed: the name of a model".to_owned()));
     }
     let name = endpoint.api_key_env.as_deref();
-    name.is_some_and(|name| !is_name_of_variable(name)).then(|| ("api_key_env", NO_NAME_OF_VARIABLE.to_owned()))
+    name.is_some_and(|name| !is_variable_name(name)).then(|| ("api_key_env", NOT_A_VARIABLE_NAME.to_owned()))
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages, plan, plan_with, text};
 use super::*;
-use crate::{dialect, draft::Offload, replay::own_planner, span::splice};
+use crate::{dialect, draft::Offload, replay::planner_from_toml, span::splice};
 
 fn policy(keys: &str) -> String {
     format!("{HTTP}[truncate_tool_results]\n{keys}")
@@ -239,7 +239,7 @@ fn what_is_remembered_of_a_result_with_parts_is_what_was_made_of_it() {
         json!({"role": "tool", "tool_call_id": "1", "content": [part(3000), part(5000), part(10)]}),
     ]);
     let later = Bytes::from(String::from_utf8(body.to_vec()).unwrap().replacen('{', "{ \"model\": null, ", 1));
-    let planner = own_planner(&policy("max_bytes = 1500")).unwrap();
+    let planner = planner_from_toml(&policy("max_bytes = 1500")).unwrap();
     let chat = dialect::for_path("/chat/completions").unwrap();
     let plans = [&body, &body, &later].map(|body| (body, planner.plan(chat, body).unwrap()));
     let contents = plans.each_ref().map(|(body, plan)| messages(&splice(body, &plan.splices).concat())[1].to_string());
@@ -322,7 +322,7 @@ fn spelled(content: &str) -> Bytes {
 #[test]
 fn a_text_with_half_a_surrogate_pair_is_cut_and_what_is_left_stays_as_it_is_written() {
     let content = format!(r#""\ud83d\/ {} \u00e9\uDE00""#, "word ".repeat(400));
-    let planner = own_planner(&policy("max_bytes = 1000")).unwrap();
+    let planner = planner_from_toml(&policy("max_bytes = 1000")).unwrap();
     let body = spelled(&content);
     for _first_and_remembered in 0..2 {
         let plan = planner.plan(dialect::default(), &body).unwrap();

@@ -118,7 +118,7 @@ async fn an_upstream_that_leaves_in_the_middle_of_an_answer_breaks_off_at_the_cl
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_is_one_requests_trouble_and_not_its_connections() {
+async fn a_reset_stream_fails_one_request_and_not_its_connection() {
     let (mut upstream, abridge, mut client) = start().await;
     client.send(chat(PLAIN)).await;
     let mut wire = greet(&mut upstream).await;

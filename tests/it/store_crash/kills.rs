@@ -73,7 +73,7 @@ tokens = { counter = "estimate", ask_upstream = false }
 "#;
 
 #[tokio::test]
-async fn two_hundred_kills_lose_nothing_that_was_named() {
+async fn two_hundred_kills_lose_no_payload_that_was_named() {
     let seed = std::env::var("ABRIDGE_CRASH_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one("seed") >> 32);
     println!("ABRIDGE_CRASH_SEED={seed}");

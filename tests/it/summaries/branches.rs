@@ -26,7 +26,7 @@ async fn an_edited_beginning_has_a_summary_of_its_own() {
 }
 
 #[tokio::test]
-async fn three_in_a_row_keep_what_the_user_said() {
+async fn three_summaries_in_a_row_keep_the_users_words() {
     let upstream = Summarizer::playing([1, 2, 3].map(|n| Play::Stream(format!("<summary>Part {n}.</summary>")))).await;
     let abridge = setup_within(&upstream, "20s")
         .with("summarize.trigger = { tokens = 1500 }")
@@ -62,7 +62,7 @@ async fn three_in_a_row_keep_what_the_user_said() {
 }
 
 #[tokio::test]
-async fn in_the_background_nobody_waits_before_the_trigger() {
+async fn a_background_summary_delays_no_request_before_the_trigger() {
     let upstream = Summarizer::playing([Play::good().held()]).await;
     let abridge = setup_in_background(&upstream).start().await;
     // Below four fifths nothing happens; from there on it is made, and made once.
@@ -114,7 +114,7 @@ async fn in_the_background_the_call_needs_no_client() {
 }
 
 #[tokio::test]
-async fn what_was_begun_under_other_settings_is_not_used_under_these() {
+async fn a_summary_begun_under_other_settings_is_not_used_after_a_reload() {
     let says = |text: &str| Play::Stream(text.to_owned());
     let upstream = Summarizer::playing([says("Old words.").held(), says("New words.")]).await;
     let abridge = setup(&upstream).start().await;

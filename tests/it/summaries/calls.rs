@@ -89,7 +89,7 @@ async fn a_call_is_made_in_the_client_s_name() {
 }
 
 #[tokio::test]
-async fn who_refuses_tools_is_asked_without_from_then_on() {
+async fn an_endpoint_that_refuses_tools_is_called_without_them_from_then_on() {
     let refusal = r#"{"error":{"message":"tool_choice is not supported by this model","param":"tool_choice"}}"#;
     let upstream = Summarizer::playing([Play::Status("400 Bad Request", &[], refusal)]).await;
     let abridge = setup(&upstream).start().await;
@@ -108,7 +108,7 @@ async fn who_refuses_tools_is_asked_without_from_then_on() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_halved_twice_at_most() {
+async fn a_summary_input_that_is_too_long_is_halved_at_most_twice() {
     let refusal = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
     let too_long = Play::Status("400 Bad Request", &[], refusal);
     let upstream = Summarizer::playing(vec![too_long.clone(); 2]).await;
@@ -130,7 +130,7 @@ async fn what_is_too_long_is_halved_twice_at_most() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_fits_the_window() {
+async fn a_summary_input_fits_the_window_of_its_model() {
     let upstream = Summarizer::playing([]).await;
     let abridge = setup(&upstream)
         .with("models = [{ match = \"some-model\", context_window = 3000 }]")
@@ -154,7 +154,7 @@ fn tells_of_a_gap(call: &Asked) -> usize {
 }
 
 #[tokio::test]
-async fn what_gets_no_shorter_is_not_sent_again() {
+async fn a_summary_input_that_cannot_be_shortened_is_not_sent_again() {
     let refusal = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
     let upstream = Summarizer::playing([Play::Status("400 Bad Request", &[], refusal)]).await;
     let abridge = setup(&upstream).start().await;

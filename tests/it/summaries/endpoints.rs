@@ -53,7 +53,7 @@ async fn a_model_of_its_own_gets_its_own_key() {
 }
 
 #[tokio::test]
-async fn those_who_come_after_are_asked_in_their_turn() {
+async fn failover_endpoints_are_called_in_order() {
     let bad = Play::Status("401 Unauthorized", &[], "{}");
     let upstream = Summarizer::playing([bad.clone()]).await;
     let (first, second) = (Summarizer::playing([bad]).await, Summarizer::playing([]).await);
@@ -75,7 +75,7 @@ async fn those_who_come_after_are_asked_in_their_turn() {
 }
 
 #[tokio::test]
-async fn one_who_says_nothing_leaves_time_for_the_next() {
+async fn a_silent_endpoint_leaves_time_for_the_next() {
     for play in [Play::Hang, Play::Stall] {
         let (upstream, other) = (Summarizer::playing([play]).await, Summarizer::playing([]).await);
         let abridge = setup_within(&upstream, "6s")
@@ -89,7 +89,7 @@ async fn one_who_says_nothing_leaves_time_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_reload_replaces_them() {
+async fn a_reload_replaces_the_endpoints() {
     let (upstream, other) = (Summarizer::playing([]).await, Summarizer::playing([]).await);
     let abridge = setup(&upstream).start().await;
     ask_as_client(&abridge, "a").await;
@@ -100,7 +100,7 @@ async fn a_reload_replaces_them() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_stops_the_start() {
+async fn a_missing_key_stops_the_start() {
     let upstream = Summarizer::playing([]).await;
     let model =
         "summarize.model = { base_url = \"http://127.0.0.1:1/v1\", model = \"m\", api_key_env = \"NO_SUCH_KEY\" }";
@@ -109,7 +109,7 @@ async fn a_key_that_is_not_there_stops_the_start() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_shown_without_its_password() {
+async fn an_invalid_url_is_reported_without_its_password() {
     let upstream = Summarizer::playing([]).await;
     let model = "summarize.model = { base_url = \"http://user:sk-secret@host/v1\", model = \"m\" }";
     let failed = setup(&upstream).with(model).fail().await;

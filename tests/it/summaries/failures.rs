@@ -52,7 +52,7 @@ async fn a_failure_costs_one_call_and_no_request() {
 }
 
 #[tokio::test]
-async fn a_failure_in_the_background_is_nobody_s_business() {
+async fn a_failed_background_summary_affects_no_request() {
     let upstream = Summarizer::playing([]).await;
     let abridge = setup_in_background(&upstream).with("summarize.retry.max_retries = 0").start().await;
     for (n, (what, play)) in failures().into_iter().enumerate() {
@@ -99,7 +99,7 @@ async fn a_summary_is_tried_again_when_the_cooldown_is_over() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
+async fn a_transient_failure_is_retried() {
     let failure = Play::Status("500 Internal Server Error", &["retry-after-ms: 10"], "{}");
     let upstream = Summarizer::playing(vec![failure.clone(); 3]).await;
     let abridge = setup(&upstream).start().await;
@@ -115,7 +115,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test]
-async fn pauses_are_kept() {
+async fn pauses_before_retries_are_kept_and_too_long_ones_end_the_call() {
     for play in [Play::Status("429 Too Many Requests", &["retry-after: 1"], "{}"), Play::Reset] {
         let upstream = Summarizer::playing([play]).await;
         let abridge = setup(&upstream).start().await;
@@ -154,7 +154,7 @@ async fn a_transcript_that_cannot_be_kept_means_no_summary() {
 }
 
 #[tokio::test]
-async fn no_call_keeps_what_it_has_leased() {
+async fn a_summary_call_releases_its_memory() {
     let upstream = Summarizer::playing([]).await;
     // Of a summary's request, its body, what is summarised, and the transcript: each some four KiB.
     let abridge = setup(&upstream)

@@ -61,7 +61,7 @@ fn check_batch(calls: &[Value], results: &[Value]) -> Result<(), String> {
 }
 
 #[test]
-fn knows_right_from_wrong() {
+fn accepts_valid_and_refuses_invalid_sequences() {
     let judge = |messages: &str| check(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
     let call = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
     let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}"}}"#);

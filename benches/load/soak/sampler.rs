@@ -1,4 +1,4 @@
-//! What abridge holds, read once a second from outside and out of its own numbers.
+//! Samples once a second what abridge holds, from `/proc` and from its own metrics.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -9,25 +9,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Stage;
-use super::line::{Line, get};
+use super::Progress;
+use super::connection::{AsyncConnection, get};
 use crate::load::machine;
 use crate::load::stats::float;
 use crate::load::target::Process;
 
-/// How long there is to give everything back once the load has ended, and how long unused threads and connections are kept.
-const SETTLING: Duration = Duration::from_secs(45);
-const UNUSED: Duration = Duration::from_secs(12);
+/// The maximum time for releasing everything after the load has ended, and the time for which unused threads and
+/// connections are kept.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(45);
+const IDLE_KEEP_ALIVE: Duration = Duration::from_secs(12);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Sampler {
     address: SocketAddr,
     pid: u32,
     start: Instant,
 }
 
-/// What it held at one moment.
+/// What abridge holds at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) at: Duration,
@@ -40,52 +41,52 @@ pub(super) struct Sample {
     pub(super) store_bytes: f64,
 }
 
-impl Watch {
+impl Sampler {
     pub(super) fn new(address: SocketAddr, process: &Process) -> Self {
         Self { address, pid: process.id(), start: Instant::now() }
     }
 
-    /// One sample a second until the time is over, or somebody who plays has gone.
-    pub(super) fn run(&mut self, stage: &Stage, time: Duration) -> Result<Vec<Sample>> {
+    /// Takes one sample a second until the time is over, or until a client has failed.
+    pub(super) fn run(&mut self, progress: &Progress, time: Duration) -> Result<Vec<Sample>> {
         self.start = Instant::now();
         let mut samples = Vec::new();
-        while self.start.elapsed() < time && !stage.is_over() {
+        while self.start.elapsed() < time && !progress.is_over() {
             thread::sleep(SECOND);
-            samples.push(self.look()?);
+            samples.push(self.sample()?);
         }
         Ok(samples)
     }
 
-    /// What it holds when it has read its vocabulary and waits for somebody to come.
+    /// The state before the load, with the vocabulary loaded.
     pub(super) fn idle(&self) -> Result<Sample> {
         let start = Instant::now();
-        let mut before = self.look()?;
+        let mut before = self.sample()?;
         loop {
             thread::sleep(SECOND);
-            let now = self.look()?;
-            if now.memory_bytes <= before.memory_bytes || start.elapsed() > SETTLING {
+            let now = self.sample()?;
+            if now.memory_bytes <= before.memory_bytes || start.elapsed() > SETTLE_TIMEOUT {
                 return Ok(now);
             }
             before = now;
         }
     }
 
-    /// What it holds when everybody has gone, and there was time to give back what `idle` does not have.
+    /// The state after the load, when there was time to release what `idle` does not have.
     pub(super) fn end(&self, idle: &Sample) -> Result<Sample> {
         let start = Instant::now();
         loop {
-            // A look is work, too, and keeps threads that would go.
-            thread::sleep(UNUSED);
-            let now = self.look()?;
-            if now.kept(idle).is_empty() || start.elapsed() > SETTLING {
+            // A sample itself keeps threads alive, so samples are rare here.
+            thread::sleep(IDLE_KEEP_ALIVE);
+            let now = self.sample()?;
+            if now.exceeding(idle).is_empty() || start.elapsed() > SETTLE_TIMEOUT {
                 return Ok(now);
             }
         }
     }
 
-    pub(super) fn look(&self) -> Result<Sample> {
+    pub(super) fn sample(&self) -> Result<Sample> {
         let proc = PathBuf::from(format!("/proc/{}", self.pid));
-        // Before the connection that asks for the rest, which is one more.
+        // Read before the connection for the metrics is opened, which is one more descriptor.
         let (descriptors, threads) = (entries(&proc.join("fd"))?, entries(&proc.join("task"))?);
         let numbers = self.scrape()?;
         let number = |name: &str| {
@@ -107,16 +108,16 @@ impl Watch {
     fn scrape(&self) -> Result<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut line = Line::open(self.address).await?;
-            let text = line.exchange(&get("/abridge/metrics")).await?;
+            let mut connection = AsyncConnection::open(self.address).await?;
+            let text = connection.exchange(&get("/abridge/metrics")).await?;
             Ok(String::from_utf8(text.to_vec())?)
         })
     }
 }
 
 impl Sample {
-    /// What is held that `idle` did not hold.
-    pub(super) fn kept(&self, idle: &Self) -> Vec<&'static str> {
+    /// The figures that are above those of `idle`.
+    pub(super) fn exceeding(&self, idle: &Self) -> Vec<&'static str> {
         let all = [
             ("descriptors", self.descriptors, idle.descriptors),
             ("threads", self.threads, idle.threads),
@@ -128,12 +129,12 @@ impl Sample {
     }
 }
 
-/// Sees to it that the log has no alarm.
+/// Checks that the log has no warning and no error.
 pub(super) fn check_log(folder: &Path) -> Result<()> {
     for line in BufReader::new(File::open(folder.join("stderr"))?).lines() {
         let line = line?;
         let alarm = ["ERROR", "WARN", "panicked"].iter().any(|word| line.contains(word));
-        // What is said of a client that left in the midst of its body.
+        // Logged when a client disconnects in the middle of its body.
         ensure!(!alarm || line.contains("code=\"body_broken\""), "in the log: {line}");
     }
     Ok(())

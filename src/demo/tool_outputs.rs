@@ -1,11 +1,12 @@
-//! What the tools of the session say: files, test runs, and a long log, made of templates and the same each time.
+//! The outputs of the demo's tools: files, test runs and a long log, generated from templates, and the same in each
+//! run.
 
 use std::fmt::Write as _;
 
-/// What to look for in the log.
+/// The word in the log that names the cause.
 pub(super) const CAUSE: &str = "tzdata";
 
-/// The length that the log has at least, in bytes.
+/// The minimum length of the log, in bytes.
 const LOG_BYTES: usize = 60_000;
 
 pub(super) const GIT_LOG: &str = "\
@@ -249,7 +250,7 @@ Rules change, some of them a few weeks ahead. Greenland has had summer time agai
 Machines without zones install the extra tz.
 ";
 
-/// What there is in a module.
+/// The words that modules are generated from.
 const NOUNS: [&str; 12] = [
     "constituents",
     "heights",
@@ -267,7 +268,7 @@ const NOUNS: [&str; 12] = [
 const VERBS: [&str; 8] = ["select", "merge", "order", "check", "shift", "group", "trim", "index"];
 const FIELDS: [&str; 6] = ["height", "phase", "speed", "offset", "depth", "lag"];
 
-/// Functions, with `VERB`, `NOUN`, `FIELD` and `NUMBER` to be filled in.
+/// Templates of functions; `VERB`, `NOUN`, `FIELD` and `NUMBER` are replaced.
 const FUNCTIONS: [&str; 5] = [
     "def VERB_NOUN(rows: Iterable[Row], *, limit: int = NUMBER) -> list[Row]:
     \"\"\"VERB those NOUN whose FIELD is known, at most `limit` of them.\"\"\"
@@ -315,7 +316,7 @@ def VERB_FIELD(row: Row) -> Row:
 ",
 ];
 
-/// What a build does before the tests, with `NUMBER` to be filled in.
+/// Log lines before the tests; `NUMBER` is replaced.
 const BUILD: [&str; 6] = [
     "#9 1.NUMBER Collecting numpy>=2.1 (from tidewater==1.9.0)",
     "#9 2.NUMBER   Downloading numpy-2.1.3-cp312-cp312-manylinux_2_17_x86_64.whl (16.0 MB)",
@@ -340,14 +341,14 @@ const LOG_END: [&str; 6] = [
     "##[error]Process completed with exit code 1.",
 ];
 
-/// A row of numbers that is the same each time.
-struct Dice(u32);
+/// A deterministic pseudo-random generator (xorshift).
+struct PseudoRandom(u32);
 
-// === impl Dice ===
+// === impl PseudoRandom ===
 
-impl Dice {
-    /// The row that belongs to a name.
-    fn of(name: &str) -> Self {
+impl PseudoRandom {
+    /// A generator seeded by the hash of a name.
+    fn seeded_by(name: &str) -> Self {
         Self(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) | 1)
     }
 
@@ -385,47 +386,47 @@ pub(super) fn file(path: &str, lines: usize) -> String {
     text.split_inclusive('\n').take(lines).collect()
 }
 
-/// A module of at least so many lines.
+/// A generated module with at least so many lines.
 fn module(path: &str, lines: usize) -> String {
-    let mut dice = Dice::of(path);
+    let mut random = PseudoRandom::seeded_by(path);
     let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".py");
     let mut text = format!(
         "\"\"\"What tidewater knows of {name}.\"\"\"\n\nfrom collections import defaultdict\nfrom dataclasses import replace\nfrom functools import lru_cache\nfrom operator import attrgetter\n\nfrom tidewater.store import Row, connect\n\n\n"
     );
     while text.lines().count() < lines {
-        let function = dice.pick(&FUNCTIONS).replace("NUMBER", &(8 + dice.below(120)).to_string());
-        let function = function.replace("VERB", dice.pick(&VERBS)).replace("NOUN", dice.pick(&NOUNS));
-        text += &function.replace("FIELD", dice.pick(&FIELDS));
+        let function = random.pick(&FUNCTIONS).replace("NUMBER", &(8 + random.below(120)).to_string());
+        let function = function.replace("VERB", random.pick(&VERBS)).replace("NOUN", random.pick(&NOUNS));
+        text += &function.replace("FIELD", random.pick(&FIELDS));
     }
     text
 }
 
-/// What a run of tests prints.
+/// The output of a test run.
 pub(super) fn tests(target: &str) -> String {
-    let mut dice = Dice::of(target);
-    let n = 14 + dice.below(8);
+    let mut random = PseudoRandom::seeded_by(target);
+    let n = 14 + random.below(8);
     let mut text = format!(
         "============================= test session starts ==============================\ncollected {n} items\n\n"
     );
     for i in 1..=n {
-        let _ = writeln!(text, "{} PASSED [{:>3}%]", test_name(target, &mut dice), i * 100 / n);
+        let _ = writeln!(text, "{} PASSED [{:>3}%]", test_name(target, &mut random), i * 100 / n);
     }
     let _ = writeln!(
         text,
         "\n============================== {n} passed in {}.{:02}s ==============================",
-        dice.below(9),
-        dice.below(100)
+        random.below(9),
+        random.below(100)
     );
     text
 }
 
-fn test_name(file: &str, dice: &mut Dice) -> String {
-    format!("{file}::test_{}_{}[{}]", dice.pick(&VERBS), dice.pick(&NOUNS), dice.pick(&FIELDS))
+fn test_name(file: &str, random: &mut PseudoRandom) -> String {
+    format!("{file}::test_{}_{}[{}]", random.pick(&VERBS), random.pick(&NOUNS), random.pick(&FIELDS))
 }
 
-/// The log of the failed build: the cause stands in its middle.
+/// The log of the failed build, with the cause in its middle.
 pub(super) fn log() -> String {
-    let mut dice = Dice::of("log");
+    let mut random = PseudoRandom::seeded_by("log");
     let mut text = String::new();
     let (mut seconds, mut n_lines) = (0, 0);
     let mut line = |text: &mut String, words: &str| {
@@ -440,15 +441,15 @@ pub(super) fn log() -> String {
         );
     };
     while text.len() < LOG_BYTES / 3 {
-        let words = dice.pick(&BUILD).replace("NUMBER", &(100 + dice.below(900)).to_string());
+        let words = random.pick(&BUILD).replace("NUMBER", &(100 + random.below(900)).to_string());
         line(&mut text, &words);
     }
     for words in CAUSE_LINES {
         line(&mut text, words);
     }
     while text.len() < LOG_BYTES {
-        let file = dice.pick(&["tests/test_harmonics.py", "tests/test_stations.py", "tests/test_forecast.py"]);
-        let words = format!("{} PASSED", test_name(file, &mut dice));
+        let file = random.pick(&["tests/test_harmonics.py", "tests/test_stations.py", "tests/test_forecast.py"]);
+        let words = format!("{} PASSED", test_name(file, &mut random));
         line(&mut text, &words);
     }
     for words in LOG_END {
@@ -462,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_long_and_has_the_cause_in_its_middle_alone() {
+    fn the_log_has_the_cause_only_in_its_middle() {
         let log = log();
         assert!((60_000..62_000).contains(&log.len()), "{}", log.len());
         let found: Vec<_> = log.match_indices(CAUSE).map(|(at, _)| at).collect();
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_the_same_each_time() {
+    fn outputs_are_deterministic() {
         assert_eq!(log(), log());
         assert_eq!(file("tidewater/cache.py", 40), file("tidewater/cache.py", 40));
         assert_ne!(file("tidewater/cache.py", 40), file("tidewater/api.py", 40));

@@ -1,4 +1,5 @@
-//! What is said at start: eight lines at most, for people. What a script waits for comes first.
+//! Output at startup: at most eight lines for people. The first line, with the address, is the one that scripts wait
+//! for.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -17,80 +18,93 @@ use crate::units::grouped;
 use crate::upstream::Upstream;
 use crate::upstream::probe::Probe;
 
-/// How long the upstream may take to show that it is there.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The maximum time for the upstream to answer the probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the start is told.
+/// Where startup output goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Voice {
-    /// As lines on standard error.
+pub(super) enum StartupOutput {
+    /// Lines on standard error.
     Lines(Colour),
-    /// As events of the log: it is for a collector, or leaves out all that is well.
+    /// Log events: the log is JSON for a collector, or its level hides information.
     Log,
 }
 
-impl Voice {
-    /// As the log is set.
+impl StartupOutput {
+    /// The output that fits the log settings.
     pub(super) fn of(config: &Config, colour: Colour) -> Self {
         let is_quiet = matches!(config.log.level, Level::Error | Level::Warn);
         if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines(colour) }
     }
 }
 
-/// The line that tells a person, or a script that waits for it, where to go. It is no log line, so no level hides it.
-pub(super) fn announce(address: &Address, tls: bool) {
-    say(format!("abridge: listening on {}\n", url_of(address, tls)));
+/// Prints the address for clients. This is not a log line, so no log level hides it.
+pub(super) fn announce_listener(address: &Address, tls: bool) {
+    write_stderr(format!("abridge: listening on {}\n", listen_url(address, tls)));
 }
 
-/// The same for operators.
+/// Prints the address for operators.
 pub(super) fn announce_operators(address: &Address, tls: bool) {
     let folder = if matches!(address, Address::Tcp(_)) { "/abridge/" } else { "" };
-    say(format!("abridge: operators at {}{folder}\n", url_of(address, tls)));
+    write_stderr(format!("abridge: operators at {}{folder}\n", listen_url(address, tls)));
 }
 
-/// Tells what is going to happen. `address` is where clients reach us.
-pub(super) fn tell(config: &Config, environment: &Environment, address: Option<&str>, voice: Voice) {
-    let Voice::Lines(colour) = voice else {
-        let edits = edits(config);
-        return tracing::info!(upstream = %joined(config), edits, dry_run = config.dry_run, "serving");
+/// Prints or logs the main settings. `address` is the URL at which clients reach abridge.
+pub(super) fn report_settings(
+    config: &Config,
+    environment: &Environment,
+    address: Option<&str>,
+    output: StartupOutput,
+) {
+    let StartupOutput::Lines(colour) = output else {
+        let edits = describe_edits(config);
+        return tracing::info!(upstream = %chat_url(config), edits, dry_run = config.dry_run, "serving");
     };
-    let mut lines = Vec::from([("upstream", joined(config)), ("edits", edits(config))]);
-    lines.push(("originals", originals(config, environment)));
-    lines.push(("windows", windows(config)));
+    let mut lines = Vec::from([("upstream", chat_url(config)), ("edits", describe_edits(config))]);
+    lines.push(("originals", describe_storage(config, environment)));
+    lines.push(("windows", describe_windows(config)));
     lines.extend(address.map(|address| ("clients", format!("export OPENAI_BASE_URL={address}/v1"))));
-    say(lines.iter().map(|(label, text)| line(label, text, colour)).collect::<String>());
+    write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }
 
-/// Asks the upstream whether it is there, beside the requests, and tells. It ends with what it returns.
-pub(super) fn probe(config: &Config, upstream: Upstream, tasks: &Tasks, voice: Voice) -> Option<DropGuard> {
+/// Spawns a task that probes the upstream and reports the result. The task stops when the returned guard is dropped.
+/// Returns `None` if `upstream.probe` is off.
+pub(super) fn spawn_probe(
+    config: &Config,
+    upstream: Upstream,
+    tasks: &Tasks,
+    output: StartupOutput,
+) -> Option<DropGuard> {
     if !config.upstream.probe {
         return None;
     }
     let stop = CancellationToken::new();
     let (stopped, settings) = (stop.clone(), config.upstream.clone());
     tasks.spawn(async move {
-        let Some(probed) = stopped.run_until_cancelled(Probe::run(&upstream, PATIENCE)).await else { return };
+        let Some(probed) = stopped.run_until_cancelled(Probe::run(&upstream, PROBE_TIMEOUT)).await else { return };
         let seen = probed.outcome.describe(&probed.url, &upstream);
         let fix = probed.outcome.advice(&settings);
-        match (voice, fix) {
-            (Voice::Lines(colour), None) => say(line("reachable", &seen, colour)),
-            (Voice::Lines(colour), Some(fix)) => say(line("not well", &format!("{seen}; fix: {fix}"), colour)),
-            (Voice::Log, None) => tracing::info!(seen, "the upstream is reachable"),
-            (Voice::Log, Some(fix)) => tracing::warn!(seen, fix, "the upstream is not well"),
+        match (output, fix) {
+            (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
+            (StartupOutput::Lines(colour), Some(fix)) => {
+                write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
+            }
+            (StartupOutput::Log, None) => tracing::info!(seen, "the upstream is reachable"),
+            (StartupOutput::Log, Some(fix)) => tracing::warn!(seen, fix, "the upstream is not well"),
         }
     });
     Some(stop.drop_guard())
 }
 
-// === what the lines say ===
+// === contents of the lines ===
 
-fn joined(config: &Config) -> String {
+fn chat_url(config: &Config) -> String {
     let url = &config.upstream.url;
     url.join(&http::Uri::from_static(dialect::default().path())).map_or_else(|_| url.to_string(), |url| url.to_string())
 }
 
-/// What is edited and when.
-fn edits(config: &Config) -> String {
+/// The edits of the policy, and when each one acts.
+fn describe_edits(config: &Config) -> String {
     let mut edits = Vec::new();
     for edit in &config.policy.edits {
         edits.push(match edit {
@@ -103,7 +117,7 @@ fn edits(config: &Config) -> String {
                 format!("cut results over {} bytes", grouped(config.truncate_tool_results.max_bytes))
             }
             EditName::ClearToolResults => {
-                format!("clear old results from {} on", trigger(&config.clear_tool_results.trigger))
+                format!("clear old results from {} on", describe_trigger(&config.clear_tool_results.trigger))
             }
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
@@ -114,23 +128,23 @@ fn edits(config: &Config) -> String {
                         model.model, model.base_url
                     ),
                 };
-                format!("summarise from {} on{calls}", trigger(&config.summarize.trigger))
+                format!("summarise from {} on{calls}", describe_trigger(&config.summarize.trigger))
             }
         });
     }
     match (edits.is_empty(), config.dry_run) {
-        (true, _) => "none: every request goes on as it came".to_owned(),
+        (true, _) => "none: every request is forwarded unedited".to_owned(),
         (false, true) => format!("none, this is a dry run; it would {}", edits.join("; ")),
         (false, false) => edits.join("; "),
     }
 }
 
-fn trigger(trigger: &Trigger) -> String {
-    let either: Vec<_> = trigger.0.iter().map(condition).collect();
+fn describe_trigger(trigger: &Trigger) -> String {
+    let either: Vec<_> = trigger.0.iter().map(describe_condition).collect();
     either.join(" or ")
 }
 
-fn condition(condition: &Condition) -> String {
+fn describe_condition(condition: &Condition) -> String {
     let tokens = condition.tokens.map(|n| format!("{} tokens", grouped(n)));
     let messages = condition.messages.map(|n| format!("{} messages", grouped(n)));
     let part = condition.fraction.map(|part| format!("{} % of the window", part.of(100)));
@@ -138,8 +152,8 @@ fn condition(condition: &Condition) -> String {
     all.join(" and ")
 }
 
-/// Where the originals go, and for how long.
-fn originals(config: &Config, environment: &Environment) -> String {
+/// Where the originals are stored, and for how long.
+fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
     match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
         Some(file) => format!(
@@ -148,16 +162,16 @@ fn originals(config: &Config, environment: &Environment) -> String {
             store.keep_for,
             store.max_bytes
         ),
-        None => "not kept, so nothing is taken out that could not be got back (store.enabled = false)".to_owned(),
+        None => "not stored; edits that need the store take nothing out (store.enabled = false)".to_owned(),
     }
 }
 
-/// The windows that are known before anybody asks.
-fn windows(config: &Config) -> String {
+/// The context windows that are known before the first request.
+fn describe_windows(config: &Config) -> String {
     let mut text = String::new();
     for model in &config.models {
         if let Some(window) = model.context_window {
-            // Into a String nothing fails.
+            // Writing into a String never fails.
             let _written = write!(text, "{} = {}, ", model.pattern, grouped(window));
         }
     }
@@ -166,17 +180,18 @@ fn windows(config: &Config) -> String {
     text
 }
 
-// === how they are said ===
+// === formatting and output ===
 
-fn url_of(address: &Address, tls: bool) -> String {
+fn listen_url(address: &Address, tls: bool) -> String {
     match address {
         Address::Tcp(address) => format!("{}://{address}", if tls { "https" } else { "http" }),
         Address::Unix(_) => address.to_string(),
     }
 }
 
-fn line(label: &str, text: &str, colour: Colour) -> String {
-    // What a server has sent is in some lines; none may end a line or speak to the terminal.
+fn format_line(label: &str, text: &str, colour: Colour) -> String {
+    // Some lines contain text from a server: control characters are replaced, so that none ends a line or controls the
+    // terminal.
     let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     match colour {
         Colour::On => format!("abridge: \u{1b}[1m{label}\u{1b}[0m: {text}\n"),
@@ -184,8 +199,8 @@ fn line(label: &str, text: &str, colour: Colour) -> String {
     }
 }
 
-fn say(lines: impl AsRef<[u8]>) {
-    // If nobody reads standard error, there is nobody to tell.
+fn write_stderr(lines: impl AsRef<[u8]>) {
+    // A failed write to standard error cannot be reported anywhere.
     let _ = std::io::stderr().write_all(lines.as_ref());
 }
 
@@ -195,15 +210,18 @@ mod tests {
     use crate::units::Fraction;
 
     #[test]
-    fn tells_triggers_as_people_do() {
+    fn describes_a_trigger_with_units_and_joining_words() {
         let tokens = Condition { tokens: Some(160_000), messages: Some(8), ..Condition::default() };
         let part = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
-        let told = trigger(&Trigger(vec![tokens, part]));
+        let told = describe_trigger(&Trigger(vec![tokens, part]));
         assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window");
     }
 
     #[test]
-    fn no_line_ends_early_or_speaks_to_the_terminal() {
-        assert_eq!(line("reachable", "a\nb\u{1b}[31m", Colour::Off), "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n");
+    fn control_characters_in_a_line_are_replaced() {
+        assert_eq!(
+            format_line("reachable", "a\nb\u{1b}[31m", Colour::Off),
+            "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n"
+        );
     }
 }

@@ -1,36 +1,36 @@
-//! What went upstream, in tokens, and what it has in common with what went before.
+//! A request as sent upstream: its tokens, and the prefix that it shares with the request before.
 
 use bytes::Bytes;
 
-use super::{ReadError, dialect};
+use super::{TranscriptError, dialect};
 use crate::span::Span;
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
-/// What went upstream.
+/// A request as sent upstream.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentRequest {
     body: Bytes,
     tools: Option<Span>,
     tools_tokens: usize,
-    /// Those of the form that the answer is to have.
+    /// The tokens of the response format.
     format_tokens: usize,
     messages: Vec<(Span, usize)>,
 }
 
-/// What one request has in common with the one before it.
+/// The prefix that a request shares with the request before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Common {
+pub struct SharedPrefix {
     /// The tokens of the prefix.
     pub tokens: usize,
-    /// Whether all messages of the one before are at the beginning of this one, byte for byte.
+    /// Whether this request begins with all messages of the one before, byte for byte.
     pub whole: bool,
 }
 
-// === impl Sent ===
+// === impl SentRequest ===
 
-impl Sent {
-    /// Counts a body. What stands at the same place of the one before is counted already.
-    pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, ReadError> {
+impl SentRequest {
+    /// Counts a body. Messages that are equal at the same index in `before` are not counted again.
+    pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, TranscriptError> {
         let dialect = dialect()?;
         let conversation = dialect.parse(&body)?;
         let tools = conversation.tools;
@@ -52,7 +52,7 @@ impl Sent {
         Ok(Self { body, tools, tools_tokens, format_tokens, messages })
     }
 
-    /// The tokens of all of it.
+    /// The tokens of the whole request.
     pub fn tokens(&self) -> usize {
         REQUEST_OVERHEAD
             + self.tools_tokens
@@ -65,24 +65,25 @@ impl Sent {
         self.messages.iter().map(|(_, tokens)| *tokens)
     }
 
-    /// The prefix that it shares with the one before.
-    pub fn common(&self, before: &Self) -> Common {
-        let n_equal =
-            (0..self.messages.len().min(before.messages.len())).take_while(|&n| self.raw(n) == before.raw(n)).count();
+    /// The prefix that it shares with `before`.
+    pub fn shared_prefix(&self, before: &Self) -> SharedPrefix {
+        let n_equal = (0..self.messages.len().min(before.messages.len()))
+            .take_while(|&n| self.message_bytes(n) == before.message_bytes(n))
+            .count();
         let whole = n_equal == before.messages.len();
         if self.tools.map(|tools| tools.of(&self.body)) != before.tools.map(|tools| tools.of(&before.body)) {
-            return Common { tokens: 0, whole };
+            return SharedPrefix { tokens: 0, whole };
         }
         let equal: usize = self.messages.iter().take(n_equal).map(|(_, tokens)| tokens).sum();
         let partial = self.message(n_equal).zip(before.message(n_equal)).map_or(0, |((now, tokens), (then, _))| {
             let n_bytes = now.iter().zip(then).take_while(|(a, b)| a == b).count();
             tokens * n_bytes / now.len().max(1)
         });
-        Common { tokens: self.tools_tokens + equal + partial, whole }
+        SharedPrefix { tokens: self.tools_tokens + equal + partial, whole }
     }
 
     /// The bytes of one message.
-    pub fn raw(&self, n: usize) -> Option<&[u8]> {
+    pub fn message_bytes(&self, n: usize) -> Option<&[u8]> {
         self.message(n).map(|(bytes, _)| bytes)
     }
 

@@ -1,4 +1,5 @@
-//! Summaries without a proxy: the same engine and the same upstream, wired for a single body or for sessions that are played.
+//! Summaries without a running proxy: the same engine and upstream client, for one body (`abridge summarize`) or for
+//! simulated sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use super::{LAST_TASKS, close, live, open_store};
+use super::{TASK_DRAIN_TIMEOUT, build_live, close_store, open_store};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
 use crate::dialect;
@@ -25,12 +26,12 @@ use crate::proxy::LiveConfig;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
-/// How long threads that still count or read may take at the end.
-const LAST_THREADS: Duration = Duration::from_secs(1);
+/// The maximum time for threads that still count or read at the end.
+const THREAD_JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Makes the summaries of sessions that are played. It keeps them nowhere.
+/// Makes the summaries of simulated sessions, and stores none of them.
 #[derive(Debug)]
-pub struct Desk {
+pub struct OfflineSummarizer {
     runtime: Runtime,
     engine: Engine,
     live: LiveConfig,
@@ -38,12 +39,12 @@ pub struct Desk {
     budget: Budget,
 }
 
-impl Desk {
-    /// A desk that asks the upstream of these settings, or whom `[summarize.model]` names.
+impl OfflineSummarizer {
+    /// A summarizer that calls the upstream of these settings, or the model of `[summarize.model]`.
     pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
         let environment = Environment::read(&sources.variables, config)?;
         let keys = Keys::well_known();
-        let live = live(config, &environment, config.address(), keys.clone(), None)?;
+        let live = build_live(config, &environment, config.address(), keys.clone(), None)?;
         Ok(Self {
             runtime: runtime()?,
             engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
@@ -53,7 +54,7 @@ impl Desk {
         })
     }
 
-    /// Has a summary made; none if it could not be.
+    /// Makes a summary; `None` if the call failed.
     pub fn summarize(&self, effect: SummaryEffect) -> Option<Arc<Summary>> {
         let Self { runtime, engine, live, target, budget } = self;
         let origin = origin(live, target, budget, engine.caller(None));
@@ -67,19 +68,19 @@ impl Desk {
     }
 }
 
-/// Has a body summarised now, as a proxy with these settings would do it.
+/// Summarises a body now, as a proxy with these settings would.
 pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let environment = Environment::read(&sources.variables, config)?;
     let runtime = runtime()?;
     let summarized = runtime.block_on(run(config, &environment, body));
-    runtime.shutdown_timeout(LAST_THREADS);
+    runtime.shutdown_timeout(THREAD_JOIN_TIMEOUT);
     summarized
 }
 
 async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let tasks = Tasks::default();
     let (store, keys) = open_store(config, environment)?;
-    let live = live(config, environment, config.address(), keys.clone(), None)?;
+    let live = build_live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::default();
     let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
@@ -90,19 +91,19 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let origin = || origin(&live, &target, &budget, caller);
     let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
-    let _ended = timeout(LAST_TASKS, tasks.wait()).await;
+    let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {
-        close(&*store).await;
+        close_store(&*store).await;
     }
     let outcome = edited.manual_outcome(live.rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))
 }
 
 fn runtime() -> anyhow::Result<Runtime> {
-    runtime::Builder::new_current_thread().enable_all().build().context("no threads to work with")
+    runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// What stands for the request of a client.
+/// The origin of a summary that no client request has caused.
 fn origin(live: &LiveConfig, target: &Uri, budget: &Budget, caller: Caller) -> SummaryOrigin {
     SummaryOrigin {
         request_id: None,

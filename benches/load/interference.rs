@@ -1,4 +1,4 @@
-//! What other requests notice of one whose tokens are counted: their times with and without it, in the same process.
+//! The latency of small requests while large ones are counted, compared with their latency alone, in the same process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,38 +17,43 @@ use super::target::{Route, Target};
 
 const SMALL: usize = 2 << 10;
 const LARGE: usize = 1 << 20;
-/// How many small requests a turn has at least; with the large ones it goes on as long as one of them does.
-const TURN: usize = 50;
+/// The minimum number of small requests in a round; under load, a round lasts as long as one large request.
+const MIN_REQUESTS: usize = 50;
 
-/// The times of the small requests, in microseconds.
+/// Times of the small requests, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    pub(crate) beside: bool,
+    #[serde(rename = "beside")]
+    pub(crate) is_loaded: bool,
     pub(crate) requests: usize,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// Small requests by themselves, and beside large ones that were never seen before, turn by turn.
+/// Measures small requests alone and during large ones with new texts, round by round.
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let target = Target::start(bench, Route::Cold)?;
     let mut small = Small::open(&target)?;
     let mut large = Large::open(&target)?;
-    // The vocabulary is built, and connections are made.
+    // Warm-up: builds the vocabulary and opens the connections.
     large.send()?;
-    small.turn(|n| n >= TURN)?;
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    small.measure_while(|n| n >= MIN_REQUESTS)?;
+    let (mut alone, mut loaded) = (Vec::new(), Vec::new());
     let start = Instant::now();
     loop {
-        alone.extend(small.turn(|n| n >= TURN)?);
-        beside.extend(small.beside(&mut large)?);
+        alone.extend(small.measure_while(|n| n >= MIN_REQUESTS)?);
+        loaded.extend(small.measure_during(&mut large)?);
         if start.elapsed() >= bench.budget {
             break;
         }
     }
-    let row =
-        |beside, times: &[f64]| Row { beside, requests: times.len(), p50: median(times), p99: quantile(times, 990) };
-    Ok(vec![row(false, &alone), row(true, &beside)])
+    let row = |is_loaded, times: &[f64]| Row {
+        is_loaded,
+        requests: times.len(),
+        p50: median(times),
+        p99: quantile(times, 990),
+    };
+    Ok(vec![row(false, &alone), row(true, &loaded)])
 }
 
 #[derive(Debug)]
@@ -65,10 +70,10 @@ impl Small {
         Ok(Self { connection, request: request(target, "", &sample.body), expected: sample.body.len() })
     }
 
-    /// The times of requests one after the other, till `enough` says so of their number.
-    fn turn(&mut self, enough: impl Fn(usize) -> bool) -> Result<Vec<f64>> {
+    /// Sends requests one after the other until `is_enough` accepts their number. Returns their times.
+    fn measure_while(&mut self, is_enough: impl Fn(usize) -> bool) -> Result<Vec<f64>> {
         let mut times = Vec::new();
-        while !enough(times.len()) {
+        while !is_enough(times.len()) {
             let start = Instant::now();
             let reply = self.connection.exchange(&self.request)?;
             times.push(micros(start.elapsed()));
@@ -77,8 +82,8 @@ impl Small {
         Ok(times)
     }
 
-    /// The same, while a large request is on its way.
-    fn beside(&mut self, large: &mut Large) -> Result<Vec<f64>> {
+    /// The same, for as long as a large request takes.
+    fn measure_during(&mut self, large: &mut Large) -> Result<Vec<f64>> {
         let ended = &AtomicBool::new(false);
         thread::scope(|scope| {
             let counted = scope.spawn(|| {
@@ -86,7 +91,7 @@ impl Small {
                 ended.store(true, Ordering::Release);
                 sent
             });
-            let times = self.turn(|_| ended.load(Ordering::Acquire));
+            let times = self.measure_while(|_| ended.load(Ordering::Acquire));
             counted.join().map_err(|_| anyhow!("the sender of large requests panicked"))??;
             times
         })
@@ -110,7 +115,7 @@ impl Large {
         Ok(Self { connection: Connection::open(target.address)?, request, stamps, sent: 0 })
     }
 
-    /// Sends a request with no text in its results that was there before.
+    /// Sends a request whose results contain no text that was sent before.
     fn send(&mut self) -> Result<()> {
         self.sent += 1;
         stamp(&mut self.request, &self.stamps, self.sent);

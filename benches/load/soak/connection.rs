@@ -1,4 +1,4 @@
-//! A connection of an agent: a request in one write, and an answer of announced length.
+//! An asynchronous connection of an agent: sends a request in one write, and reads an answer with a `content-length`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// No answer takes this long, unless something hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// An answer that takes longer hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct AsyncConnection {
     stream: TcpStream,
     input: BytesMut,
 }
 
-impl Line {
+impl AsyncConnection {
     pub(super) async fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -28,11 +28,11 @@ impl Line {
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.context("nobody reads what is sent")??;
+        timeout(ANSWER_TIMEOUT, self.stream.write_all(bytes)).await.context("a write timed out")??;
         Ok(())
     }
 
-    /// Something of an answer.
+    /// Reads the next part of an answer.
     pub(super) async fn receive(&mut self) -> Result<Bytes> {
         if self.input.is_empty() {
             self.fill().await?;
@@ -40,7 +40,7 @@ impl Line {
         Ok(self.input.split().freeze())
     }
 
-    /// The body of the answer to a request, which must be a good one.
+    /// Sends a request and reads the body of the answer, which must be a 200.
     pub(super) async fn exchange(&mut self, request: &[u8]) -> Result<Bytes> {
         self.send(request).await?;
         let end = loop {
@@ -63,7 +63,7 @@ impl Line {
     }
 
     async fn fill(&mut self) -> Result<()> {
-        let n_read = timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await.context("no answer")??;
+        let n_read = timeout(ANSWER_TIMEOUT, self.stream.read_buf(&mut self.input)).await.context("no answer")??;
         ensure!(n_read > 0, "the connection was closed before the answer's end");
         Ok(())
     }

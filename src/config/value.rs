@@ -1,0 +1,278 @@
+//! Settings before deserialisation: a tree of values, each with the location where it was written.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserializer, forward_to_deserialize_any};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
+
+/// The keys of tables that are replaced as a whole, because their keys depend on each other.
+const ATOMIC_TABLES: [&str; 3] = ["keep", "trigger", "truncate"];
+
+/// A value and the location where it was written.
+#[derive(Clone, Debug)]
+pub(super) struct LocatedValue {
+    pub(super) location: SourceLocation,
+    pub(super) value: Value,
+}
+
+/// A TOML value; dates are kept as text.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    List(Vec<LocatedValue>),
+    Table(BTreeMap<String, TableEntry>),
+}
+
+/// A value in a table, and the location of its key.
+#[derive(Clone, Debug)]
+pub(super) struct TableEntry {
+    pub(super) key_location: SourceLocation,
+    pub(super) value: LocatedValue,
+}
+
+/// Maps byte offsets of a file to lines and columns.
+struct LineIndex<'a> {
+    name: Arc<str>,
+    text: &'a str,
+    line_starts: Vec<usize>,
+}
+
+// === impl LocatedValue ===
+
+impl LocatedValue {
+    /// An empty table: no settings.
+    pub(super) fn empty() -> Self {
+        Self { location: SourceLocation::Flag(""), value: Value::Table(BTreeMap::new()) }
+    }
+
+    /// Parses a settings file.
+    pub(super) fn from_file(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let index = LineIndex::new(path, text);
+        let table = DeTable::parse(text).map_err(|error| {
+            ConfigError::new(index.locate(error.span().unwrap_or_default()), ConfigErrorKind::syntax(&error))
+        })?;
+        let at = table.span();
+        convert_table(table.into_inner(), &|span| index.locate(span), index.locate(at))
+    }
+
+    /// Parses one TOML value that is not part of a file.
+    pub(super) fn from_text(location: &SourceLocation, text: &str) -> Result<Self, ConfigError> {
+        let value = DeValue::parse(text)
+            .map_err(|error| ConfigError::new(location.clone(), ConfigErrorKind::syntax(&error)))?;
+        convert(value, &|_| location.clone())
+    }
+
+    /// Wraps the value in nested tables; `path` has their keys from the outermost.
+    pub(super) fn nested_in(self, path: &[String]) -> Self {
+        path.iter().rev().fold(self, |value, key| {
+            let location = value.location.clone();
+            let entry = TableEntry { key_location: location.clone(), value };
+            Self { location, value: Value::Table(BTreeMap::from([(key.clone(), entry)])) }
+        })
+    }
+
+    /// Lays another tree over this one: tables are merged, other values are replaced. The tables of [`ATOMIC_TABLES`]
+    /// are replaced, too: parts of two of them together would have another meaning.
+    pub(super) fn overlay(&mut self, over: Self) {
+        self.overlay_with(over, &|key| !ATOMIC_TABLES.contains(&key));
+    }
+
+    /// Lays another tree of the same source over this one: all tables are merged.
+    pub(super) fn merge(&mut self, over: Self) {
+        self.overlay_with(over, &|_| true);
+    }
+
+    /// `merges` says whether the table under a key is merged or replaced.
+    fn overlay_with(&mut self, over: Self, merges: &dyn Fn(&str) -> bool) {
+        match (&mut self.value, over) {
+            (Value::Table(under), Self { value: Value::Table(over), .. }) => {
+                for (key, entry) in over {
+                    match under.get_mut(&key) {
+                        Some(below) if merges(&key) => below.value.overlay_with(entry.value, merges),
+                        _ => drop(under.insert(key, entry)),
+                    }
+                }
+            }
+            (_, over) => *self = over,
+        }
+    }
+
+    /// The value at a path of keys.
+    pub(super) fn get(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |value, key| match &value.value {
+            Value::Table(table) => table.get(*key).map(|entry| &entry.value),
+            Value::List(list) => list.get(key.parse::<usize>().ok()?),
+            _ => None,
+        })
+    }
+
+    /// An error in the value at a path, with its location.
+    pub(super) fn error_at(&self, path: &[&str], message: String) -> ConfigError {
+        let Some(value) = self.get(path) else { return ConfigError::unlocated(message) };
+        let error = ConfigError::new(value.location.clone(), ConfigErrorKind::Other(message));
+        path.iter().rev().fold(error, |error, key| error.under_key(key))
+    }
+
+    /// The table at a path of keys, mutably.
+    pub(super) fn table_mut(&mut self, path: &[&str]) -> Option<&mut BTreeMap<String, TableEntry>> {
+        let Value::Table(table) = &mut self.value else { return None };
+        match path {
+            [] => Some(table),
+            [key, rest @ ..] => table.get_mut(*key)?.value.table_mut(rest),
+        }
+    }
+}
+
+fn convert(
+    spanned: Spanned<DeValue<'_>>,
+    locate: &dyn Fn(Range<usize>) -> SourceLocation,
+) -> Result<LocatedValue, ConfigError> {
+    let at = locate(spanned.span());
+    let value = match spanned.into_inner() {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
+            .map(Value::Integer)
+            .map_err(|_| ConfigError::new(at.clone(), ConfigErrorKind::Other("the number is too large".to_owned())))?,
+        DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(truth) => Value::Boolean(truth),
+        DeValue::Datetime(date) => Value::Text(date.to_string()),
+        DeValue::Array(list) => {
+            Value::List(list.into_iter().map(|element| convert(element, locate)).collect::<Result<_, _>>()?)
+        }
+        DeValue::Table(table) => return convert_table(table, locate, at),
+    };
+    Ok(LocatedValue { location: at, value })
+}
+
+fn convert_table(
+    table: DeTable<'_>,
+    locate: &dyn Fn(Range<usize>) -> SourceLocation,
+    at: SourceLocation,
+) -> Result<LocatedValue, ConfigError> {
+    let entries = table.into_iter().map(|(key, value)| {
+        let entry = TableEntry { key_location: locate(key.span()), value: convert(value, locate)? };
+        Ok((key.into_inner().into_owned(), entry))
+    });
+    Ok(LocatedValue { location: at, value: Value::Table(entries.collect::<Result<_, ConfigError>>()?) })
+}
+
+impl<'a> LineIndex<'a> {
+    fn new(path: &Path, text: &'a str) -> Self {
+        let line_starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| end + 1));
+        Self { name: path.display().to_string().into(), text, line_starts: line_starts.collect() }
+    }
+
+    fn locate(&self, span: Range<usize>) -> SourceLocation {
+        let line = self.line_starts.partition_point(|start| *start <= span.start).max(1);
+        let start = self.line_starts.get(line - 1).copied().unwrap_or_default();
+        let column = self.text.get(start..span.start).map_or(0, |before| before.chars().count()) + 1;
+        SourceLocation::File { name: Arc::clone(&self.name), line, column }
+    }
+}
+
+// === Deserializer ===
+// An error takes the location of the innermost value that it is about, and collects the keys on the way out.
+
+impl<'de> Deserializer<'de> for &'de LocatedValue {
+    type Error = ConfigError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        match &self.value {
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::Integer(number) => visitor.visit_i64(*number),
+            Value::Float(number) => visitor.visit_f64(*number),
+            Value::Boolean(truth) => visitor.visit_bool(*truth),
+            Value::List(list) => visitor.visit_seq(Elements(list.iter())),
+            Value::Table(table) => visitor.visit_map(Entries { rest: table.iter(), value: None }),
+        }
+        .map_err(|error: ConfigError| error.or_at(&self.location))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ConfigError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// Derived code would also accept a list with the values in the order of the fields; that is refused.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ConfigError> {
+        match &self.value {
+            Value::List(_) => {
+                let wrong = ConfigErrorKind::Type { found: "a list", expected: "a table".to_owned() };
+                Err(ConfigError::new(self.location.clone(), wrong))
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        allowed: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ConfigError> {
+        match &self.value {
+            Value::Text(text) => {
+                let name: StrDeserializer<'_, ConfigError> = text.as_str().into_deserializer();
+                visitor.visit_enum(name).map_err(|error| error.or_at(&self.location))
+            }
+            _ => Err(ConfigError::new(self.location.clone(), ConfigErrorKind::NotAChoice { given: None, allowed })),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+struct Elements<'de>(std::slice::Iter<'de, LocatedValue>);
+
+impl<'de> SeqAccess<'de> for Elements<'de> {
+    type Error = ConfigError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ConfigError> {
+        self.0.next().map(|value| seed.deserialize(value).map_err(|error| error.or_at(&value.location))).transpose()
+    }
+}
+
+struct Entries<'de> {
+    rest: std::collections::btree_map::Iter<'de, String, TableEntry>,
+    value: Option<(&'de str, &'de LocatedValue)>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = ConfigError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ConfigError> {
+        let Some((key, entry)) = self.rest.next() else { return Ok(None) };
+        self.value = Some((key, &entry.value));
+        let name: StrDeserializer<'_, ConfigError> = key.as_str().into_deserializer();
+        seed.deserialize(name).map(Some).map_err(|error| error.or_at(&entry.key_location))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
+        let Some((key, value)) = self.value.take() else {
+            return Err(serde::de::Error::custom("a value was asked for before its key"));
+        };
+        seed.deserialize(value).map_err(|error| error.or_at(&value.location).under_key(key))
+    }
+}

@@ -1,0 +1,102 @@
+//! Makes and caches the summaries of a simulated session.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::figures::SummaryCall;
+use super::sent_request::SentRequest;
+use super::{PolicyUnderTest, TranscriptError, dialect};
+use crate::edit::summarize::instruction;
+use crate::payload::ChainKey;
+use crate::plan::SummaryEffect;
+use crate::summary::{Prompt, Recollection, Summary};
+use crate::tokens::Gauge;
+
+/// The source of summaries in a simulation.
+#[derive(Clone, Copy)]
+pub enum SummarySource<'a> {
+    /// No model: a text of about so many tokens replaces each summary, within the usual frame.
+    StandIn(usize),
+    /// A model, whose calls may fail.
+    Model(&'a dyn Fn(SummaryEffect) -> Option<Arc<Summary>>),
+}
+
+/// The summaries of one session so far.
+#[derive(Debug, Default)]
+pub(super) struct SummaryCache(pub(super) HashMap<ChainKey, Recollection>);
+
+/// The default limit of an answer, in tokens.
+const DEFAULT_MAX_TOKENS: usize = 8192;
+
+impl Default for SummarySource<'_> {
+    /// A stand-in text of about two pages.
+    fn default() -> Self {
+        Self::StandIn(1500)
+    }
+}
+
+impl SummaryCache {
+    /// Makes a summary. Returns the input of the call, and whether there is a summary now.
+    pub(super) fn make(
+        &mut self,
+        effect: SummaryEffect,
+        summary_source: SummarySource<'_>,
+        candidate: &PolicyUnderTest,
+        gauge: &Gauge,
+        before: Option<&SentRequest>,
+    ) -> Result<(SummaryCall, bool), TranscriptError> {
+        let (key, call) = (effect.key, measure_call(&effect, candidate, gauge, before)?);
+        let summary = match summary_source {
+            SummarySource::Model(make) => make(effect),
+            SummarySource::StandIn(tokens) => stand_in_summary(&effect, tokens, gauge)?,
+        };
+        let made = summary.is_some();
+        self.0.insert(key, summary.map_or(Recollection::NotNow, Recollection::Summary));
+        Ok((call, made))
+    }
+}
+
+/// A summary of meaningless words; `None` if it would be larger than what it replaces.
+fn stand_in_summary(
+    effect: &SummaryEffect,
+    tokens: usize,
+    gauge: &Gauge,
+) -> Result<Option<Arc<Summary>>, TranscriptError> {
+    let text = effect.frame.around(&vec!["word"; tokens].join(" "));
+    let dialect = dialect()?;
+    let message = dialect.render_user_message(&text);
+    let summary = Summary {
+        text,
+        tokens_replaced: effect.tokens_replaced,
+        transcript: effect.transcript.as_ref().map(|effect| effect.key),
+    };
+    Ok((dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary)))
+}
+
+/// The input of the call for a summary, and the part of it that a cache with the request before could serve.
+fn measure_call(
+    effect: &SummaryEffect,
+    candidate: &PolicyUnderTest,
+    gauge: &Gauge,
+    before: Option<&SentRequest>,
+) -> Result<SummaryCall, TranscriptError> {
+    let (settings, language) = (&candidate.planner.parts.summarize, candidate.planner.parts.language);
+    let instruction = instruction::instruction(settings, language);
+    let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+    let (input, system) = (settings.input, instruction::system(language));
+    let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
+    let Some(body) = dialect()?.summary_request(&effect.source, &prompt) else { return Ok(SummaryCall::default()) };
+    let sent = SentRequest::new(body, gauge, before)?;
+    let shared = before.map_or(0, |before| sent.shared_prefix(before).tokens);
+    Ok(SummaryCall { tokens: sent.tokens(), shared })
+}
+
+impl fmt::Debug for SummarySource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StandIn(tokens) => f.debug_tuple("StandIn").field(tokens).finish(),
+            Self::Model(_) => f.write_str("Model"),
+        }
+    }
+}
