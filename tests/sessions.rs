@@ -132,7 +132,7 @@ fn bounded(now: &Step) -> Result<(), String> {
 
 /// The beginning is the old one, or the trigger held and only what was cleared now is another.
 fn grown(before: &Step, now: &Step) -> Result<(), String> {
-    if now.sent.common(&before.sent).whole {
+    if now.sent.shared_prefix(&before.sent).whole {
         return Ok(());
     }
     if !before.patches.is_subset(&now.patches) {
