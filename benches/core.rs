@@ -77,7 +77,7 @@ fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
 /// The messages of a request, byte for byte.
 fn messages<'a>(dialect: &dyn Dialect, body: &'a Bytes) -> Vec<&'a [u8]> {
     let conversation = dialect.parse(body).expect("a request");
-    conversation.messages.iter().map(|message| message.span.of(body)).collect()
+    conversation.elements.iter().map(|message| message.span.of(body)).collect()
 }
 
 /// Counts all messages, as what has counted none of them before.

@@ -33,10 +33,10 @@ mod tokens;
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
-/// | `calls_key` | `tool_calls` | none: a call is an item | none: a call is a block |
+/// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
-/// | `render_user_message`, `render_tool_result` | a message | an item by the kind of call | a block in a user message |
+/// | `render_user_message`, `render_tool_result`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
@@ -70,8 +70,9 @@ pub trait Dialect: Debug + Send + Sync {
     /// The arguments of a call.
     fn input(&self, body: &[u8], call: Span) -> Option<Input>;
 
-    /// What is to be cut out of a message so that it has no key with calls any more; the rest is a valid message.
-    fn calls_key(&self, body: &[u8], message: Span) -> Option<Span>;
+    /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
+    /// cannot be edited.
+    fn entries(&self, body: &[u8], element: Span) -> Option<Entries>;
 
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
@@ -97,8 +98,13 @@ pub trait Dialect: Debug + Send + Sync {
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
 
-    /// A message that says `text` in answer to the call `id`, the id being written as `body` writes it.
+    /// A result that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
+
+    /// The elements that hold results which stand behind one another, where there is no element to put them into.
+    fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
+        results
+    }
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes>;
@@ -116,6 +122,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The tokens of the format that a request asks the answer to have; `format_tokens` remembers them.
     fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of instructions outside the array; `instructions_tokens` remembers them.
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&String::from_utf8_lossy(raw))
+    }
 
     // === answers ===
 
@@ -160,6 +171,31 @@ pub struct Input {
     pub span: Span,
     /// The JSON value of a call without arguments, in the same form.
     pub emptied: &'static str,
+}
+
+impl Input {
+    /// The arguments that stand for none, as text.
+    pub fn emptied_text(&self) -> &'static str {
+        self.emptied.trim_matches('"')
+    }
+}
+
+/// The array inside an element.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entries {
+    /// Its entries, in order.
+    pub spans: Vec<Span>,
+    /// What becomes of the element when none of them is left.
+    pub emptied: Emptied,
+}
+
+/// What becomes of an element that all entries have left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Emptied {
+    /// It stays without the key that held them: this is cut out.
+    CutKey(Span),
+    /// It leaves.
+    Leaves,
 }
 
 /// All dialects. The first one is spoken where nothing says which.

@@ -17,14 +17,15 @@ use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     rc::Rc,
 };
 
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Role},
-    dialect::Dialect,
+    conversation::{BlockKind, Conversation, Pairing, Role, Spoken},
+    dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
     plan::{Action, Change, LeftOut, Need, Sizes, Why},
@@ -50,6 +51,17 @@ pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 pub use tally::Tally;
 pub use timeline::Event;
+
+/// Edits that a conversation may not be given, or that its server does itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// Calls and their results are left out.
+    Filter,
+    /// Results are cleared.
+    Clear,
+    /// A summary is made.
+    Summarize,
+}
 
 /// What an edit may know beside the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -104,21 +116,27 @@ pub struct Draft<'a> {
     situation: Situation<'a>,
     recall: &'a recall::Settings,
     language: Language,
-    /// How many messages at the beginning are instructions, which no edit touches.
+    /// How many units at the beginning no edit touches.
     n_leading: usize,
-    /// The last message of the model; results behind it have not been read.
-    last_assistant: Option<usize>,
+    /// The units of the last turn of the model; results behind it have not been read.
+    last_answer: Option<Range<usize>>,
 
-    /// For each message, whether it still stands in its place.
+    /// For each unit, whether it still stands in its place.
     in_place: Vec<bool>,
     /// What has been put behind places, in the order it was put there.
     added: Vec<Added>,
-    /// The messages that are among what was added.
+    /// The units that are among what was added.
     moved: BTreeSet<usize>,
-    /// The calls that leave their message, by their blocks.
+    /// The calls that leave, by their blocks.
     dropped_calls: BTreeSet<usize>,
-    /// For messages that a call has left: how many calls are left, and the key that holds them.
-    batches: BTreeMap<usize, round_trip::Batch>,
+    /// For units that a call has left: how many of their calls have not.
+    batches: BTreeMap<usize, usize>,
+    /// The arrays inside of elements that were asked for, by element.
+    entries: RefCell<BTreeMap<usize, Option<Rc<Entries>>>>,
+    /// The turns that leave as a whole or not at all.
+    bound_turns: OnceCell<BTreeSet<usize>>,
+    /// The units that no result is moved across.
+    partings: OnceCell<Vec<usize>>,
     /// What has left with its call, by the model call that it was not there for any more.
     departed: BTreeMap<usize, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
@@ -151,10 +169,10 @@ pub struct Draft<'a> {
     way: OnceCell<Way<'a>>,
 }
 
-/// A message put behind a place.
+/// A result put behind a place.
 #[derive(Debug)]
 struct Added {
-    /// The index of the message that is, or was, at that place.
+    /// The index of the unit that is, or was, at that place.
     behind: usize,
     what: Placed,
     /// The index of the change that says so.
@@ -165,23 +183,34 @@ struct Added {
 
 #[derive(Debug)]
 enum Placed {
-    /// A message that stood elsewhere, and what stands for it where it has not come yet.
-    Moved { message: usize, until_then: Bytes },
-    /// A message that was not there, which answers the call of a block.
+    /// A result that stood elsewhere, and what stands for it where it has not come yet.
+    Moved { unit: usize, until_then: Bytes },
+    /// A result that was not there, which answers the call of a block.
     New { call: usize, bytes: Bytes },
 }
 
-/// One message, as the edits so far have left the array.
+/// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Who speaks.
     pub role: Role,
-    /// The index of the message in the array as it came; none for one that an edit has put in.
-    pub message: Option<usize>,
+    /// The index of the unit as it came; none for one that an edit has put in.
+    pub unit: Option<usize>,
     /// Of a result, the block of the call that it answers.
     pub call: Option<usize>,
+    /// The element that it is in, if it is there.
+    pub element: RowElement,
     /// Its place among what was added, if it is not where it was.
     added: Option<usize>,
+}
+
+/// The element that a row is in.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum RowElement {
+    /// One that came.
+    Came(usize),
+    /// One that is put in behind an element that came.
+    New(usize),
 }
 
 impl<'a> Draft<'a> {
@@ -198,13 +227,16 @@ impl<'a> Draft<'a> {
             situation: *situation,
             recall,
             language,
-            n_leading: conversation.n_leading_instructions(),
-            last_assistant: conversation.last_assistant(),
-            in_place: vec![true; conversation.messages.len()],
+            n_leading: conversation.n_leading(),
+            last_answer: conversation.last_answer(),
+            in_place: vec![true; conversation.units.len()],
             added: Vec::new(),
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
+            entries: RefCell::default(),
+            bound_turns: OnceCell::new(),
+            partings: OnceCell::new(),
             departed: BTreeMap::new(),
             orphans: BTreeSet::new(),
             slots: BTreeMap::new(),
@@ -247,18 +279,23 @@ impl<'a> Draft<'a> {
         let mut rows = Vec::with_capacity(self.in_place.len());
         let sent = |index: usize, role| {
             let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
-            Row { role, message: Some(index), call, added: None }
+            let element = RowElement::Came(self.element_of(index));
+            Row { role, unit: Some(index), call, element, added: None }
         };
-        for (index, (message, in_place)) in self.source.conversation.messages.iter().zip(&self.in_place).enumerate() {
+        for (index, (unit, in_place)) in self.source.conversation.units.iter().zip(&self.in_place).enumerate() {
             if *in_place {
-                rows.push(sent(index, message.role));
+                rows.push(sent(index, unit.role));
             }
             while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
-                    Placed::Moved { message, .. } => rows.push(Row { added: Some(n), ..sent(message, Role::Tool) }),
+                    Placed::Moved { unit, .. } => {
+                        let element = self.element_behind(index);
+                        rows.push(Row { added: Some(n), element, ..sent(unit, Role::Tool) });
+                    }
                     Placed::New { call, .. } => {
-                        rows.push(Row { role: Role::Tool, message: None, call: Some(call), added: Some(n) });
+                        let (call, element) = (Some(call), self.element_behind(index));
+                        rows.push(Row { role: Role::Tool, unit: None, call, element, added: Some(n) });
                     }
                 }
             }
@@ -267,16 +304,30 @@ impl<'a> Draft<'a> {
     }
 
     /// A result where the client has put it.
-    pub fn row_of(&self, message: usize) -> Row {
-        let call = self.pairing().answered_block(message);
-        Row { role: Role::Tool, message: Some(message), call, added: None }
+    pub fn row_of(&self, unit: usize) -> Row {
+        let call = self.pairing().answered_block(unit);
+        let element = RowElement::Came(self.element_of(unit));
+        Row { role: Role::Tool, unit: Some(unit), call, element, added: None }
     }
 
     /// Whether a message calls, and not all of its calls have left.
     pub fn has_calls(&self, row: &Row) -> bool {
-        let Some(message) = row.message else { return false };
-        let n_calls = self.source.conversation.messages.get(message).map_or(0, |message| message.blocks.len());
-        self.batches.get(&message).map_or(n_calls, |batch| batch.n_left) > 0
+        let Some(unit) = row.unit else { return false };
+        let n_calls = self.source.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
+        self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
+    }
+
+    /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
+    pub fn spoken(&self, rows: &[Row]) -> Vec<Spoken> {
+        let turn = |row: &Row| row.unit.and_then(|unit| self.source.conversation.units.get(unit)).map(|unit| unit.turn);
+        let mut before = None;
+        let spoken = rows.iter().map(|row| {
+            let now = turn(row);
+            let continues = now.is_some() && before == now && row.added.is_none();
+            before = now;
+            Spoken { role: row.role, calls: self.has_calls(row), continues }
+        });
+        spoken.collect()
     }
 
     /// How many messages have been put somewhere.
@@ -284,45 +335,51 @@ impl<'a> Draft<'a> {
         self.added.len()
     }
 
-    /// Whether the model has not read a result yet: it stands behind the last message of the model.
-    pub fn is_unread(&self, message: usize) -> bool {
-        self.last_assistant.is_none_or(|last| message > last)
+    /// Whether the model has not read a unit yet: it stands behind the last turn of the model.
+    pub fn is_unread(&self, unit: usize) -> bool {
+        self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
+    }
+
+    /// Whether a unit is in the last turn of the model.
+    pub(super) fn is_in_last_answer(&self, unit: usize) -> bool {
+        self.last_answer.as_ref().is_some_and(|last| last.contains(&unit))
     }
 
     // === what edits decide about whole messages and calls ===
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
     /// False if the message is not to be touched.
-    pub fn drop_result(&mut self, edit: &'static str, message: usize) -> bool {
-        if !self.take(message) {
+    pub fn drop_result(&mut self, edit: &'static str, unit: usize) -> bool {
+        if !self.take(unit) {
             return false;
         }
-        self.unwrite(message);
-        self.record_drop(edit, message);
-        self.orphans.insert(message);
+        self.unwrite(unit);
+        self.record_drop(edit, unit);
+        self.orphans.insert(unit);
         true
     }
 
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
-    pub fn move_result(&mut self, edit: &'static str, message: usize, behind: usize, placeholder: &str) -> bool {
-        if behind >= self.in_place.len() || !self.take(message) {
+    pub fn move_result(&mut self, edit: &'static str, unit: usize, behind: usize, placeholder: &str) -> bool {
+        if behind >= self.in_place.len() || self.is_parted(behind, unit) || !self.take(unit) {
             return false;
         }
-        let n_bytes = self.span(message).len();
+        let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = self.record(self.about_result(edit, Action::Move { message, behind }, message, sizes));
-        let until_then = self.rendered(self.pairing().answered_block(message), placeholder).unwrap_or_default();
+        let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
+        let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_gone += until_then.len() + 1;
-        self.added.push(Added { behind, what: Placed::Moved { message, until_then }, change, gone: false });
-        self.moved.insert(message);
+        self.added.push(Added { behind, what: Placed::Moved { unit, until_then }, change, gone: false });
+        self.moved.insert(unit);
         true
     }
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call, or has left.
     pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
-        if behind >= self.in_place.len() || self.dropped_calls.contains(&call) {
+        let caller = self.source.conversation.caller(call).unwrap_or_default();
+        if behind >= self.in_place.len() || caller < self.n_leading || self.dropped_calls.contains(&call) {
             return false;
         }
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
@@ -333,42 +390,51 @@ impl<'a> Draft<'a> {
         true
     }
 
+    /// Why an edit is not to be made, if it is not.
+    pub fn withheld(&self, kind: Kind) -> Option<Why> {
+        let traits = self.source.conversation.traits;
+        match kind {
+            _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
+            Kind::Clear if traits.clears_itself => Some(Why::ServerClears),
+            Kind::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
+            _ => None,
+        }
+    }
+
     /// Notes that a change was not made.
     pub fn leave_out(&mut self, edit: &'static str, row: Option<&Row>, why: Why) {
-        let message = row.and_then(|row| row.message);
+        let unit = row.and_then(|row| row.unit);
         let about = match row.and_then(|row| row.call) {
             Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
-            None => {
-                self.about_result(edit, Action::Drop { message: 0 }, message.unwrap_or(usize::MAX), Sizes::default())
-            }
+            None => self.about_result(edit, Action::Drop { message: 0 }, unit.unwrap_or(usize::MAX), Sizes::default()),
         };
-        self.left_out.push(LeftOut { edit, message, call_id: about.call_id, tool_name: about.tool_name, why });
+        self.left_out.push(LeftOut { edit, message: unit, call_id: about.call_id, tool_name: about.tool_name, why });
     }
 
     // === helpers ===
 
-    fn span(&self, message: usize) -> Span {
-        self.source.conversation.messages.get(message).map_or(Span::default(), |message| message.span)
+    fn span(&self, unit: usize) -> Span {
+        self.source.conversation.units.get(unit).map_or(Span::default(), |unit| unit.span)
     }
 
     /// Takes a message out of its place, if it is still there and no instruction at the beginning.
-    fn take(&mut self, message: usize) -> bool {
-        message >= self.n_leading && self.in_place.get_mut(message).is_some_and(std::mem::take)
+    fn take(&mut self, unit: usize) -> bool {
+        unit >= self.n_leading && self.in_place.get_mut(unit).is_some_and(std::mem::take)
     }
 
     /// Whether a value in a message has been replaced.
-    fn is_written_on(&self, message: usize) -> bool {
-        let Span { start, end } = self.span(message);
+    fn is_written_on(&self, unit: usize) -> bool {
+        let Span { start, end } = self.span(unit);
         self.slots.range(start..end.max(start)).next().is_some()
     }
 
     /// Takes back what was written on a message, and that it was.
-    fn unwrite(&mut self, message: usize) {
-        let Span { start, end } = self.span(message);
+    fn unwrite(&mut self, unit: usize) {
+        let Span { start, end } = self.span(unit);
         while let Some((&at, _)) = self.slots.range(start..end.max(start)).next() {
             let Some(slot) = self.slots.remove(&at) else { return };
             self.n_bytes = (self.n_bytes + slot.span.len()).saturating_sub(slot.with.len());
-            self.forget(slot.change, message);
+            self.forget(slot.change, unit);
         }
     }
 
@@ -380,23 +446,73 @@ impl<'a> Draft<'a> {
         }
     }
 
+    fn element_of(&self, unit: usize) -> usize {
+        self.source.conversation.units.get(unit).map_or(0, |unit| unit.element)
+    }
+
+    /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
+    fn goes_inside(&self, behind: usize) -> bool {
+        let conversation = self.source.conversation;
+        let unit = conversation.units.get(behind);
+        unit.is_some_and(|unit| unit.role == Role::Tool && !conversation.is_element(unit))
+    }
+
+    /// The element that a result is in which is put behind a unit.
+    fn element_behind(&self, behind: usize) -> RowElement {
+        let element = self.element_of(behind);
+        if self.goes_inside(behind) { RowElement::Came(element) } else { RowElement::New(element) }
+    }
+
+    /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
+    fn is_parted(&self, behind: usize, result: usize) -> bool {
+        let units = self.source.conversation.units.iter().enumerate();
+        let partings =
+            self.partings.get_or_init(|| units.filter(|(_, unit)| unit.flags.parts).map(|(n, _)| n).collect());
+        let first = partings.partition_point(|parting| *parting <= behind.min(result));
+        partings.get(first).is_some_and(|parting| *parting < behind.max(result))
+    }
+
+    /// The array inside an element, if it can be edited.
+    fn entries(&self, element: usize) -> Option<Rc<Entries>> {
+        let Source { dialect, body, conversation } = self.source;
+        let read = || {
+            let span = conversation.elements.get(element)?.span;
+            dialect.entries(body, span).map(Rc::new)
+        };
+        self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
+    }
+
     fn record(&mut self, change: Change) -> usize {
         self.changes.push(Some(change));
         self.changes.len() - 1
     }
 
-    fn record_drop(&mut self, edit: &'static str, message: usize) {
-        let before = self.span(message).len();
+    fn record_drop(&mut self, edit: &'static str, unit: usize) {
+        let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
-        self.record(self.about_result(edit, Action::Drop { message }, message, Sizes { before, after: 0 }));
+        let (action, sizes) = (Action::Drop { message: unit }, Sizes { before, after: 0 });
+        let call = self.call_that_is(unit);
+        self.record(match call {
+            Some(call) => self.about_call(edit, action, call, sizes),
+            None => self.about_result(edit, action, unit, sizes),
+        });
     }
 
-    /// A change about a message that perhaps is a result.
-    fn about_result(&self, edit: &'static str, action: Action, message: usize, bytes: Sizes) -> Change {
+    /// The call that a unit is, and not just has.
+    fn call_that_is(&self, unit: usize) -> Option<usize> {
         let conversation = self.source.conversation;
-        let block = conversation.messages.get(message).and_then(|message| conversation.blocks_of(message).first());
+        let of = conversation.units.get(unit)?;
+        let block = conversation.blocks.get(of.blocks.start).filter(|_| !of.blocks.is_empty())?;
+        let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
+        is_call.then_some(of.blocks.start)
+    }
+
+    /// A change about a unit that perhaps is a result.
+    fn about_result(&self, edit: &'static str, action: Action, unit: usize, bytes: Sizes) -> Change {
+        let conversation = self.source.conversation;
+        let block = conversation.units.get(unit).and_then(|unit| conversation.blocks_of(unit).first());
         let call_id = match block.map(|block| &block.kind) {
-            Some(BlockKind::ToolResult { call_id }) => call_id.text.clone().into_owned(),
+            Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
         Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new() }
@@ -405,7 +521,9 @@ impl<'a> Draft<'a> {
     /// A change about a call, or about the result of one.
     fn about_call(&self, edit: &'static str, action: Action, call: usize, bytes: Sizes) -> Change {
         let (call_id, tool_name) = match self.source.conversation.blocks.get(call).map(|block| &block.kind) {
-            Some(BlockKind::ToolCall { id, name }) => (id.text.clone().into_owned(), name.clone().map(Cow::into_owned)),
+            Some(BlockKind::ToolCall { id, name, .. }) => {
+                (id.text.clone().into_owned(), name.clone().map(Cow::into_owned))
+            }
             _ => (String::new(), None),
         };
         Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new() }

@@ -2,15 +2,15 @@
 //!
 //! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Role},
+    conversation::{BlockKind, Conversation, Pairing, Role, Unit},
     dialect::{Dialect, strings},
-    plan::{Action, Report},
+    plan::{Action, Layout, Report},
     raw,
 };
 
@@ -105,16 +105,16 @@ struct Pair {
 /// bodies are not what the report is about, or are too long for this.
 pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &Report) -> Option<Vec<Message>> {
     let (one, other) = (dialect.parse(before).ok()?, dialect.parse(after).ok()?);
-    if one.messages.len() > MOST_MESSAGES || other.messages.len() > MOST_MESSAGES {
+    if one.elements.len() > MOST_MESSAGES || other.elements.len() > MOST_MESSAGES {
         return None;
     }
-    let pairs = pairs(one.messages.len(), report);
-    if pairs.iter().filter(|pair| pair.is_there).count() != other.messages.len() {
+    let pairs = pairs(one.elements.len(), report);
+    if pairs.iter().filter(|pair| pair.is_there).count() != other.elements.len() {
         return None;
     }
     let mut left = MOST_BYTES;
     let (one, other) = (Side::new(dialect, before, &one), Side::new(dialect, after, &other));
-    let mut at = 0..other.conversation.messages.len();
+    let mut at = 0..other.conversation.elements.len();
     Some(pairs.into_iter().map(|pair| pair.show(&one, &other, at.by_ref(), &mut left)).collect())
 }
 
@@ -122,25 +122,17 @@ pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &R
 fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
-    let mut placed: Vec<(usize, Option<usize>)> = Vec::new();
+    let Layout { gone: left, placed } = &report.layout;
+    left.iter().for_each(|message| set(&mut gone, *message));
+    placed.iter().filter_map(|(_, moved)| *moved).for_each(|message| set(&mut moved, message));
     // The summary is where the first stretch is that it stands for.
     let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
-            Action::Insert { behind } => {
-                placed.push((behind, None));
-                continue;
-            }
-            Action::Move { message, behind } => {
-                placed.push((behind, Some(message)));
-                set(&mut moved, message);
-                (message, State::Moved)
-            }
-            Action::Drop { message } => {
-                set(&mut gone, message);
-                (message, if filtered { State::Filtered } else { State::Dropped })
-            }
+            Action::Insert { .. } => continue,
+            Action::Move { message, .. } => (message, State::Moved),
+            Action::Drop { message } => (message, if filtered { State::Filtered } else { State::Dropped }),
             Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),
             Action::Truncate { message } => (message, State::Cut),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
@@ -150,12 +142,14 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
                 continue;
             }
         };
+        // What was left out of an element that stays has changed it.
+        let stays = !gone.get(message).is_some_and(|gone| *gone);
+        let state = if state == State::Dropped && stays { State::Patched } else { state };
         if let Some(known) = states.get_mut(message) {
             *known = state.max(*known);
         }
     }
-    placed.sort_by_key(|(behind, _)| *behind); // stable: what was put first stays first
-    let mut placed = placed.into_iter().peekable();
+    let mut placed = placed.iter().copied().peekable();
     let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
@@ -238,42 +232,51 @@ impl<'a> Side<'a> {
     }
 
     fn json(&self, message: usize) -> &'a [u8] {
-        self.conversation.messages.get(message).map_or(&[], |message| message.span.of(self.body))
+        self.conversation.elements.get(message).map_or(&[], |element| element.span.of(self.body))
+    }
+
+    fn units(&self, message: usize) -> &'a [Unit] {
+        let units = self.conversation.elements.get(message).map(|element| element.units.clone());
+        units.and_then(|units| self.conversation.units.get(units)).unwrap_or_default()
     }
 
     fn role(&self, message: usize) -> &'static str {
-        role_name(self.conversation.messages.get(message).map_or(Role::Other, |message| message.role))
+        role_name(self.units(message).first().map_or(Role::Other, |unit| unit.role))
     }
 
     /// The tool that a result is of.
     fn name(&self, message: usize) -> Option<String> {
-        let call = self.pairing.answered_block(message)?;
+        let unit = self.conversation.elements.get(message)?.units.start;
+        let call = self.pairing.answered_block(unit)?;
         Some(self.conversation.tool_name(call).to_owned()).filter(|name| !name.is_empty())
     }
 
     /// What a message says, as a person reads it: its texts, and a line for each call. All of its JSON, if it has neither.
     fn text(&self, message: usize) -> String {
-        let Some(of) = self.conversation.messages.get(message) else { return String::new() };
-        let texts = of.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
-        let mut lines: Vec<_> = texts.iter().filter_map(|text| strings::text(self.body, *text)).collect();
-        let n_texts = lines.len();
-        for block in self.conversation.blocks_of(of) {
-            let BlockKind::ToolCall { id, name } = &block.kind else { continue };
-            let arguments = self.dialect.input(self.body, block.span).map(|input| plain(input.span.of(self.body)));
-            let name = name.as_deref().unwrap_or("?");
-            lines.push(format!("[call {}] {name} {}", id.text, arguments.unwrap_or_default()).into());
+        let mut lines: Vec<Cow<'_, str>> = Vec::new();
+        let mut n_texts = 0;
+        for unit in self.units(message) {
+            let texts = unit.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
+            lines.extend(texts.iter().filter_map(|text| strings::text(self.body, *text)));
+            n_texts = lines.len();
+            for block in self.conversation.blocks_of(unit) {
+                let BlockKind::ToolCall { id, name, .. } = &block.kind else { continue };
+                let arguments = self.dialect.input(self.body, block.span).map(|input| plain(input.span.of(self.body)));
+                let name = name.as_deref().unwrap_or("?");
+                lines.push(format!("[call {}] {name} {}", id.text, arguments.unwrap_or_default()).into());
+            }
         }
         if n_texts == 1 && lines.len() > 1 {
             lines.retain(|line| !line.is_empty());
         }
-        if lines.is_empty() { String::from_utf8_lossy(of.span.of(self.body)).into_owned() } else { lines.join("\n") }
+        if lines.is_empty() { String::from_utf8_lossy(self.json(message)).into_owned() } else { lines.join("\n") }
     }
 }
 
 /// A JSON value as text: a string without its escapes.
 fn plain(json: &[u8]) -> String {
     let json = String::from_utf8_lossy(json);
-    raw::string(&json).map_or_else(|| json.to_string(), std::borrow::Cow::into_owned)
+    raw::string(&json).map_or_else(|| json.to_string(), Cow::into_owned)
 }
 
 fn role_name(role: Role) -> &'static str {

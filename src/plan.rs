@@ -113,6 +113,19 @@ pub struct Report {
     pub tokens_before: Option<usize>,
     /// The same as they go on.
     pub tokens_after: Option<usize>,
+    /// Which elements are where as they go on.
+    #[serde(skip)]
+    pub layout: Layout,
+}
+
+/// How the elements that go on differ in number and order from those that came. Elements are named by their index as
+/// they came.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Layout {
+    /// The elements that do not go on, apart from those that a summary stands for.
+    pub gone: Vec<usize>,
+    /// The elements that are put in, in order: behind which one, and which it was before, if it has been moved.
+    pub placed: Vec<(usize, Option<usize>)>,
 }
 
 /// One decision of one edit.
@@ -173,6 +186,12 @@ pub enum Why {
     NoSummary,
     /// There is a summary of nearly the same messages, but the client has changed some of them since.
     Rewritten,
+    /// The server has more of the conversation than the request shows: what it stored cannot be edited.
+    HistoryElsewhere,
+    /// The request asks the server to clear tool results itself.
+    ServerClears,
+    /// The request asks the server to compact the conversation itself.
+    ServerCompacts,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -265,6 +284,9 @@ impl Why {
             Self::TooLittle => "too_little",
             Self::NoSummary => "no_summary",
             Self::Rewritten => "rewritten",
+            Self::HistoryElsewhere => "history_elsewhere",
+            Self::ServerClears => "server_clears",
+            Self::ServerCompacts => "server_compacts",
         }
     }
 }
@@ -373,6 +395,9 @@ impl fmt::Display for LeftOut {
             Why::TooLittle => ": it would free too little",
             Why::NoSummary => ": there is no summary yet",
             Why::Rewritten => ": nearly the same was summarised before, and the client has changed messages since",
+            Why::HistoryElsewhere => ": history is on the server",
+            Why::ServerClears => ": the request asks the server to clear tool results",
+            Why::ServerCompacts => ": the request asks the server to compact the conversation",
         })
     }
 }

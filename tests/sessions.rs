@@ -101,12 +101,13 @@ fn step(
     let out = joined(splice(body, &plan.splices));
     let gauge = candidate.planner.meter.for_model(transcript.model());
     let conversation = dialect.parse(&out)?;
-    let last_read = conversation.last_assistant();
-    let roles: Vec<_> = conversation.messages.iter().map(|message| message.role).collect();
+    let last_read = conversation.last_answer();
+    let roles: Vec<_> = conversation.units.iter().map(|message| message.role).collect();
     let sent = SentRequest::new(out.clone(), &gauge, before.map(|before| &before.sent))?;
     let tokens: Vec<_> = sent.message_tokens().collect();
     let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
-    let (unread, read): (Vec<_>, Vec<_>) = results.iter().partition(|&&n| last_read.is_none_or(|last| n > last));
+    let (unread, read): (Vec<_>, Vec<_>) =
+        results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end));
     let kept = read.iter().rev().take(KEEP);
     let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
     let patches = changes.iter().filter(|change| change.edit == "patch").map(ToString::to_string);

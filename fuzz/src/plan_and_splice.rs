@@ -76,7 +76,7 @@ impl Planned {
         }
         let conversation = dialect().parse(output).expect("what comes out is understood");
         assert_eq!(strings::verify(output), Ok(()));
-        assert_eq!(plan.report.messages_after, conversation.messages.len());
+        assert_eq!(plan.report.messages_after, conversation.elements.len());
         self.leaves_the_rest(chosen);
         self.has_what_it_takes_out();
         let should_be_valid = chosen.patches || validator::check(body).is_ok();
@@ -89,7 +89,7 @@ impl Planned {
     fn leaves_the_rest(&self, chosen: &Chosen) {
         let Self { body, plan, output, .. } = self;
         let came = dialect().parse(body).expect("it was planned");
-        let (first, last) = (came.messages.first().expect("a change is about one"), came.messages.last());
+        let (first, last) = (came.elements.first().expect("a change is about one"), came.elements.last());
         let end = last.map_or(first.span.end, |last| last.span.end);
         assert!(output.starts_with(&body[..first.span.start]) && output.ends_with(&body[end..]));
         let known = accounted(&elements(body), &elements(output), &plan.report, is_ours);
@@ -108,7 +108,7 @@ impl Planned {
         for change in &self.plan.report.changes {
             named.extend(change.handles.iter().copied());
             let (Action::Truncate { message } | Action::Clear { message }) = change.action else { continue };
-            let content = came.messages[message].content.expect("it had a text");
+            let content = came.units[message].content.expect("it had a text");
             let texts: Vec<_> = dialect().texts(&self.body, content);
             for handle in &change.handles {
                 let offload = self.plan.offloads.iter().find(|offload| offload.key == *handle).expect("it is stored");

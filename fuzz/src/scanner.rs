@@ -3,8 +3,8 @@
 //! The input is a body. Both readers are asked through the dialect: one more key at the end of the body, written with an
 //! escape, is odd enough for the quick reader to give up, and moves no byte that the view shows.
 
-use abridge_proxy::conversation::{BlockKind, CallId, Conversation, Message, Role};
-use abridge_proxy::dialect::{Dialect, strings};
+use abridge_proxy::conversation::{BlockKind, CallId, Conversation, Role, Unit};
+use abridge_proxy::dialect::{Dialect, Emptied, Entries, strings};
 use abridge_proxy::span::Span;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -44,11 +44,11 @@ fn odd(body: &[u8]) -> Option<Vec<u8>> {
 fn judge(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
     let messages = value["messages"].as_array().expect("there are messages");
-    assert_eq!(conversation.messages.len(), messages.len());
+    assert_eq!(conversation.units.len(), messages.len());
     assert_eq!(conversation.model.as_deref(), value["model"].as_str());
     assert_eq!(conversation.tools.map(|tools| read(body, tools)), said(&value, "tools"));
     assert_eq!(conversation.format.map(|format| read(body, format)), said(&value, "response_format"));
-    for (message, value) in conversation.messages.iter().zip(messages) {
+    for (message, value) in conversation.units.iter().zip(messages) {
         assert_eq!(&read(body, message.span), value);
         let role = value["role"].as_str().map_or(Role::Other, Role::named);
         assert_eq!(message.role, role);
@@ -61,11 +61,11 @@ fn judge(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>) {
     }
 }
 
-fn judge_blocks(body: &[u8], conversation: &Conversation<'_>, message: &Message, value: &Value) {
+fn judge_blocks(body: &[u8], conversation: &Conversation<'_>, message: &Unit, value: &Value) {
     let blocks = conversation.blocks_of(message);
     if message.role == Role::Tool {
         assert_eq!(blocks.len(), 1);
-        let BlockKind::ToolResult { call_id } = &blocks[0].kind else { panic!("a call in a result") };
+        let BlockKind::ToolResult { call_id, .. } = &blocks[0].kind else { panic!("a call in a result") };
         assert_eq!(blocks[0].span, message.span);
         judge_id(body, call_id, &value["tool_call_id"]);
         return;
@@ -75,7 +75,7 @@ fn judge_blocks(body: &[u8], conversation: &Conversation<'_>, message: &Message,
     assert_eq!(blocks.len(), calls.len());
     for (block, call) in blocks.iter().zip(calls) {
         assert_eq!(&read(body, block.span), call);
-        let BlockKind::ToolCall { id, name } = &block.kind else { panic!("a result in a call") };
+        let BlockKind::ToolCall { id, name, .. } = &block.kind else { panic!("a result in a call") };
         judge_id(body, id, &call["id"]);
         assert_eq!(name.as_deref(), call["function"]["name"].as_str().or(call["custom"]["name"].as_str()));
     }
@@ -87,7 +87,7 @@ fn judge_id(body: &[u8], id: &CallId<'_>, value: &Value) {
 }
 
 /// What edits ask for of one message.
-fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Message, value: &Value) {
+fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Unit, value: &Value) {
     for text in message.content.map(|content| dialect.texts(body, content)).unwrap_or_default() {
         assert!(message.span.start < text.start && text.end < message.span.end);
         let read = read(body, text);
@@ -95,7 +95,10 @@ fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Message, value: &Va
         let written = strings::render(read.as_str().expect("a text"));
         assert_eq!(serde_json::from_slice::<Value>(&written).ok(), Some(read));
     }
-    if let Some(Span { start, end }) = dialect.calls_key(body, message.span) {
+    if let Some(Entries { spans, emptied: Emptied::CutKey(Span { start, end }) }) = dialect.entries(body, message.span)
+    {
+        let calls: Vec<_> = spans.into_iter().map(|span| read(body, span)).collect();
+        assert_eq!(value["tool_calls"].as_array(), Some(&calls));
         let without = [&body[message.span.start..start], &body[end..message.span.end]].concat();
         let mut expected = value.clone();
         expected.as_object_mut().expect("an object").remove("tool_calls").expect("calls");

@@ -1,31 +1,32 @@
-//! Which of the messages that a summary stands for stay beside it, and the view of the conversation that results.
+//! Which of the units that a summary stands for stay beside it, and the view of the conversation that results.
 //!
-//! A result may come after a summary was made that stands for its call. Its round is then reopened: the message that calls, and
-//! the results of that message among those summarised, are sent as they came, so that the late result has its call.
+//! A result may come after a summary was made that stands for its call. Its round is then reopened: the turn that calls, and
+//! the results of that turn among those summarised, are sent as they came, so that the late result has its call. Elements
+//! stay whole: what is in one with a unit that stays, stays too.
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
-use super::{Conversation, Message, Pairing, Role};
+use super::{Conversation, Element, Flags, Pairing, Role, Unit};
 
-/// Messages that one message stands for, but for those of reopened rounds.
+/// Units that one element stands for, but for those of reopened rounds. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fold {
-    /// The messages as they came, those of reopened rounds among them.
-    pub messages: Range<usize>,
+    /// The units as they came, those of reopened rounds among them.
+    pub units: Range<usize>,
     /// The stretches that are not sent, in order.
     hidden: Vec<Range<usize>>,
     /// The one of them that the summary takes the place of.
     place: Range<usize>,
-    /// Which of the messages have an index in the view, in order: those of reopened rounds, and the first of `place`.
+    /// Which of the units have an index in the view, in order: those of reopened rounds, and the first of `place`.
     standing: Vec<usize>,
 }
 
 impl Fold {
-    /// The fold of some messages of a conversation. None if there is nothing left for a summary to stand for.
-    pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, messages: Range<usize>) -> Option<Self> {
-        let reopened = reopened(conversation, pairing, &messages);
-        let (mut hidden, mut from) = (Vec::new(), messages.start);
-        for end in reopened.iter().copied().chain([messages.end]) {
+    /// The fold of some units of a conversation. None if there is nothing left for a summary to stand for.
+    pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, units: Range<usize>) -> Option<Self> {
+        let reopened = reopened(conversation, pairing, &units);
+        let (mut hidden, mut from) = (Vec::new(), units.start);
+        for end in reopened.iter().copied().chain([units.end]) {
             if from < end {
                 hidden.push(from..end);
             }
@@ -33,16 +34,16 @@ impl Fold {
         }
         // In the view, nothing may part a result without an id from the call directly before it.
         let parts_no_run = |stretch: &&Range<usize>| {
-            let messages = conversation.messages.get(Range::clone(stretch)).unwrap_or_default();
-            messages.iter().any(|message| message.role != Role::Tool)
+            let units = conversation.units.get(Range::clone(stretch)).unwrap_or_default();
+            units.iter().any(|unit| unit.role != Role::Tool)
         };
         let place = hidden.iter().find(parts_no_run)?.clone();
         let mut standing: Vec<_> = reopened.into_iter().chain([place.start]).collect();
         standing.sort_unstable();
-        Some(Self { messages, hidden, place, standing })
+        Some(Self { units, hidden, place, standing })
     }
 
-    /// The messages that the summary takes the place of.
+    /// The units that the summary takes the place of.
     pub fn place(&self) -> Range<usize> {
         self.place.clone()
     }
@@ -52,9 +53,9 @@ impl Fold {
         self.hidden.iter().cloned()
     }
 
-    /// The messages of the view that stand for the folded ones: the summary, and the reopened rounds.
+    /// The units of the view that stand for the folded ones: the summary, and the reopened rounds.
     pub fn in_place(&self) -> Range<usize> {
-        self.messages.start..self.messages.start + self.standing.len()
+        self.units.start..self.units.start + self.standing.len()
     }
 
     /// The index of the summary in the view.
@@ -62,72 +63,119 @@ impl Fold {
         self.in_view(self.place.start)
     }
 
-    /// The index in the view of a message; that of the summary for one that is not sent.
-    pub fn in_view(&self, message: usize) -> usize {
-        let Range { start, end } = self.messages;
-        if message < start {
-            return message;
+    /// The index in the view of a unit; that of the summary for one that is not sent.
+    pub fn in_view(&self, unit: usize) -> usize {
+        let Range { start, end } = self.units;
+        if unit < start {
+            return unit;
         }
-        if message >= end {
-            return message - end + self.in_place().end;
+        if unit >= end {
+            return unit - end + self.in_place().end;
         }
-        let at = self.standing.binary_search(&message).or_else(|_| self.standing.binary_search(&self.place.start));
+        let at = self.standing.binary_search(&unit).or_else(|_| self.standing.binary_search(&self.place.start));
         start + at.unwrap_or_default()
     }
 
-    /// The index that a message of the view has in the conversation; the first of those that it takes the place of for the
+    /// The index that a unit of the view has in the conversation; the first of those that it takes the place of for the
     /// summary.
-    pub fn as_it_came(&self, message: usize) -> usize {
+    pub fn as_it_came(&self, unit: usize) -> usize {
         let Range { start, end } = self.in_place();
-        match message.checked_sub(start).and_then(|at| self.standing.get(at)) {
-            Some(message) => *message,
-            None if message < start => message,
-            None => message - end + self.messages.end,
+        match unit.checked_sub(start).and_then(|at| self.standing.get(at)) {
+            Some(unit) => *unit,
+            None if unit < start => unit,
+            None => unit - end + self.units.end,
         }
     }
 }
 
-/// The messages of the rounds that a result behind the folded ones belongs to.
-fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, messages: &Range<usize>) -> BTreeSet<usize> {
-    let from = |message| pairing.results.partition_point(|result| result.message < message);
+/// The units of the rounds that a result behind the folded ones belongs to, and what is in one element with them.
+fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<usize>) -> BTreeSet<usize> {
+    let from = |unit| pairing.results.partition_point(|result| result.unit < unit);
+    let (first, behind) = (from(units.start), from(units.end));
     let results = |range: Range<usize>| pairing.results.get(range).unwrap_or_default().iter();
-    let caller = |call: Option<usize>| Some(conversation.blocks.get(pairing.calls.get(call?)?.block)?.message);
-    let behind = from(messages.end);
-    let late = results(behind..pairing.results.len()).filter_map(|result| caller(result.answers));
-    let callers: BTreeSet<_> = late.filter(|caller| messages.contains(caller)).collect();
-    if callers.is_empty() {
-        return callers;
+    let turn = |call: Option<usize>| {
+        let caller = conversation.caller(pairing.calls.get(call?)?.block)?;
+        conversation.units.get(caller).map(|unit| (unit.turn, caller))
+    };
+    let late = results(behind..pairing.results.len()).filter_map(|result| turn(result.answers));
+    let mut new: Vec<usize> = late.map(|(_, caller)| caller).filter(|caller| units.contains(caller)).collect();
+    let mut reopened = BTreeSet::new();
+    if new.is_empty() {
+        return reopened;
     }
-    let in_time = results(from(messages.start)..behind)
-        .filter(|result| caller(result.answers).is_some_and(|caller| callers.contains(&caller)))
-        .map(|result| result.message);
-    in_time.chain(callers.iter().copied()).collect()
+    let mut in_time: BTreeSet<_> =
+        results(first..behind).filter_map(|result| Some((turn(result.answers)?.0, result.unit))).collect();
+    // Until nothing comes along any more: the turn of each unit, the results of each turn, the element of each unit.
+    while let Some(unit) = new.pop() {
+        if !units.contains(&unit) || !reopened.insert(unit) {
+            continue;
+        }
+        let Some(of) = conversation.units.get(unit) else { continue };
+        new.extend(conversation.elements.get(of.element).into_iter().flat_map(|element| element.units.clone()));
+        if of.role == Role::Assistant {
+            new.extend(conversation.turn_of(unit));
+            let answers: Vec<_> = in_time.range((of.turn, 0)..(of.turn + 1, 0)).copied().collect();
+            in_time.retain(|answer| !answers.contains(answer));
+            new.extend(answers.into_iter().map(|(_, result)| result));
+        }
+        if of.role == Role::Tool {
+            new.extend(turn(pairing.result(unit).and_then(|result| result.answers)).map(|(_, caller)| caller));
+        }
+    }
+    reopened
 }
 
 impl Conversation<'_> {
-    /// The same with one message of the user in place of folded ones, which says nothing yet.
+    /// The same with one unit of the user in place of folded ones, which says nothing yet.
     #[must_use]
     pub fn folded(&self, fold: &Fold) -> Self {
-        let Range { start, end } = fold.messages;
+        let Range { start, end } = fold.units;
         let mut view = Self {
             model: self.model.clone(),
             tools: self.tools,
             format: self.format,
-            messages: Vec::new(),
-            blocks: Vec::new(),
+            instructions: self.instructions,
+            traits: self.traits,
+            ..Self::default()
         };
-        for index in (0..start).chain(fold.standing.iter().copied()).chain(end..self.messages.len()) {
-            let Some(message) = self.messages.get(index) else { continue };
-            let (at, first) = (view.messages.len(), view.blocks.len());
+        // The element and the unit before, as they came.
+        let (mut element, mut before) = (None, None);
+        for index in (0..start).chain(fold.standing.iter().copied()).chain(end..self.units.len()) {
+            let Some(unit) = self.units.get(index) else { continue };
+            let (at, first) = (view.units.len(), view.blocks.len());
             if index == fold.place.start {
-                let span = self.span_of(fold.place());
-                let known = OnceCell::new();
-                view.messages.push(Message { span, role: Role::User, content: None, blocks: first..first, known });
+                let (span, turn) = (self.span_of(fold.place()), view.next_turn(false));
+                let flags = Flags { speaks: true, ..Flags::default() };
+                let (element, known) = (view.elements.len(), OnceCell::new());
+                let role = Role::User;
+                view.push_element(Unit {
+                    element,
+                    span,
+                    role,
+                    turn,
+                    content: None,
+                    blocks: first..first,
+                    flags,
+                    known,
+                });
                 continue;
             }
-            let blocks = self.blocks_of(message).iter().cloned();
-            view.blocks.extend(blocks.map(|block| super::Block { message: at, ..block }));
-            view.messages.push(Message { blocks: first..view.blocks.len(), ..message.clone() });
+            let turn_before = before.and_then(|before: usize| self.units.get(before)).map(|before| before.turn);
+            let continues = before.is_some_and(|before| before + 1 == index) && turn_before == Some(unit.turn);
+            let turn = view.next_turn(continues);
+            if element != Some(unit.element) {
+                element = Some(unit.element);
+                let span = self.elements.get(unit.element).map(|element| element.span).unwrap_or_default();
+                view.elements.push(Element { span, units: at..at });
+            }
+            if let Some(element) = view.elements.last_mut() {
+                element.units.end = at + 1;
+            }
+            before = Some(index);
+            let blocks = self.blocks_of(unit).iter().cloned();
+            view.blocks.extend(blocks.map(|block| super::Block { unit: at, ..block }));
+            let blocks = first..view.blocks.len();
+            view.units.push(Unit { element: view.elements.len() - 1, turn, blocks, ..unit.clone() });
         }
         view
     }

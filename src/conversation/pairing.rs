@@ -1,9 +1,9 @@
 //! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
 //! number of times, however often ids repeat.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
-use super::{Block, BlockKind, Conversation, Message, Role};
+use super::{Block, BlockKind, CallId, Conversation, Role};
 
 /// Who answers whom.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Call {
     pub block: usize,
     /// Whether a result answers it.
     pub answered: bool,
+    /// Whether a text can answer it that the client has not sent.
+    pub answerable: bool,
     /// The index of its batch.
     batch: usize,
     /// Whether it has an id.
@@ -33,43 +35,59 @@ pub struct Call {
 /// A result.
 #[derive(Debug)]
 pub struct Answer {
-    /// The index of the message.
-    pub message: usize,
+    /// The index of the unit.
+    pub unit: usize,
     /// The index of the call it answers; none makes it an orphan.
     pub answers: Option<usize>,
+    /// Whether it may leave if it is an orphan.
+    pub may_leave: bool,
     /// Whether it names the call it answers.
     named: bool,
 }
 
-/// The calls of one assistant message and its run: the results that stand directly behind it.
+/// The calls of one turn of the model and its run: the results that stand directly behind it.
 #[derive(Debug)]
 struct Batch {
     first_call: usize,
     first_result: usize,
-    /// The last message of the run; the assistant message itself, if the run is empty.
+    /// The last unit of the run; of the turn itself, if the run is empty.
     run_end: usize,
 }
 
 impl Pairing {
     /// Pairs the calls and results of a conversation.
     pub fn of(conversation: &Conversation<'_>) -> Self {
-        let mut walk = Walk::default();
-        for (index, message) in conversation.messages.iter().enumerate() {
-            walk.message(index, message, conversation.blocks_of(message));
+        let mut walk = Walk { by_position: conversation.traits.pairs_by_position, ..Walk::default() };
+        let mut units = conversation.units.iter().enumerate().peekable();
+        while let Some((index, unit)) = units.next() {
+            match (unit.role, conversation.blocks_of(unit)) {
+                (Role::Tool, [Block { kind: BlockKind::ToolResult { call_id, may_leave }, .. }]) => {
+                    walk.result(index, call_id, *may_leave);
+                }
+                (Role::Assistant, _) => {
+                    let mut end = index + 1;
+                    while units.next_if(|(_, next)| next.turn == unit.turn).is_some() {
+                        end += 1;
+                    }
+                    walk.end_run();
+                    walk.turn(conversation, index..end);
+                }
+                _ => walk.end_run(),
+            }
         }
         walk.end_run();
         walk.pairing
     }
 
     /// The answer that a message is, if it is a result.
-    pub fn result(&self, message: usize) -> Option<&Answer> {
-        let at = self.results.binary_search_by_key(&message, |result| result.message).ok()?;
+    pub fn result(&self, unit: usize) -> Option<&Answer> {
+        let at = self.results.binary_search_by_key(&unit, |result| result.unit).ok()?;
         self.results.get(at)
     }
 
     /// The call that a message answers, as its index among the blocks of the conversation.
-    pub fn answered_block(&self, message: usize) -> Option<usize> {
-        self.calls.get(self.result(message)?.answers?).map(|call| call.block)
+    pub fn answered_block(&self, unit: usize) -> Option<usize> {
+        self.calls.get(self.result(unit)?.answers?).map(|call| call.block)
     }
 
     /// Whether a result answers the call that is this block.
@@ -92,35 +110,32 @@ impl Pairing {
 #[derive(Default)]
 struct Walk<'a> {
     pairing: Pairing,
-    /// For each id, the call that the next result of that id answers: the first one of the latest batch.
-    open: HashMap<&'a str, Option<usize>>,
+    /// For each kind and id, the call that the next result of these answers: the first one of the latest batch.
+    open: HashMap<(&'static str, &'a str), Option<usize>>,
     /// Whether the last batch still gathers its run.
     in_run: bool,
+    by_position: bool,
+}
+
+fn key<'a>(id: &'a CallId<'a>) -> (&'static str, &'a str) {
+    (id.kind, &id.text)
 }
 
 impl<'a> Walk<'a> {
-    fn message(&mut self, index: usize, message: &Message, blocks: &'a [Block<'a>]) {
-        match (message.role, blocks) {
-            (Role::Tool, [Block { kind: BlockKind::ToolResult { call_id }, .. }]) => self.result(index, &call_id.text),
-            (Role::Assistant, [_, ..]) => {
-                self.end_run();
-                self.batch(index, message, blocks);
-            }
-            _ => self.end_run(),
-        }
-    }
-
-    fn batch(&mut self, index: usize, message: &Message, blocks: &'a [Block<'a>]) {
+    /// A turn of the model.
+    fn turn(&mut self, conversation: &'a Conversation<'a>, units: Range<usize>) {
+        let range = conversation.block_range(units.clone());
+        let Some(blocks @ [_, ..]) = conversation.blocks.get(range.clone()) else { return };
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
-        batches.push(Batch { first_call, first_result: results.len(), run_end: index });
+        batches.push(Batch { first_call, first_result: results.len(), run_end: units.end - 1 });
         // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all
         // of this batch in front of those of earlier batches.
         for (n, block) in blocks.iter().enumerate().rev() {
-            let BlockKind::ToolCall { id, .. } = &block.kind else { continue };
-            let named = !id.text.is_empty();
-            let next = if named { self.open.insert(&id.text, Some(first_call + n)).flatten() } else { None };
-            calls.push(Call { block: message.blocks.start + n, answered: false, batch, named, next });
+            let BlockKind::ToolCall { id, answerable, .. } = &block.kind else { continue };
+            let (named, answerable) = (!id.text.is_empty(), *answerable);
+            let next = if named { self.open.insert(key(id), Some(first_call + n)).flatten() } else { None };
+            calls.push(Call { block: range.start + n, answered: false, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
             new.reverse();
@@ -128,9 +143,9 @@ impl<'a> Walk<'a> {
         self.in_run = true;
     }
 
-    fn result(&mut self, index: usize, id: &str) {
-        let answers = self.open.get_mut(id).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
-        self.pairing.results.push(Answer { message: index, answers, named: !id.is_empty() });
+    fn result(&mut self, index: usize, id: &'a CallId<'a>, may_leave: bool) {
+        let answers = self.open.get_mut(&key(id)).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
+        self.pairing.results.push(Answer { unit: index, answers, may_leave, named: !id.text.is_empty() });
         if self.in_run
             && let Some(batch) = self.pairing.batches.last_mut()
         {
@@ -140,7 +155,7 @@ impl<'a> Walk<'a> {
 
     /// Pairs by position what the last batch and its run have left, if one side has no id.
     fn end_run(&mut self) {
-        if !std::mem::take(&mut self.in_run) {
+        if !std::mem::take(&mut self.in_run) || !self.by_position {
             return;
         }
         let Pairing { calls, results, batches } = &mut self.pairing;

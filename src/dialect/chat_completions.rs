@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
     json::{Odd, push_string},
 };
 use crate::{
-    conversation::{CallId, Conversation},
+    conversation::{CallId, Conversation, Traits},
     span::Span,
     summary::{Prompt, Source},
     tokens::Gauge,
@@ -65,8 +65,8 @@ impl Dialect for ChatCompletions {
         parts::input(body, call).ok().flatten()
     }
 
-    fn calls_key(&self, body: &[u8], message: Span) -> Option<Span> {
-        parts::calls_key(body, message).ok().flatten()
+    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
+        parts::entries(body, element).ok().flatten()
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
@@ -131,6 +131,17 @@ impl Dialect for ChatCompletions {
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
         error::body(error)
     }
+}
+
+/// A conversation of which nothing has been read.
+fn conversation<'a>() -> Conversation<'a> {
+    let traits = Traits { pairs_by_position: true, ..Traits::default() };
+    Conversation { traits, ..Conversation::default() }
+}
+
+/// Whether a message with this content says something beside its calls.
+fn speaks(content: Option<&[u8]>) -> bool {
+    content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
 }
 
 fn error(offset: usize, kind: ParseErrorKind) -> ParseError {

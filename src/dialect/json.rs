@@ -247,6 +247,25 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The values of some keys of an object, by their order in `keys`; none of them may stand there twice.
+pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
+    let mut found = [None; N];
+    let mut key = cursor.first_key()?;
+    while let Some(name) = key {
+        let value = cursor.value()?;
+        for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == name) {
+            require(place.replace(value).is_none())?;
+        }
+        key = cursor.next_key()?;
+    }
+    Ok(found)
+}
+
+/// The fields of a value, if that is an object.
+pub(super) fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
+    fields(&mut Cursor::starting(body, value.start), keys)
+}
+
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
 /// strings. The error is the offset of a fault, or near it.
 pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {

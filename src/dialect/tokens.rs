@@ -32,6 +32,12 @@ impl dyn Dialect + '_ {
         gauge.remembered(Subject::Tools(self.tag()), Fingerprint::of(raw), count)
     }
 
+    /// The tokens of the instructions that a request has outside the array, remembered.
+    pub fn instructions_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let count = || self.count_instructions(gauge, raw).min(raw.len());
+        gauge.remembered(Subject::Instructions(self.tag()), Fingerprint::of(raw), count)
+    }
+
     /// The tokens of the format that a request asks the answer to have, remembered.
     pub fn format_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let count = || self.count_format(gauge, raw).min(raw.len());

@@ -4,30 +4,32 @@ use std::sync::Arc;
 
 use super::{Situation, Source};
 use crate::{
-    conversation::{Conversation, Fold, Message, Pairing, unread_from},
+    conversation::{Conversation, Element, Fold, Pairing, unread_from},
     payload::ChainKey,
     summary::{Recollection, Summary},
 };
 
-/// The beginnings of one conversation: from behind its instructions to behind each message.
+/// The beginnings of one conversation: from behind its instructions to behind each element.
 #[derive(Debug)]
 pub struct Beginnings {
     /// The name of the empty one.
     scope: ChainKey,
+    /// The first unit, and its element.
     start: usize,
+    first: usize,
     /// The name of each, from the shortest on.
     names: Vec<ChainKey>,
-    /// Where those end of which something is remembered, and what.
+    /// Before which units those end of which something is remembered, and what.
     known: Vec<(usize, Recollection)>,
     /// The longest one that there is a summary of, if that has to be loaded.
     pub(super) load: Option<ChainKey>,
     applied: Option<Applied>,
 }
 
-/// A summary, and the messages that it stands for.
+/// A summary, and the units that it stands for.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// The messages, and which of them stay beside the summary.
+    /// The units, and which of them stay beside the summary.
     pub fold: Fold,
     /// What stands for the others.
     pub summary: Arc<Summary>,
@@ -37,20 +39,23 @@ impl Beginnings {
     /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
     pub fn of(source: Source<'_>, situation: &Situation<'_>, scope: &[u8]) -> Self {
         let Source { dialect, body, conversation } = source;
-        let start = conversation.n_leading_instructions();
+        let start = conversation.n_leading();
+        let first = conversation.units.get(start).map_or(conversation.elements.len(), |unit| unit.element);
+        let elements = conversation.elements.get(first..).unwrap_or_default();
         let mut chain = situation.keys.chain(situation.caller, scope);
-        let messages = conversation.messages.iter().skip(start);
         let scope = chain.at();
-        let name =
-            |message: &Message| chain.push(message.prints(body).message, || dialect.canonical(message.span.of(body)));
-        let names: Vec<_> = messages.map(name).collect();
+        let name = |element: &Element| {
+            chain.push(conversation.element_print(element, body), || dialect.canonical(element.span.of(body)))
+        };
+        let names: Vec<_> = elements.iter().map(name).collect();
         let known = if situation.summaries.is_empty() {
             Vec::new()
         } else {
             let known = names.iter().map(|name| situation.summaries.recall(*name));
-            (start + 1..).zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
+            let ends = elements.iter().map(|element| element.units.end);
+            ends.zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
         };
-        let mut beginnings = Self { scope, start, names, known, load: None, applied: None };
+        let mut beginnings = Self { scope, start, first, names, known, load: None, applied: None };
         beginnings.find(conversation);
         beginnings
     }
@@ -60,9 +65,9 @@ impl Beginnings {
         self.scope
     }
 
-    /// The name of the one that ends before a message.
+    /// The name of the one that ends before an element.
     pub fn name(&self, end: usize) -> Option<ChainKey> {
-        self.names.get(end.checked_sub(self.start + 1)?).copied()
+        self.names.get(end.checked_sub(self.first + 1)?).copied()
     }
 
     /// The longest one that there is a summary of.
@@ -72,7 +77,7 @@ impl Beginnings {
 
     /// What is remembered of those that are longer than what is summarised, from the longest on: where they end, and what.
     pub fn longer(&self) -> impl Iterator<Item = (usize, &Recollection)> {
-        let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.messages.end);
+        let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.units.end);
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
@@ -81,7 +86,7 @@ impl Beginnings {
         if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
             return;
         }
-        let most = unread_from(conversation.messages.iter().map(|message| (message.role, !message.blocks.is_empty())));
+        let most = unread_from(conversation.spoken());
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
             if !matches!(known, Recollection::Summary(_) | Recollection::Stored) {
@@ -93,7 +98,7 @@ impl Beginnings {
                 return;
             }
             if self.load.is_none() {
-                self.load = self.name(*end);
+                self.load = self.name(conversation.elements_of(0..*end).end);
             }
         }
     }

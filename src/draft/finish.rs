@@ -7,10 +7,11 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Applied, Draft, Placed, replace::Slot, seams};
+use super::{Added, Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
+    dialect::Emptied,
     payload::{Name, Payload},
-    plan::{Action, Basis, OffloadEffect, Plan, Report, Sizes, Stretch},
+    plan::{Action, Basis, Layout, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, joined, splice},
     summary::Used,
 };
@@ -18,7 +19,7 @@ use crate::{
 impl Draft<'_> {
     /// The plan that makes it so.
     pub fn finish(mut self) -> Plan {
-        let splices = self.splices();
+        let (splices, messages_after, layout) = self.splices();
         let body_len = self.source.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
@@ -27,11 +28,10 @@ impl Draft<'_> {
         let (tokens_before, tokens_after) = self.total_tokens(&reads);
         self.measure_changes(&rewritten);
         self.number_as_they_came();
-        let n_added = self.added.iter().filter(|added| !added.gone).count();
         let report = Report {
             model: self.source.conversation.model.clone().map(Into::into),
-            messages_before: self.whole.messages.len(),
-            messages_after: self.in_place.iter().filter(|in_place| **in_place).count() + n_added,
+            messages_before: self.whole.elements.len(),
+            messages_after,
             bytes_before: body_len,
             bytes_after,
             tokens_before,
@@ -39,35 +39,43 @@ impl Draft<'_> {
             left_out: std::mem::take(&mut self.left_out),
             unknown_window: self.unknown_window,
             changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
+            layout,
         };
         let window = self.window.get().copied().flatten();
-        let used = |applied: &Applied| Used { end: applied.fold.messages.end, summary: Arc::clone(&applied.summary) };
+        let used = |applied: &Applied| {
+            let end = self.whole.elements_of(applied.fold.units.clone()).end;
+            Used { end, summary: Arc::clone(&applied.summary) }
+        };
         let basis = Basis { window, summary: self.applied().map(used) };
         Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }
 
-    /// Gives messages in changes the indices that they had as they came.
+    /// Gives the units in changes the indices that their elements had as they came.
     fn number_as_they_came(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.iter_mut().flatten() {
-            change.action = change.action.renumbered(|message| self.as_it_came(message));
+            change.action = change.action.renumbered(|unit| self.element_as_it_came(unit));
         }
         let mut left_out = std::mem::take(&mut self.left_out);
         for left_out in &mut left_out {
-            left_out.message = left_out.message.map(|message| self.as_it_came(message));
+            left_out.message = left_out.message.map(|unit| self.element_as_it_came(unit));
         }
         (self.changes, self.left_out) = (changes, left_out);
     }
 
-    /// A message as the edits have left it; none if no value and no call in it is another one now.
-    pub(super) fn rewritten(&self, message: usize) -> Option<Bytes> {
-        let splices = self.splices_in(message, &[]);
-        (!splices.is_empty()).then(|| self.spliced(self.span(message), &splices))
+    fn element_as_it_came(&self, unit: usize) -> usize {
+        self.whole.units.get(self.as_it_came(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
+    }
+
+    /// A unit as the edits have left it; none if no value and no call in it is another one now.
+    pub(super) fn rewritten(&self, unit: usize) -> Option<Bytes> {
+        let splices = self.splices_in(unit, &[]);
+        (!splices.is_empty()).then(|| self.spliced(self.span(unit), &splices))
     }
 
     /// A message with more values replaced than are yet.
-    pub(super) fn written_with(&self, message: usize, slots: &[Slot]) -> Bytes {
-        self.spliced(self.span(message), &self.splices_in(message, slots))
+    pub(super) fn written_with(&self, unit: usize, slots: &[Slot]) -> Bytes {
+        self.spliced(self.span(unit), &self.splices_in(unit, slots))
     }
 
     /// A part of the body with some of it replaced.
@@ -84,84 +92,175 @@ impl Draft<'_> {
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
-    fn splices_in(&self, message: usize, more: &[Slot]) -> Vec<Splice> {
-        let Span { start, end } = self.span(message);
+    fn splices_in(&self, unit: usize, more: &[Slot]) -> Vec<Splice> {
+        let Span { start, end } = self.span(unit);
         let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
         let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
         let slots = more.iter().chain(decided);
-        let mut splices: Vec<_> = slots.map(Slot::splice).chain(self.calls_out(message)).collect();
+        let mut splices: Vec<_> = slots.map(Slot::splice).chain(self.calls_out(unit)).collect();
         splices.sort_by_key(|splice| splice.span.start);
         splices
     }
 
-    /// What takes calls out of a message.
-    fn calls_out(&self, message: usize) -> Vec<Splice> {
-        let Some(batch) = self.batches.get(&message) else { return Vec::new() };
-        if batch.n_left == 0 {
-            return vec![Splice { span: batch.key, with: Bytes::new() }];
-        }
-        let conversation = self.source.conversation;
-        let range = conversation.messages.get(message).map(|message| message.blocks.clone()).unwrap_or_default();
-        let blocks = conversation.blocks.get(range.clone()).unwrap_or_default();
-        let stands = range.map(|call| !self.dropped_calls.contains(&call));
-        let entries: Vec<_> = blocks.iter().map(|block| block.span).zip(stands).collect();
-        seams::sew(&entries, &[])
+    /// What takes calls out of a unit.
+    fn calls_out(&self, unit: usize) -> Vec<Splice> {
+        let element = self.element_of(unit);
+        if self.batches.contains_key(&unit) { self.entries_changed(element, &[]) } else { Vec::new() }
     }
 
-    fn splices(&self) -> Vec<Splice> {
-        let mut coming: Vec<_> = self
-            .added
-            .iter()
-            .filter(|added| !added.gone)
-            .map(|added| {
-                let bytes = match &added.what {
-                    Placed::New { bytes, .. } => bytes.clone(),
-                    Placed::Moved { message, .. } => self.rewritten(*message).unwrap_or_else(|| {
-                        let span = self.span(*message);
-                        self.source.body.slice(span.start..span.end)
-                    }),
-                };
-                seams::Coming { behind: self.span(added.behind).start, bytes }
-            })
-            .collect();
-        coming.sort_by_key(|coming| coming.behind); // stable: what was put first stays first
-        let changed_order = !coming.is_empty() || !self.hidden.is_empty() || self.in_place.contains(&false);
+    /// The splices that leave of the array inside an element what stays, and put results in.
+    fn entries_changed(&self, element: usize, coming: &[seams::Coming]) -> Vec<Splice> {
+        let Some(entries) = self.entries(element) else { return Vec::new() };
+        let conversation = self.source.conversation;
+        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
+        let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
+        let calls = conversation.block_range(units);
+        let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
+        let calls_gone = calls_gone.filter_map(|call| conversation.blocks.get(call)).map(|block| block.span.start);
+        let gone: BTreeSet<usize> = units_gone.chain(calls_gone).collect();
+        let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
+        match entries.emptied {
+            Emptied::CutKey(key) if coming.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
+                vec![Splice { span: key, with: Bytes::new() }]
+            }
+            _ => seams::sew(&stand, coming),
+        }
+    }
+
+    /// What changes in the array, how many elements it has then, and where they are.
+    fn splices(&self) -> (Vec<Splice>, usize, Layout) {
+        let conversation = self.source.conversation;
+        let inside = self.coming_inside();
+        let (coming, placed) = self.coming();
+        let mut stands: Vec<bool> = vec![false; conversation.elements.len()];
+        let standing = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| **in_place);
+        for element in standing.map(|(unit, _)| unit.element).chain(inside.keys().copied()) {
+            if let Some(stands) = stands.get_mut(element) {
+                *stands = true;
+            }
+        }
+        let n_elements = coming.len() + stands.iter().filter(|stands| **stands).count();
+        let changed_order = !coming.is_empty() || !self.hidden.is_empty() || stands.contains(&false);
         let mut splices = if changed_order {
-            let messages = self.source.conversation.messages.iter().map(|message| message.span);
-            let mut elements: Vec<_> = messages.zip(self.in_place.iter().copied()).collect();
+            let elements = conversation.elements.iter().map(|element| element.span);
+            let mut elements: Vec<_> = elements.zip(stands.iter().copied()).collect();
             elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
             elements.sort_by_key(|(span, _)| span.start);
             seams::sew(&elements, &coming)
         } else {
             Vec::new()
         };
-        let standing = |message: &usize| self.in_place.get(*message).copied().unwrap_or_default();
-        let inside: Vec<_> =
-            self.written_on().into_iter().filter(standing).flat_map(|message| self.splices_in(message, &[])).collect();
-        if !inside.is_empty() {
-            splices.extend(inside);
+        let n_outside = splices.len();
+        for element in self.touched(&inside) {
+            if stands.get(element).copied().unwrap_or_default() {
+                splices.extend(self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice)));
+            }
+        }
+        if splices.len() > n_outside {
             splices.sort_by_key(|splice| splice.span.start); // stable: pieces at one place stay in order
         }
+        (splices, n_elements, self.layout(&stands, placed))
+    }
+
+    /// Where the elements are, by the indices that they had as they came.
+    fn layout(&self, stands: &[bool], placed: Vec<(usize, Option<usize>)>) -> Layout {
+        let moved: BTreeSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
+        let came = |element: usize| self.element_as_it_came(self.source.conversation.first_unit(element));
+        let gone = stands.iter().enumerate().filter(|(element, stands)| !**stands && !moved.contains(element));
+        Layout {
+            gone: gone.map(|(element, _)| came(element)).collect(),
+            placed: placed.into_iter().map(|(behind, moved)| (came(behind), moved.map(came))).collect(),
+        }
+    }
+
+    /// What changes inside an element.
+    pub(super) fn inside(&self, element: usize, coming: &[seams::Coming]) -> Vec<Splice> {
+        let conversation = self.source.conversation;
+        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let is_array = conversation.units.get(units.start).is_some_and(|unit| !conversation.is_element(unit));
+        if !is_array {
+            return self.splices_in(units.start, &[]);
+        }
+        let mut splices = self.entries_changed(element, coming);
+        let standing = units.filter(|unit| self.in_place.get(*unit).copied().unwrap_or_default());
+        splices.extend(standing.flat_map(|unit| self.splices_in(unit, &[])));
+        splices.sort_by_key(|splice| splice.span.start); // stable
         splices
     }
 
-    /// The messages with something in them that is another now.
+    /// What is put in, by the element that it is put into. Those behind one another are in the order in which they were put there.
+    pub(super) fn coming_inside(&self) -> BTreeMap<usize, Vec<seams::Coming>> {
+        let mut inside: BTreeMap<usize, Vec<seams::Coming>> = BTreeMap::new();
+        for added in self.added.iter().filter(|added| !added.gone && self.goes_inside(added.behind)) {
+            let coming = seams::Coming { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
+            inside.entry(self.element_of(added.behind)).or_default().push(coming);
+        }
+        inside.values_mut().for_each(|coming| coming.sort_by_key(|coming| coming.behind)); // stable
+        inside
+    }
+
+    /// The elements that are put in: what they are, and behind which element they come, with the one that each was.
+    fn coming(&self) -> (Vec<seams::Coming>, Vec<(usize, Option<usize>)>) {
+        let conversation = self.source.conversation;
+        let mut results: BTreeMap<usize, Vec<&Added>> = BTreeMap::new();
+        for added in self.added.iter().filter(|added| !added.gone && !self.goes_inside(added.behind)) {
+            results.entry(self.element_of(added.behind)).or_default().push(added);
+        }
+        let (mut coming, mut placed) = (Vec::new(), Vec::new());
+        for (behind, results) in results {
+            let elements =
+                self.source.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
+            let moved = |added: &Added| match added.what {
+                Placed::Moved { unit, .. } => conversation.units.get(unit).filter(|unit| conversation.is_element(unit)),
+                Placed::New { .. } => None,
+            };
+            let moved =
+                results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
+            placed.extend(elements.iter().zip(moved).map(|(_, moved)| (behind, moved)));
+            let start = conversation.elements.get(behind).map_or(0, |element| element.span.start);
+            coming.extend(elements.into_iter().map(|bytes| seams::Coming { behind: start, bytes }));
+        }
+        (coming, placed)
+    }
+
+    fn added_bytes(&self, added: &Added) -> Bytes {
+        match &added.what {
+            Placed::New { bytes, .. } => bytes.clone(),
+            Placed::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
+                let span = self.span(*unit);
+                self.source.body.slice(span.start..span.end)
+            }),
+        }
+    }
+
+    /// The elements with something inside them that is another now.
+    fn touched(&self, inside: &BTreeMap<usize, Vec<seams::Coming>>) -> BTreeSet<usize> {
+        let conversation = self.source.conversation;
+        let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
+        let entries_gone =
+            entries_gone.filter(|(unit, _)| !conversation.is_element(unit)).map(|(unit, _)| unit.element);
+        let written = self.written_on().into_iter().map(|unit| self.element_of(unit));
+        written.chain(entries_gone).chain(inside.keys().copied()).collect()
+    }
+
+    /// The units with something in them that is another now.
     fn written_on(&self) -> BTreeSet<usize> {
-        let messages = &self.source.conversation.messages;
-        let in_message = |at: &usize| messages.partition_point(|message| message.span.end <= *at);
-        self.slots.keys().map(in_message).chain(self.batches.keys().copied()).collect()
+        let units = &self.source.conversation.units;
+        let in_unit = |at: &usize| units.partition_point(|unit| unit.span.end <= *at);
+        self.slots.keys().map(in_unit).chain(self.batches.keys().copied()).collect()
     }
 
     /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.
     fn rewritten_tokens(&self) -> BTreeMap<usize, usize> {
         let asked = self.counts.get().map(|_| self.written_on());
-        asked.into_iter().flatten().map(|message| (message, self.message_tokens(message))).collect()
+        asked.into_iter().flatten().map(|unit| (unit, self.message_tokens(unit))).collect()
     }
 
     /// The tokens of the whole request before and after, if anybody has asked for tokens.
     fn total_tokens(&self, reads: &[Stretch]) -> (Option<usize>, Option<usize>) {
         let Some(counts) = self.counts.get() else { return (None, None) };
-        let before = counts.base + counts.messages.iter().sum::<usize>();
+        let before = counts.base + counts.units.iter().sum::<usize>();
         (Some(before), Some(reads.iter().map(|stretch| stretch.tokens).sum()))
     }
 
@@ -172,16 +271,16 @@ impl Draft<'_> {
             .changes
             .iter()
             .map(|change| match change.as_ref()?.action {
-                Action::Truncate { message } | Action::Clear { message } => {
-                    let before = counts.messages.get(message).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&message).copied().unwrap_or(before) })
+                Action::Truncate { message: unit } | Action::Clear { message: unit } => {
+                    let before = counts.units.get(unit).copied()?;
+                    Some(Sizes { before, after: rewritten.get(&unit).copied().unwrap_or(before) })
                 }
                 Action::Summarize { from, .. } => {
-                    let summary = self.summarised().filter(|summary| self.as_it_came(*summary) == from)?;
-                    let before = counts.messages.get(summary).copied()?;
+                    let summary = self.summarised().filter(|summary| self.element_as_it_came(*summary) == from)?;
+                    let before = counts.units.get(summary).copied()?;
                     Some(Sizes { before, after: rewritten.get(&summary).copied().unwrap_or(before) })
                 }
-                Action::Drop { message } => Some(Sizes { before: counts.messages.get(message).copied()?, after: 0 }),
+                Action::Drop { message: unit } => Some(Sizes { before: counts.units.get(unit).copied()?, after: 0 }),
                 _ => None,
             })
             .collect();

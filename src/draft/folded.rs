@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Applied, Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
+use super::{Applied, Beginnings, Draft, Offload, Placed, Row, RowElement, Source, When, replace::Slot};
 use crate::{
     conversation::Conversation,
     payload::PayloadKey,
@@ -21,14 +21,18 @@ impl<'a> Draft<'a> {
         if let Some(Applied { fold, summary }) = beginnings.applied() {
             let json = self.source.dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
-            let change = self.record_summary(edit, fold.place(), Sizes { before: span.len(), after: json.len() });
+            let change = self.record_summary(
+                edit,
+                whole.elements_of(fold.place()),
+                Sizes { before: span.len(), after: json.len() },
+            );
             if let Some(Some(change)) = self.changes.get_mut(change) {
                 change.handles = summary.transcript.into_iter().collect();
             }
             self.slots.insert(span.start, Slot::whole(span, json, change));
             for stretch in fold.hidden().filter(|stretch| *stretch != fold.place()) {
                 let span = whole.span_of(stretch.clone());
-                self.record_summary(edit, stretch, Sizes { before: span.len(), after: 0 });
+                self.record_summary(edit, whole.elements_of(stretch), Sizes { before: span.len(), after: 0 });
                 self.hidden.push(span);
             }
         }
@@ -58,25 +62,25 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a message is a summary, or one of a round that is reopened beside it.
-    pub fn is_folded(&self, message: usize) -> bool {
-        self.applied().is_some_and(|applied| applied.fold.in_place().contains(&message))
+    pub fn is_folded(&self, unit: usize) -> bool {
+        self.applied().is_some_and(|applied| applied.fold.in_place().contains(&unit))
     }
 
     /// The index that a message had as it came.
-    pub fn as_it_came(&self, message: usize) -> usize {
-        self.applied().map_or(message, |applied| applied.fold.as_it_came(message))
+    pub fn as_it_came(&self, unit: usize) -> usize {
+        self.applied().map_or(unit, |applied| applied.fold.as_it_came(unit))
     }
 
     /// The index that a message has now; that of the summary for one that it stands for.
-    pub fn in_view(&self, message: usize) -> usize {
-        self.applied().map_or(message, |applied| applied.fold.in_view(message))
+    pub fn in_view(&self, unit: usize) -> usize {
+        self.applied().map_or(unit, |applied| applied.fold.in_view(unit))
     }
 
     /// A message as the edits so far have left it.
     pub fn json(&self, row: &Row) -> Bytes {
-        match (row.message, self.put_in(row)) {
-            (Some(message), _) => self.rewritten(message).unwrap_or_else(|| {
-                let Span { start, end } = self.span(message);
+        match (row.unit, self.put_in(row)) {
+            (Some(unit), _) => self.rewritten(unit).unwrap_or_else(|| {
+                let Span { start, end } = self.span(unit);
                 self.source.body.slice(start..end)
             }),
             (None, Some(Placed::New { bytes, .. })) => bytes.clone(),
@@ -84,9 +88,46 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
+    pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
+        let inside = self.coming_inside();
+        let mut elements = Vec::new();
+        let mut start = 0;
+        while let Some(row) = rows.get(start) {
+            let RowElement::Came(element) = row.element else {
+                let json = self.source.dialect.result_elements(vec![self.json(row)]);
+                elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
+                start += 1;
+                continue;
+            };
+            let rest = rows.get(start..).unwrap_or_default();
+            let end = start + rest.iter().take_while(|other| other.element == row.element).count();
+            let span = self.source.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
+            let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
+            let json = if changed.is_empty() {
+                self.source.body.slice(span.start..span.end)
+            } else {
+                self.spliced(span, &changed)
+            };
+            elements.push((json, start..end));
+            start = end;
+        }
+        elements
+    }
+
+    /// How many elements rows are in. Each that is put in counts as one.
+    pub fn n_elements(&self, rows: &[Row]) -> usize {
+        let mut before = None;
+        let begins = |row: &&Row| {
+            let is_other = before.replace(row.element) != Some(row.element);
+            is_other || matches!(row.element, RowElement::New(_))
+        };
+        rows.iter().filter(begins).count()
+    }
+
     /// The tokens that messages had as they came, those that a summary stands for among them.
-    pub fn tokens_as_they_came(&self, messages: Range<usize>) -> usize {
-        self.counts().messages.get(messages).unwrap_or_default().iter().sum()
+    pub fn tokens_as_they_came(&self, units: Range<usize>) -> usize {
+        self.counts().units.get(units).unwrap_or_default().iter().sum()
     }
 
     /// The name that a payload has in the store.
@@ -124,11 +165,11 @@ impl<'a> Draft<'a> {
     // === helpers ===
 
     /// Notes that a summary stands for messages, which have not been counted as gone yet.
-    fn record_summary(&mut self, edit: &'static str, messages: Range<usize>, bytes: Sizes) -> usize {
+    fn record_summary(&mut self, edit: &'static str, elements: Range<usize>, bytes: Sizes) -> usize {
         self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
         self.record(Change {
             edit,
-            action: Action::Summarize { from: messages.start, to: messages.end },
+            action: Action::Summarize { from: elements.start, to: elements.end },
             call_id: String::new(),
             tool_name: None,
             bytes,

@@ -6,7 +6,7 @@ use std::{cell::OnceCell, iter};
 
 use super::{Applied, Draft, Placed, Row, Source, replace::Slot};
 use crate::{
-    conversation::{Message, Prints},
+    conversation::{Prints, Unit},
     payload::Fingerprint,
     plan::Stretch,
     span::Span,
@@ -16,10 +16,10 @@ use crate::{
 /// The tokens of the request as it came.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// What is there beside the messages: the tool definitions, and the form of the answer.
+    /// What is there beside the units: the tool definitions, the form of the answer, instructions outside the array.
     pub(super) base: usize,
-    /// Of each message.
-    pub(super) messages: Vec<usize>,
+    /// Of each unit.
+    pub(super) units: Vec<usize>,
 }
 
 impl Draft<'_> {
@@ -55,8 +55,8 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it.
     pub fn tokens_of(&self, row: &Row) -> usize {
-        match (row.message, self.put_in(row)) {
-            (Some(message), _) => self.message_tokens(message),
+        match (row.unit, self.put_in(row)) {
+            (Some(unit), _) => self.message_tokens(unit),
             (None, Some(Placed::New { bytes, .. } | Placed::Moved { until_then: bytes, .. })) => {
                 self.source.dialect.element_tokens(self.gauge(), bytes)
             }
@@ -66,9 +66,9 @@ impl Draft<'_> {
 
     /// The same of a message when all of its calls were there.
     pub(super) fn tokens_with_all_calls(&self, row: &Row) -> usize {
-        match row.message {
-            Some(message) if self.batches.contains_key(&message) => {
-                self.counts().messages.get(message).copied().unwrap_or_default()
+        match row.unit {
+            Some(unit) if self.batches.contains_key(&unit) => {
+                self.counts().units.get(unit).copied().unwrap_or_default()
             }
             _ => self.tokens_of(row),
         }
@@ -86,24 +86,24 @@ impl Draft<'_> {
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
-    pub(super) fn message_tokens(&self, message: usize) -> usize {
-        let known = self.tokens_now.borrow().get(&message).copied();
+    pub(super) fn message_tokens(&self, unit: usize) -> usize {
+        let known = self.tokens_now.borrow().get(&unit).copied();
         if let Some(tokens) = known {
             return tokens;
         }
-        if !self.is_written_on(message) && !self.batches.contains_key(&message) {
-            return self.counts().messages.get(message).copied().unwrap_or_default();
+        if !self.is_written_on(unit) && !self.batches.contains_key(&unit) {
+            return self.counts().units.get(unit).copied().unwrap_or_default();
         }
-        let tokens = self.tokens_with(message, &[]);
-        self.tokens_now.borrow_mut().insert(message, tokens);
+        let tokens = self.tokens_with(unit, &[]);
+        self.tokens_now.borrow_mut().insert(unit, tokens);
         tokens
     }
 
     /// The tokens of a message with more values replaced than are yet. It is known by what it is made of, and put together
     /// only if that was not counted before.
-    pub(super) fn tokens_with(&self, message: usize, more: &[Slot]) -> usize {
-        let print = self.print_with(message, more);
-        self.source.dialect.known_element_tokens(self.gauge(), print, || self.written_with(message, more))
+    pub(super) fn tokens_with(&self, unit: usize, more: &[Slot]) -> usize {
+        let print = self.print_with(unit, more);
+        self.source.dialect.known_element_tokens(self.gauge(), print, || self.written_with(unit, more))
     }
 
     /// What the model reads, in order, if anybody has asked for tokens: what is beside the messages, then each of them.
@@ -111,29 +111,29 @@ impl Draft<'_> {
         let Some(counts) = self.counts.get() else { return Vec::new() };
         let tools = self.source.conversation.tools.map_or(&[][..], |tools| tools.of(self.source.body));
         let beside = Stretch { print: Fingerprint::of(tools), tokens: counts.base };
-        let message = |row: Row| Stretch { print: self.print_of(&row), tokens: self.tokens_of(&row) };
-        iter::once(beside).chain(self.rows().into_iter().map(message)).collect()
+        let unit = |row: Row| Stretch { print: self.print_of(&row), tokens: self.tokens_of(&row) };
+        iter::once(beside).chain(self.rows().into_iter().map(unit)).collect()
     }
 
     fn print_of(&self, row: &Row) -> Fingerprint {
-        match (row.message, self.put_in(row)) {
-            (Some(message), _) => self.read_print(message),
+        match (row.unit, self.put_in(row)) {
+            (Some(unit), _) => self.read_print(unit),
             (None, Some(Placed::New { bytes, .. })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),
         }
     }
 
     /// What a message is known by as its model reads it, whichever way the client spells it.
-    fn read_print(&self, message: usize) -> Fingerprint {
-        let span = self.span(message);
+    fn read_print(&self, unit: usize) -> Fingerprint {
+        let span = self.span(unit);
         let mut slots = self.slots.range(span.start..span.end.max(span.start)).map(|(_, slot)| slot).peekable();
         if let Some(summary) = slots.next_if(|slot| slot.span == span) {
             return summary.print;
         }
         let Source { dialect, body, conversation } = self.source;
-        let Some(of) = conversation.messages.get(message) else { return Fingerprint::default() };
+        let Some(of) = conversation.units.get(unit) else { return Fingerprint::default() };
         let canonical = || dialect.canonical(span.of(body));
-        let read = self.situation.keys.message(self.situation.caller, of.prints(body).message, canonical);
+        let read = self.situation.keys.message(self.situation.caller, of.prints(body).unit, canonical);
         // Places are not the same in every spelling, but which text or which call it is.
         let texts = OnceCell::new();
         let nth =
@@ -146,36 +146,36 @@ impl Draft<'_> {
         let known = slots.fold(Fingerprint::of(read.as_bytes()), |known, slot| {
             known.then(Fingerprint::of_numbers(nth(slot.span), 0)).then(slot.print)
         });
-        self.without_calls(message, known)
+        self.without_calls(unit, known)
     }
 
     /// What a message is known by.
-    pub(super) fn prints(&self, message: usize) -> Prints {
-        let message = self.source.conversation.messages.get(message);
-        message.map(|message| message.prints(self.source.body)).unwrap_or_default()
+    pub(super) fn prints(&self, unit: usize) -> Prints {
+        let unit = self.source.conversation.units.get(unit);
+        unit.map(|unit| unit.prints(self.source.body)).unwrap_or_default()
     }
 
     /// What a message is known by with more values replaced than are yet.
-    fn print_with(&self, message: usize, more: &[Slot]) -> Fingerprint {
-        let Span { start, end } = self.span(message);
+    fn print_with(&self, unit: usize, more: &[Slot]) -> Fingerprint {
+        let Span { start, end } = self.span(unit);
         let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
         let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
         let mut slots = more.iter().chain(decided).peekable();
         if let Some(summary) = slots.next_if(|slot| slot.span == Span { start, end }) {
             return summary.print; // nothing of what it stands for is left
         }
-        let known = slots.fold(self.prints(message).message, |known, Slot { span, print, .. }| {
+        let known = slots.fold(self.prints(unit).unit, |known, Slot { span, print, .. }| {
             known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*print)
         });
-        self.without_calls(message, known)
+        self.without_calls(unit, known)
     }
 
     /// What a message is known by without the calls that have left it.
-    fn without_calls(&self, message: usize, known: Fingerprint) -> Fingerprint {
-        if !self.batches.contains_key(&message) {
+    fn without_calls(&self, unit: usize, known: Fingerprint) -> Fingerprint {
+        if !self.batches.contains_key(&unit) {
             return known;
         }
-        let calls = self.source.conversation.messages.get(message).map(|message| message.blocks.clone());
+        let calls = self.source.conversation.units.get(unit).map(|unit| unit.blocks.clone());
         let (first, calls) = calls.map_or((0, 0..0), |calls| (calls.start, calls));
         let gone = calls.filter(|call| self.dropped_calls.contains(call));
         gone.fold(known, |known, call| known.then(Fingerprint::of_numbers(call - first, usize::MAX)))
@@ -187,20 +187,25 @@ impl Draft<'_> {
             let (Source { dialect, body, conversation }, gauge) = (self.source, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
             let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));
+            let instructions = conversation.instructions.map(|instructions| instructions.of(body));
+            let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw));
             let applied = self.applied();
             let summary = applied.map(|applied| applied.fold.summary());
-            let tokens = |(index, message): (usize, &Message)| match summary {
-                Some(summary) if summary == index => 0,
-                _ => dialect.known_element_tokens(gauge, message.prints(body).message, || message.span.of(body)),
+            let tokens = |(index, unit): (usize, &Unit)| {
+                if summary == Some(index) || index < conversation.traits.n_compacted {
+                    return 0;
+                }
+                dialect.known_element_tokens(gauge, unit.prints(body).unit, || unit.span.of(body))
             };
-            let mut messages: Vec<_> = conversation.messages.iter().enumerate().map(tokens).collect();
+            let mut units: Vec<_> = conversation.units.iter().enumerate().map(tokens).collect();
             if let Some(Applied { fold, summary }) = applied {
-                let reopened: usize = messages.get(fold.in_place()).unwrap_or_default().iter().sum();
-                if let Some(tokens) = messages.get_mut(fold.summary()) {
+                let reopened: usize = units.get(fold.in_place()).unwrap_or_default().iter().sum();
+                if let Some(tokens) = units.get_mut(fold.summary()) {
                     *tokens = summary.tokens_replaced.saturating_sub(reopened);
                 }
             }
-            Counts { base: REQUEST_OVERHEAD + tools + format, messages }
+            let base = REQUEST_OVERHEAD + tools + format + instructions;
+            Counts { base, units }
         })
     }
 }

@@ -85,30 +85,30 @@ impl Draft<'_> {
     pub fn remembered(
         &self,
         offers: &Offers,
-        message: usize,
+        unit: usize,
         tool: &str,
         offer: impl FnOnce() -> Result<Offer, Refused>,
     ) -> Result<Offer, Refused> {
-        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
+        let content = self.source.conversation.units.get(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
-        let Some(content) = content.filter(|_| !self.is_written_on(message)) else { return offer() };
+        let Some(content) = content.filter(|_| !self.is_written_on(unit)) else { return offer() };
         let rest = offers.hasher.hash_one((tool, self.source.conversation.model.as_deref(), self.way()));
-        let key = (self.situation.caller, self.prints(message).content, rest);
+        let key = (self.situation.caller, self.prints(unit).content, rest);
         if let Some(known) = offers.known.get(&key) {
-            return known.map(|known| self.placed(&known, message, content));
+            return known.map(|known| self.placed(&known, unit, content));
         }
         let offer = offer();
         offers.known.insert(key, offer.as_ref().map(|offer| Arc::new(Known::of(offer, content))).map_err(|why| *why));
         offer
     }
 
-    fn placed(&self, known: &Known, message: usize, content: Span) -> Offer {
+    fn placed(&self, known: &Known, unit: usize, content: Span) -> Offer {
         let slots = known.slots.iter().map(|slot| {
             let span = Span { start: content.start + slot.span.start, end: content.start + slot.span.end };
             Slot { span, with: slot.with.clone(), print: slot.print, stored: slot.stored, change: 0 }
         });
-        let call = self.pairing().answered_block(message);
-        Offer { message, call, slots: slots.collect(), bytes: known.bytes }
+        let call = self.pairing().answered_block(unit);
+        Offer { unit, call, slots: slots.collect(), bytes: known.bytes }
     }
 }
 

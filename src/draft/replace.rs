@@ -93,7 +93,7 @@ pub struct Cut {
 /// A replacement that could be made.
 #[derive(Debug)]
 pub struct Offer {
-    pub(super) message: usize,
+    pub(super) unit: usize,
     pub(super) call: Option<usize>,
     pub(super) slots: Vec<Slot>,
     pub(super) bytes: Sizes,
@@ -150,36 +150,36 @@ fn beginning(text: &str) -> &str {
 
 impl Offer {
     /// The message that it is about.
-    pub fn message(&self) -> usize {
-        self.message
+    pub fn unit(&self) -> usize {
+        self.unit
     }
 }
 
 impl<'a> Draft<'a> {
     /// The bytes of the content of a message as it is written; its texts have no more.
-    pub fn content_len(&self, message: usize) -> usize {
-        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
+    pub fn content_len(&self, unit: usize) -> usize {
+        let content = self.source.conversation.units.get(unit).and_then(|unit| unit.content);
         content.map_or(0, Span::len)
     }
 
     /// What comes of replacing in each text of a result what `cut` says.
     pub fn offer_result(
         &self,
-        message: usize,
+        unit: usize,
         wants: Wants,
         mut cut: impl FnMut(&Text<'_>) -> Option<Cut>,
     ) -> Result<Offer, Refused> {
         let Source { dialect, body, conversation } = self.source;
-        let content = conversation.messages.get(message).and_then(|message| message.content);
+        let content = conversation.units.get(unit).and_then(|unit| unit.content);
         let spans = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
         let print = |span: Span| match content {
-            Some(content) if content == span => self.prints(message).content,
+            Some(content) if content == span => self.prints(unit).content,
             _ => Fingerprint::of(span.of(body)),
         };
         let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span, || print(span))).collect();
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
-        let call = self.pairing().answered_block(message);
-        let mut offer = Offer { message, call, slots: Vec::new(), bytes: Sizes::default() };
+        let call = self.pairing().answered_block(unit);
+        let mut offer = Offer { unit, call, slots: Vec::new(), bytes: Sizes::default() };
         let mut refused = Refused::Nothing;
         for found in texts {
             let Name { key, len, .. } = found.name;
@@ -280,7 +280,8 @@ impl<'a> Draft<'a> {
     pub fn offer_input(&self, call: usize, wants: Wants) -> Result<Offer, Refused> {
         let block = self.source.conversation.blocks.get(call).ok_or(Refused::Nothing)?;
         let input = self.source.dialect.input(self.source.body, block.span).ok_or(Refused::Nothing)?;
-        let (text, with) = (strings::text_or_json(self.source.body, input.span).ok_or(Refused::Nothing)?, "{}");
+        let (text, with) =
+            (strings::text_or_json(self.source.body, input.span).ok_or(Refused::Nothing)?, input.emptied_text());
         if text == with {
             return Err(Refused::Nothing);
         }
@@ -291,36 +292,36 @@ impl<'a> Draft<'a> {
         let stored = if wants.stored { self.name(input.span, print(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let slot = Slot::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(Offer { message: block.message, call: Some(call), slots: vec![slot], bytes })
+        Ok(Offer { unit: block.unit, call: Some(call), slots: vec![slot], bytes })
     }
 
     /// How many tokens fewer the message has if the offer is made.
     pub fn gain(&self, offer: &Offer) -> usize {
-        let Offer { message, call, slots, .. } = offer;
+        let Offer { unit, call, slots, .. } = offer;
         match *call {
             // Of a message with many calls, the one is counted that is another then.
-            Some(call) if self.pairing().result(*message).is_none() => {
+            Some(call) if self.pairing().result(*unit).is_none() => {
                 self.call_tokens(call, &[]).saturating_sub(self.call_tokens(call, slots))
             }
-            _ => self.message_tokens(*message).saturating_sub(self.tokens_with(*message, slots)),
+            _ => self.message_tokens(*unit).saturating_sub(self.tokens_with(*unit, slots)),
         }
     }
 
     /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
     /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn make(&mut self, edit: &'static str, action: Action, offer: Offer) -> bool {
-        let Offer { message, call, mut slots, bytes } = offer;
+        let Offer { unit, call, mut slots, bytes } = offer;
         let reads = matches!(action, Action::Truncate { .. });
-        let unread = match self.source.conversation.messages.get(message).map(|message| message.role) {
-            Some(Role::Assistant) => self.last_assistant == Some(message),
-            _ => self.is_unread(message),
+        let unread = match self.source.conversation.units.get(unit).map(|unit| unit.role) {
+            Some(Role::Assistant) => self.is_in_last_answer(unit),
+            _ => self.is_unread(unit),
         };
-        if message < self.n_leading || (unread && !reads) {
+        if unit < self.n_leading || (unread && !reads) {
             return false;
         }
-        if !self.stands(message) {
+        if !self.stands(unit) {
             if reads {
-                self.write_on_what_left(message, slots);
+                self.write_on_what_left(unit, slots);
             }
             return false;
         }
@@ -330,22 +331,22 @@ impl<'a> Draft<'a> {
         let needs_store = slots.iter().any(|slot| slot.stored.is_some());
         let mut change = match call {
             Some(call) => self.about_call(edit, action, call, bytes),
-            None => self.about_result(edit, action, message, bytes),
+            None => self.about_result(edit, action, unit, bytes),
         };
         if needs_store && self.situation.offload == Offload::Impossible {
             let (call_id, tool_name) = (change.call_id, change.tool_name);
-            self.left_out.push(LeftOut { edit, message: Some(message), call_id, tool_name, why: Why::NoStore });
+            self.left_out.push(LeftOut { edit, message: Some(unit), call_id, tool_name, why: Why::NoStore });
             return false;
         }
         change.handles = slots.iter().filter_map(|slot| slot.stored.map(|name| name.key)).collect();
         let change = self.record(change);
-        self.tokens_now.borrow_mut().remove(&message);
+        self.tokens_now.borrow_mut().remove(&unit);
         for slot in &mut slots {
             slot.change = change;
             let before = self.slots.get(&slot.span.start).map_or(slot.span.len(), |slot| slot.with.len());
             self.n_bytes = (self.n_bytes + slot.with.len()).saturating_sub(before);
             if let Some(moot) = self.slots.insert(slot.span.start, slot.clone()) {
-                self.forget(moot.change, message);
+                self.forget(moot.change, unit);
             }
         }
         true
@@ -353,17 +354,17 @@ impl<'a> Draft<'a> {
 
     /// Notes what a message was before it left, which is as large as it counts in the timeline; nothing of it is sent or
     /// stored.
-    fn write_on_what_left(&mut self, message: usize, slots: Vec<Slot>) {
+    fn write_on_what_left(&mut self, unit: usize, slots: Vec<Slot>) {
         let can_store = self.situation.offload == Offload::Possible;
         for slot in slots.into_iter().filter(|slot| can_store || slot.stored.is_none()) {
             self.slots.insert(slot.span.start, Slot { stored: None, change: usize::MAX, ..slot });
         }
-        self.tokens_now.borrow_mut().remove(&message);
+        self.tokens_now.borrow_mut().remove(&unit);
     }
 
     /// Forgets a change, if nothing of it is left.
-    pub(super) fn forget(&mut self, change: usize, message: usize) {
-        let Span { start, end } = self.span(message);
+    pub(super) fn forget(&mut self, change: usize, unit: usize) {
+        let Span { start, end } = self.span(unit);
         if self.slots.range(start..end).all(|(_, slot)| slot.change != change)
             && let Some(moot) = self.changes.get_mut(change)
         {
@@ -372,8 +373,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a message is there, in its place or moved.
-    fn stands(&self, message: usize) -> bool {
-        self.in_place.get(message).copied().unwrap_or_default() || self.moved.contains(&message)
+    fn stands(&self, unit: usize) -> bool {
+        self.in_place.get(unit).copied().unwrap_or_default() || self.moved.contains(&unit)
     }
 
     pub(super) fn way(&self) -> Way<'a> {
@@ -397,8 +398,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
-    pub fn is_recall(&self, message: usize) -> bool {
-        let call = self.pairing().answered_block(message).and_then(|call| self.source.conversation.blocks.get(call));
+    pub fn is_recall(&self, unit: usize) -> bool {
+        let call = self.pairing().answered_block(unit).and_then(|call| self.source.conversation.blocks.get(call));
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.source.dialect.input(self.source.body, call.span)?.span;

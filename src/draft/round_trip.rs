@@ -1,120 +1,157 @@
 //! Calls that are left out with their results.
 
-use super::{Draft, Placed, Row};
-use crate::{
-    plan::{Action, Sizes},
-    span::Span,
-};
+use std::{collections::BTreeSet, ops::Range};
 
-/// A message that a call has left.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Batch {
-    /// How many of its calls have not left.
-    pub(super) n_left: usize,
-    /// What is cut out if none is left.
-    pub(super) key: Span,
-}
+use super::{Draft, Placed, Row};
+use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
-    /// Leaves a result out together with the call that it answers, and with the message that called, if nothing is left
-    /// of that; `since` is the model call that they were not there for any more. False if one of them is not to be
-    /// touched, or has not been read. Where a result has come since that is in the place of the row now, that and the call
-    /// stay.
-    pub fn drop_round_trip(&mut self, edit: &'static str, row: &Row, since: usize) -> bool {
+    /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
+    /// which is bound to it. Then the calls of the turn leave together or not at all.
+    pub fn leaves_with(&self, call: usize) -> Range<usize> {
+        let conversation = self.source.conversation;
+        let Some(caller) = conversation.caller(call) else { return 0..0 };
+        let turn = conversation.units.get(caller).map(|unit| unit.turn);
+        let bound = self.bound_turns.get_or_init(|| {
+            let bound = conversation.units.iter().filter(|unit| unit.flags.bound);
+            bound.map(|unit| unit.turn).collect()
+        });
+        if turn.is_some_and(|turn| bound.contains(&turn)) { conversation.turn_of(caller) } else { caller..caller + 1 }
+    }
+
+    /// Leaves results out together with the calls that they answer, and with the units that called, if nothing is left of
+    /// those; `since` is the model call that they were not there for any more. False if one of them is not to be
+    /// touched, or has not been read; then none leaves. Where a result has come since that is in the place of a row now,
+    /// that and the call stay.
+    pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: usize) -> bool {
         let n_bytes = self.n_bytes;
-        let left = match row.call {
-            Some(call) if self.is_superseded(row) => self.batch_of(call).is_some(),
-            Some(call) => self.drop_call(edit, row, call),
-            None => self.drop_uncalled(edit, row),
+        let left = match rows {
+            [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
+            _ if rows.iter().any(|row| self.is_superseded(row)) => rows.iter().all(|row| self.may_lose_call(row)),
+            _ => self.drop_calls(edit, rows),
         };
         if left {
             self.n_bytes_gone += n_bytes.saturating_sub(self.n_bytes);
-            self.departed.entry(since).or_default().push(*row);
+            self.departed.entry(since).or_default().extend(rows);
         }
         left
     }
 
-    /// Whether a message has content that is not empty.
-    pub(super) fn says_something(&self, message: usize) -> bool {
-        let content = self.source.conversation.messages.get(message).and_then(|message| message.content);
-        content.is_some_and(|content| !matches!(content.of(self.source.body), b"\"\"" | b"[]"))
+    /// Whether units leave with their calls whatever else they say: they are a turn with reasoning that is bound to it.
+    pub fn leave_whole(&self, units: &Range<usize>) -> bool {
+        let first = self.source.conversation.units.get(units.start);
+        units.len() > 1 || first.is_some_and(|unit| unit.flags.bound)
+    }
+
+    /// Whether a unit says something beside its calls.
+    pub(super) fn speaks(&self, unit: usize) -> bool {
+        self.source.conversation.units.get(unit).is_some_and(|unit| unit.flags.speaks)
     }
 
     // === helpers ===
 
     /// Whether a row stood for a result that has come since.
     fn is_superseded(&self, row: &Row) -> bool {
-        row.message.is_none() && row.call.is_some_and(|call| self.pairing().is_answered(call))
+        row.unit.is_none() && row.call.is_some_and(|call| self.pairing().is_answered(call))
     }
 
     /// Leaves a result out that answers no call.
     fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
-        let may_go = |message: &usize| !self.is_unread(*message) && !self.is_written_on(*message);
-        let Some(message) = row.message.filter(may_go) else { return false };
-        let gone = row.added.is_none() && self.take(message);
+        let may_go = |unit: &usize| !self.is_unread(*unit) && !self.is_written_on(*unit);
+        let Some(unit) = row.unit.filter(may_go) else { return false };
+        let gone = row.added.is_none() && self.take(unit);
         if gone {
-            self.record_drop(edit, message);
+            self.record_drop(edit, unit);
         }
         gone
     }
 
-    fn drop_call(&mut self, edit: &'static str, row: &Row, call: usize) -> bool {
-        let Some(batch) = self.batch_of(call) else { return false };
-        let caller = self.source.conversation.blocks.get(call).map_or(0, |block| block.message);
-        let may_not_go = |message| self.is_unread(message) || self.is_written_on(message);
-        if self.last_assistant == Some(caller) || row.message.is_some_and(may_not_go) || !self.take_result(row) {
+    fn drop_calls(&mut self, edit: &'static str, rows: &[Row]) -> bool {
+        let Some(first) = rows.first().and_then(|row| row.call) else { return false };
+        let units = self.leaves_with(first);
+        let is_whole_turn = self.leave_whole(&units);
+        let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
+        let complete = !is_whole_turn || calls.iter().copied().eq(self.source.conversation.block_range(units.clone()));
+        if !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
             return false;
         }
-        let n_left = batch.n_left - 1;
-        self.tokens_now.borrow_mut().remove(&caller);
-        self.batches.insert(caller, Batch { n_left, ..batch });
+        rows.iter().for_each(|row| self.drop_call(edit, row));
+        for unit in units {
+            let is_empty = self.batches.get(&unit).is_some_and(|n_left| *n_left == 0) && !self.speaks(unit);
+            if (is_whole_turn || is_empty) && self.take(unit) {
+                self.record_drop(edit, unit);
+            }
+        }
+        true
+    }
+
+    /// Leaves a call and its result out.
+    fn drop_call(&mut self, edit: &'static str, row: &Row) {
+        let conversation = self.source.conversation;
+        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.blocks.get(call)?))) else {
+            return;
+        };
+        let n_calls = conversation.units.get(block.unit).map_or(0, |unit| unit.blocks.len());
+        *self.batches.entry(block.unit).or_insert(n_calls) -= 1;
+        self.tokens_now.borrow_mut().remove(&block.unit);
         self.dropped_calls.insert(call);
-        let span = self.source.conversation.blocks.get(call).map_or(Span::default(), |block| block.span);
-        let sizes = Sizes { before: span.len(), after: 0 };
-        self.record(self.about_call(edit, Action::DropCall { message: caller }, call, sizes));
-        self.n_bytes = self.n_bytes.saturating_sub(span.len());
+        if self.call_that_is(block.unit).is_none() {
+            let sizes = Sizes { before: block.span.len(), after: 0 };
+            self.record(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
+            self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
+        }
+        self.take_result(row);
         // That it was moved or put in is moot now.
         let moot = row.added.and_then(|n| self.added.get(n)).map(|added| added.change);
         if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
             *change = None;
         }
-        match row.message {
-            Some(message) => {
-                self.moved.remove(&message);
-                self.record_drop(edit, message);
+        match row.unit {
+            Some(unit) => {
+                self.moved.remove(&unit);
+                self.record_drop(edit, unit);
             }
             None => self.n_bytes = self.n_bytes.saturating_sub(self.added_len(row)),
         }
-        if n_left == 0 && !self.says_something(caller) && self.take(caller) {
-            self.record_drop(edit, caller);
-        }
-        true
     }
 
     /// Takes a result out of where it is. There is none where nothing stands for one that is missing.
-    fn take_result(&mut self, row: &Row) -> bool {
-        match (row.added.and_then(|n| self.added.get_mut(n)), row.message) {
-            (Some(added), _) => !std::mem::replace(&mut added.gone, true),
-            (None, Some(message)) => self.take(message),
-            (None, None) => true,
+    fn take_result(&mut self, row: &Row) {
+        match (row.added.and_then(|n| self.added.get_mut(n)), row.unit) {
+            (Some(added), _) => added.gone = true,
+            (None, Some(unit)) => drop(self.take(unit)),
+            (None, None) => {}
         }
     }
 
-    /// What is left of the message that a call stands in; none if the call cannot be taken out of it.
-    fn batch_of(&self, call: usize) -> Option<Batch> {
-        let caller = self.source.conversation.blocks.get(call)?.message;
-        if self.dropped_calls.contains(&call) || !*self.in_place.get(caller)? {
-            return None;
+    /// Whether the call of a row can be taken out of its unit.
+    fn may_lose_call(&self, row: &Row) -> bool {
+        let conversation = self.source.conversation;
+        let block =
+            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.blocks.get(call));
+        let Some((block, unit)) = block.and_then(|block| Some((block, conversation.units.get(block.unit)?))) else {
+            return false;
+        };
+        let caller = block.unit;
+        let is_there = self.in_place.get(caller).copied().unwrap_or_default();
+        let may_change = self.batches.contains_key(&caller) || !self.is_written_on(caller);
+        is_there && may_change && (block.span == unit.span || self.entries(unit.element).is_some())
+    }
+
+    /// Whether the result of a row can be taken out, and what called for it can with it.
+    fn may_lose_result(&self, row: &Row) -> bool {
+        let caller = row.call.and_then(|call| self.source.conversation.caller(call));
+        if caller.is_some_and(|caller| caller < self.n_leading || self.is_in_last_answer(caller)) {
+            return false;
         }
-        if let Some(batch) = self.batches.get(&caller) {
-            return Some(*batch);
+        if row.unit.is_some_and(|unit| self.is_unread(unit) || self.is_written_on(unit)) {
+            return false;
         }
-        if self.is_written_on(caller) {
-            return None;
+        match (row.added.and_then(|n| self.added.get(n)), row.unit) {
+            (Some(added), _) => !added.gone,
+            (None, Some(unit)) => unit >= self.n_leading && self.in_place.get(unit).copied().unwrap_or_default(),
+            (None, None) => true,
         }
-        let message = self.source.conversation.messages.get(caller)?;
-        let key = self.source.dialect.calls_key(self.source.body, message.span)?;
-        Some(Batch { n_left: message.blocks.len(), key })
     }
 
     fn added_len(&self, row: &Row) -> usize {

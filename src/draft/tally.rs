@@ -3,9 +3,9 @@
 //! Sums run along. A message that loses calls is not counted anew each time: what is counted of it is each call by itself,
 //! which comes to the same, as the tokens of a message are a sum.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
-use super::{Draft, Event, Row};
+use super::{Draft, Event, Row, RowElement};
 
 /// The size at the present place.
 #[derive(Debug)]
@@ -18,7 +18,10 @@ pub struct Tally<'t, 'd> {
     /// How many messages have come, those that are not there any more among them.
     n_came: usize,
     rows: Vec<Standing>,
+    /// By the first of the units that leave with them.
     callers: HashMap<usize, Left>,
+    /// How many units of each element are there, where that has more than one.
+    elements: HashMap<RowElement, usize>,
 }
 
 /// A message that has come.
@@ -42,7 +45,16 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Before anything has come. Where tokens are not counted, they are 0.
     pub fn new(draft: &'t Draft<'d>, counts: bool) -> Self {
         let tokens = if counts { draft.base_tokens() } else { 0 };
-        Self { draft, counts, tokens, n_messages: 0, n_came: 0, rows: Vec::new(), callers: HashMap::new() }
+        Self {
+            draft,
+            counts,
+            tokens,
+            n_messages: 0,
+            n_came: 0,
+            rows: Vec::new(),
+            callers: HashMap::new(),
+            elements: HashMap::new(),
+        }
     }
 
     /// The tokens of the request.
@@ -106,7 +118,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     fn came(&mut self, row: Row) {
         let tokens = if self.counts { self.draft.tokens_with_all_calls(&row) } else { 0 };
         self.tokens += tokens;
-        self.n_messages += usize::from(row.is_there());
+        self.unit_comes(&row);
         self.n_came += usize::from(row.is_there());
         self.rows.push(Standing { row, tokens, freed: 0, is_here: true });
     }
@@ -116,48 +128,65 @@ impl<'t, 'd> Tally<'t, 'd> {
         let standing = self.rows.get_mut(number)?;
         if std::mem::take(&mut standing.is_here) {
             self.tokens = (self.tokens + standing.freed).saturating_sub(standing.tokens);
-            self.n_messages -= usize::from(standing.row.is_there());
+            let row = standing.row;
+            self.unit_goes(&row);
         }
-        Some(standing.row)
+        self.row(number).copied()
+    }
+
+    fn unit_comes(&mut self, row: &Row) {
+        let n_units = if self.shares_element(row) { self.elements.entry(row.element).or_default() } else { &mut 0 };
+        self.n_messages += usize::from(row.is_there() && *n_units == 0);
+        *n_units += usize::from(row.is_there());
+    }
+
+    fn unit_goes(&mut self, row: &Row) {
+        let n_units = if self.shares_element(row) { self.elements.entry(row.element).or_default() } else { &mut 1 };
+        self.n_messages -= usize::from(row.is_there() && *n_units == 1);
+        *n_units -= usize::from(row.is_there());
+    }
+
+    /// Whether other units may be in the same element.
+    fn shares_element(&self, row: &Row) -> bool {
+        let RowElement::Came(element) = row.element else { return false };
+        self.draft.conversation().elements.get(element).is_some_and(|element| element.units.len() > 1)
     }
 
     fn call_leaves(&mut self, call: usize) {
         let tokens = self.call_tokens(call);
         self.tokens = self.tokens.saturating_sub(tokens);
-        let Some(caller) = self.caller(call) else { return };
-        let left = self.callers.entry(caller).or_default();
+        let units = self.draft.leaves_with(call);
+        let left = self.callers.entry(units.start).or_default();
         *left = Left { n_calls: left.n_calls + 1, tokens: left.tokens + tokens };
-        if let Some(rest) = self.rest(caller) {
+        if let Some((rest, n_elements)) = self.rest(&units) {
             self.tokens = self.tokens.saturating_sub(rest);
-            self.n_messages = self.n_messages.saturating_sub(1);
+            self.n_messages = self.n_messages.saturating_sub(n_elements);
         }
     }
 
     fn call_is_back(&mut self, call: usize) {
-        let Some(caller) = self.caller(call) else { return };
-        if let Some(rest) = self.rest(caller) {
+        let units = self.draft.leaves_with(call);
+        if let Some((rest, n_elements)) = self.rest(&units) {
             self.tokens += rest;
-            self.n_messages += 1;
+            self.n_messages += n_elements;
         }
         let tokens = self.call_tokens(call);
         self.tokens += tokens;
-        let left = self.callers.entry(caller).or_default();
+        let left = self.callers.entry(units.start).or_default();
         *left = Left { n_calls: left.n_calls.saturating_sub(1), tokens: left.tokens.saturating_sub(tokens) };
     }
 
-    /// What a message that called has beside its calls, if that leaves with the last of them.
-    fn rest(&self, caller: usize) -> Option<usize> {
-        let left = self.callers.get(&caller)?;
-        let message = self.draft.conversation().messages.get(caller)?;
-        if left.n_calls < message.blocks.len() || self.draft.says_something(caller) {
+    /// The tokens that units which called have beside their calls, and their elements, if they leave with the last of
+    /// the calls.
+    fn rest(&self, units: &Range<usize>) -> Option<(usize, usize)> {
+        let left = self.callers.get(&units.start)?;
+        let conversation = self.draft.conversation();
+        let stays = !self.draft.leave_whole(units) && self.draft.speaks(units.start);
+        if left.n_calls < conversation.block_range(units.clone()).len() || stays {
             return None;
         }
-        let all = if self.counts { self.draft.tokens_as_they_came(caller..caller + 1) } else { 0 };
-        Some(all.saturating_sub(left.tokens))
-    }
-
-    fn caller(&self, call: usize) -> Option<usize> {
-        self.draft.conversation().blocks.get(call).map(|block| block.message)
+        let all = if self.counts { self.draft.tokens_as_they_came(units.clone()) } else { 0 };
+        Some((all.saturating_sub(left.tokens), conversation.elements_of(units.clone()).len()))
     }
 
     fn call_tokens(&self, call: usize) -> usize {

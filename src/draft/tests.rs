@@ -46,8 +46,8 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
     asked
         .iter()
         .map(|&ask| match ask {
-            Ask::Drop(message) => draft.drop_result("e", message),
-            Ask::Move(message, behind) => draft.move_result("e", message, behind, "-"),
+            Ask::Drop(unit) => draft.drop_result("e", unit),
+            Ask::Move(unit, behind) => draft.move_result("e", unit, behind, "-"),
             Ask::Insert(behind) => draft.insert_result("e", 0, behind, "new"),
         })
         .collect()
@@ -142,7 +142,7 @@ const ROUND: &str = r#"{"messages":[{"role":"system","content":"s"},
     {"role":"assistant","content":"done"},{"role":"user","content":"go"}]}"#;
 
 fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
-    draft.rows().iter().map(|row| (row.message, row.call)).collect()
+    draft.rows().iter().map(|row| (row.unit, row.call)).collect()
 }
 
 /// What has been written is never larger than the draft has said, and hardly smaller.
@@ -162,8 +162,8 @@ fn a_result_that_was_put_in_leaves_with_its_call() {
         let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
         assert_eq!(places(draft), [&standing[..], &[(None, Some(0))], &behind].concat());
         let row = draft.rows()[3];
-        assert!(draft.drop_round_trip("e", &row, 4));
-        assert!(!draft.drop_round_trip("e", &row, 4));
+        assert!(draft.drop_round_trips("e", &[row], 4));
+        assert!(!draft.drop_round_trips("e", &[row], 4));
         assert_eq!(places(draft), [&standing[..], &behind].concat());
         assert!(draft.has_calls(&draft.rows()[1]));
         draft.n_bytes()
@@ -177,7 +177,7 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
         let [result, orphan] = [2, 3].map(|n| draft.rows()[n]);
-        assert!(draft.drop_round_trip("e", &result, 4) && draft.drop_round_trip("e", &orphan, 4));
+        assert!(draft.drop_round_trips("e", &[result], 4) && draft.drop_round_trips("e", &[orphan], 4));
         draft.n_bytes()
     });
     check_bytes(&body, n_bytes, &plan);
@@ -186,14 +186,14 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let row = draft.rows()[2];
         assert!(draft.drop_result("e", 1));
-        assert!(!draft.drop_round_trip("e", &row, 4));
+        assert!(!draft.drop_round_trips("e", &[row], 4));
     });
     assert_eq!(plan.report.messages_after, 5);
     // Nor one that answers no call and stands elsewhere now.
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         assert!(draft.move_result("e", 3, 1, "-"));
-        let moved = *draft.rows().iter().find(|row| row.message == Some(3)).unwrap();
-        assert!(!draft.drop_round_trip("e", &moved, 4));
+        let moved = *draft.rows().iter().find(|row| row.unit == Some(3)).unwrap();
+        assert!(!draft.drop_round_trips("e", &[moved], 4));
     });
     assert_eq!(plan.report.messages_after, 6);
 }
@@ -205,8 +205,8 @@ fn what_has_not_been_read_stays() {
     let body = Bytes::from(unread);
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let rows = draft.rows();
-        assert_eq!([2, 3, 5].map(|message| draft.is_unread(message)), [false, false, true]);
-        assert!(!draft.drop_round_trip("e", &rows[5], 4));
+        assert_eq!([2, 3, 5].map(|unit| draft.is_unread(unit)), [false, false, true]);
+        assert!(!draft.drop_round_trips("e", &[rows[5]], 4));
     });
     assert!(plan.is_empty());
     // A call of the last message of the model has not been answered until the model has read that.
@@ -215,7 +215,7 @@ fn what_has_not_been_read_stays() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         assert!(draft.insert_result("e", 0, 2, "put in"));
         let rows = draft.rows();
-        assert!((2..5).all(|n| !draft.drop_round_trip("e", &rows[n], 4)));
+        assert!((2..5).all(|n| !draft.drop_round_trips("e", &[rows[n]], 4)));
     });
     assert_eq!(plan.report.changes.len(), 1);
 }
@@ -232,8 +232,8 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let [instructions, gone, kept] =
-            [0, 3, 2].map(|message| draft.offer_result(message, ANY, |text| Some(shorter(text))).unwrap());
-        assert_eq!(kept.message(), 2);
+            [0, 3, 2].map(|unit| draft.offer_result(unit, ANY, |text| Some(shorter(text))).unwrap());
+        assert_eq!(kept.unit(), 2);
         assert!(!draft.make("e", Action::Truncate { message: 0 }, instructions));
         assert!(draft.drop_result("e", 3));
         assert!(!draft.make("e", Action::Truncate { message: 3 }, gone));
@@ -253,7 +253,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
             let offer = draft.offer_input(0, ANY).unwrap();
-            assert_eq!(offer.message(), 1);
+            assert_eq!(offer.unit(), 1);
             draft.make("e", Action::ClearInput { message: 1 }, offer)
         });
         assert_eq!(made, cleared, "{rest}");
@@ -294,7 +294,7 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
             let row = draft.rows()[2 * n_before + 1];
-            assert!(draft.drop_round_trip("e", &row, 4));
+            assert!(draft.drop_round_trips("e", &[row], 4));
             draft.base_tokens();
         });
         plan.reads[1 + 2 * n_before].print
@@ -325,7 +325,7 @@ struct Parsed<'a> {
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let one = prop_oneof![
         (0..7usize).prop_map(Ask::Drop),
-        (0..7usize, 0..7usize).prop_map(|(message, behind)| Ask::Move(message, behind)),
+        (0..7usize, 0..7usize).prop_map(|(unit, behind)| Ask::Move(unit, behind)),
         (0..7usize).prop_map(Ask::Insert),
     ];
     prop::collection::vec(one, 0..10)
@@ -337,9 +337,9 @@ fn reference(elements: &[String], asked: &[Ask]) -> Vec<String> {
         elements.iter().map(|element| (Some(element.clone()), Vec::new())).collect();
     for &ask in asked {
         match ask {
-            Ask::Drop(message) if message < rows.len() => rows[message].0 = None,
-            Ask::Move(message, behind) if message < rows.len() && behind < rows.len() => {
-                let moved = rows[message].0.take();
+            Ask::Drop(unit) if unit < rows.len() => rows[unit].0 = None,
+            Ask::Move(unit, behind) if unit < rows.len() && behind < rows.len() => {
+                let moved = rows[unit].0.take();
                 rows[behind].1.extend(moved);
             }
             Ask::Insert(behind) if behind < rows.len() => rows[behind].1.push(PLACED.to_owned()),

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, Placed, Row};
+use super::{Draft, Placed, Row, RowElement};
 use crate::conversation::{Pairing, Role};
 
 /// One thing that happened. Messages have numbers in the order in which they came, from 0 on.
@@ -27,7 +27,7 @@ pub enum Event {
 impl Row {
     /// Whether it is a message, and not just a call that has no result.
     pub fn is_there(&self) -> bool {
-        self.message.is_some() || self.added.is_some()
+        self.unit.is_some() || self.added.is_some()
     }
 }
 
@@ -40,14 +40,15 @@ impl Draft<'_> {
         let mut missing = missing(self, &pairing, &calls, &added).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
-        for (index, message) in conversation.messages.iter().enumerate() {
+        for (index, unit) in conversation.units.iter().enumerate() {
             while let Some(call) = calls.next_if(|call| *call == index) {
                 timeline.called(call, self);
             }
             if !self.orphans.contains(&index) {
-                let call = if message.role == Role::Tool { pairing.answered_block(index) } else { None };
-                let added = added.get(&Stood::Message(index)).copied();
-                timeline.came(Row { role: message.role, message: Some(index), call, added });
+                let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
+                let added = added.get(&Stood::Unit(index)).copied();
+                let element = RowElement::Came(unit.element);
+                timeline.came(Row { role: unit.role, unit: Some(index), call, element, added });
             }
             while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
                 timeline.came(row);
@@ -60,7 +61,7 @@ impl Draft<'_> {
     /// Where among what was added messages and results for calls are.
     fn added_at(&self) -> HashMap<Stood, usize> {
         let stood = self.added.iter().enumerate().map(|(n, added)| match added.what {
-            Placed::Moved { message, .. } => (Stood::Message(message), n),
+            Placed::Moved { unit, .. } => (Stood::Unit(unit), n),
             Placed::New { call, .. } => (Stood::ForResultOf(call), n),
         });
         stood.collect()
@@ -77,18 +78,19 @@ fn missing(
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
         if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call)) {
-            *answered = Some(result.message);
+            *answered = Some(result.unit);
         }
     }
     let missing = pairing.calls.iter().zip(answered_by).filter_map(|(call, result)| {
-        let caller = draft.conversation().blocks.get(call.block)?.message;
+        let caller = draft.conversation().caller(call.block)?;
         let next = *model_calls.get(model_calls.partition_point(|place| *place <= caller))?;
         if result.is_some_and(|result| result < next) {
             return None;
         }
-        let stood = result.map_or(Stood::ForResultOf(call.block), Stood::Message);
-        let row = Row { role: Role::Tool, message: None, call: Some(call.block), added: added.get(&stood).copied() };
-        Some((pairing.run_end_of(call)?, row))
+        let stood = result.map_or(Stood::ForResultOf(call.block), Stood::Unit);
+        let behind = pairing.run_end_of(call)?;
+        let (call, element, added) = (Some(call.block), draft.element_behind(behind), added.get(&stood).copied());
+        Some((behind, Row { role: Role::Tool, unit: None, call, element, added }))
     });
     missing.collect()
 }
@@ -96,14 +98,14 @@ fn missing(
 /// What a row is known by.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Stood {
-    Message(usize),
+    Unit(usize),
     /// What stands for the result of the call that is this block.
     ForResultOf(usize),
 }
 
 impl Stood {
     fn of(row: &Row) -> Self {
-        row.message.map_or(Self::ForResultOf(row.call.unwrap_or(usize::MAX)), Self::Message)
+        row.unit.map_or(Self::ForResultOf(row.call.unwrap_or(usize::MAX)), Self::Unit)
     }
 }
 
@@ -115,7 +117,7 @@ struct Timeline {
 
 impl Timeline {
     fn came(&mut self, row: Row) {
-        let stood_for_it = row.message.and(row.call).map(Stood::ForResultOf);
+        let stood_for_it = row.unit.and(row.call).map(Stood::ForResultOf);
         if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
             self.events.push(Event::Superseded(*number));
         }

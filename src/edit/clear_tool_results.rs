@@ -45,7 +45,7 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Cut, Draft, Offer, Row, Wants},
+    draft::{Cut, Draft, Kind, Offer, Row, Wants},
     plan::{Action, Why},
     units::Fraction,
 };
@@ -207,7 +207,7 @@ impl ClearToolResults {
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
         let mut is_missing = false;
-        let result = draft.offer_result(row.message?, wants, |text| {
+        let result = draft.offer_result(row.unit?, wants, |text| {
             if self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
@@ -235,13 +235,13 @@ impl ClearToolResults {
         something.then_some(clearing)
     }
 
-    fn clear(&self, draft: &mut Draft<'_>, message: usize, clearing: Clearing) {
+    fn clear(&self, draft: &mut Draft<'_>, unit: usize, clearing: Clearing) {
         if let Some(offer) = clearing.result {
-            draft.make(self.label(), Action::Clear { message }, offer);
+            draft.make(self.label(), Action::Clear { message: unit }, offer);
         }
         if let Some(offer) = clearing.input {
-            let message = offer.message();
-            draft.make(self.label(), Action::ClearInput { message }, offer);
+            let unit = offer.unit();
+            draft.make(self.label(), Action::ClearInput { message: unit }, offer);
         }
     }
 }
@@ -268,13 +268,16 @@ impl Edit for ClearToolResults {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        if !limits.may_hold(n_bytes, draft.conversation().messages.len() + draft.n_added()) {
+        if !limits.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
+        }
+        if let Some(why) = draft.withheld(Kind::Clear) {
+            return draft.leave_out(self.label(), None, why);
         }
         let keep = self.settings.keep.resolved(draft);
         let (cleared, too_little) = Replay::new(self, draft, &limits, keep).run();
-        for (message, clearing) in cleared {
-            self.clear(draft, message, clearing);
+        for (unit, clearing) in cleared {
+            self.clear(draft, unit, clearing);
         }
         if too_little {
             draft.leave_out(self.label(), None, Why::TooLittle);

@@ -13,21 +13,22 @@
 //! Nothing: what has left was never there. It is not stored either.
 //!
 //! # What it never touches
-//! User and system messages, messages of the model without calls, and results that the model has not read yet.
+//! User and system messages, messages of the model without calls, and results that the model has not read yet. A turn
+//! of the model that has reasoning bound to it leaves whole, with all of its calls, or not at all.
 //!
 //! Which results leave is found by replay: the conversation is walked from its beginning, and at each place where a model
 //! was called, what this edit did then is done again. So what has left stays away. What is newest is so by when it came. A
 //! call without a result counts as if it had one, and leaves as others do; if its result comes after that, the call comes
 //! back with it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::Edit;
 use crate::{
     conversation::Role,
-    draft::{Draft, Event, Row},
+    draft::{Draft, Event, Kind, Row},
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -71,17 +72,20 @@ impl Edit for FilterToolCalls {
         if draft.conversation().blocks.len() <= max {
             return;
         }
-        let mut replay = Replay { max, most: max.saturating_add(self.settings.slack), ..Replay::default() };
-        draft.timeline().into_iter().for_each(|event| replay.follow(event));
-        for Leaving { row, since } in replay.leaving {
-            draft.drop_round_trip(self.label(), &row, since);
+        if let Some(why) = draft.withheld(Kind::Filter) {
+            return draft.leave_out(self.label(), None, why);
+        }
+        let most = max.saturating_add(self.settings.slack);
+        for Leaving { rows, since } in Replay::new(draft, max, most).run() {
+            draft.drop_round_trips(self.label(), &rows, since);
         }
     }
 }
 
-/// The walk over the conversation as it grew. Messages have the numbers that they have in the timeline.
-#[derive(Debug, Default)]
-struct Replay {
+/// The walk over the conversation as it grew. Units have the numbers that they have in the timeline.
+#[derive(Debug)]
+struct Replay<'r, 'd> {
+    draft: &'r Draft<'d>,
     /// How many results are kept when some leave.
     max: usize,
     /// How many there may be before any leave.
@@ -94,20 +98,43 @@ struct Replay {
     /// Those that came before this one are before the last message of the user.
     history_ends: usize,
     n_history: usize,
-    /// The last message of the model.
+    /// The last unit of the model.
     read: Option<usize>,
+    /// The results of turns that leave whole, by the first unit of the turn.
+    whole_turns: HashMap<usize, Vec<usize>>,
     leaving: Vec<Leaving>,
 }
 
-/// A result that leaves with its call.
-#[derive(Clone, Copy, Debug)]
+/// Results that leave with their calls.
+#[derive(Debug)]
 struct Leaving {
-    row: Row,
-    /// The model call that it is not there for any more.
+    rows: Vec<Row>,
+    /// The model call that they are not there for any more.
     since: usize,
 }
 
-impl Replay {
+impl<'r, 'd> Replay<'r, 'd> {
+    fn new(draft: &'r Draft<'d>, max: usize, most: usize) -> Self {
+        Self {
+            draft,
+            max,
+            most,
+            rows: Vec::new(),
+            results: VecDeque::new(),
+            n_results: 0,
+            history_ends: 0,
+            n_history: 0,
+            read: None,
+            whole_turns: HashMap::new(),
+            leaving: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Vec<Leaving> {
+        self.draft.timeline().into_iter().for_each(|event| self.follow(event));
+        self.leaving
+    }
+
     fn follow(&mut self, event: Event) {
         match event {
             Event::Came(row) => self.came(row),
@@ -124,11 +151,20 @@ impl Replay {
             Role::Tool => {
                 self.results.push_back(number);
                 self.n_results += 1;
+                if let Some(turn) = self.whole_turn(&row) {
+                    self.whole_turns.entry(turn).or_default().push(number);
+                }
             }
             Role::User => (self.history_ends, self.n_history) = (number, self.n_results),
             Role::Assistant => self.read = Some(number),
             _ => {}
         }
+    }
+
+    /// The first unit of the turn that called for a result, if that leaves whole.
+    fn whole_turn(&self, row: &Row) -> Option<usize> {
+        let units = self.draft.leaves_with(row.call?);
+        self.draft.leave_whole(&units).then_some(units.start)
     }
 
     /// Here a model was called.
@@ -140,8 +176,20 @@ impl Replay {
         while self.n_history > self.max
             && let Some(number) = self.results.pop_front_if(|number| *number < goes_before)
         {
-            if let Some(row) = self.goes(number) {
-                self.leaving.push(Leaving { row, since });
+            let turn = self.rows.get(number).and_then(|(row, _)| self.whole_turn(row));
+            let together = turn.and_then(|turn| self.whole_turns.get(&turn)).cloned();
+            let together = together.unwrap_or_else(|| vec![number]);
+            if together.last() != Some(&number) {
+                continue; // it leaves when the last one does
+            }
+            let is_here = |number: &&usize| self.rows.get(**number).is_some_and(|(_, is_here)| *is_here);
+            if together.len() > 1 && self.n_history - together.iter().filter(is_here).count() < self.max {
+                self.results.push_front(number);
+                return;
+            }
+            let rows: Vec<_> = together.into_iter().filter_map(|number| self.goes(number)).collect();
+            if !rows.is_empty() {
+                self.leaving.push(Leaving { rows, since });
             }
         }
     }

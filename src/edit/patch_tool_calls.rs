@@ -104,17 +104,17 @@ impl Edit for PatchToolCalls {
         let pairing = draft.pairing();
         for result in &pairing.results {
             match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.calls.get(call)?.block))) {
-                Some((behind, call)) if result.message > behind => {
+                Some((behind, call)) if result.unit > behind => {
                     let until_then = self.text(conversation, call).unwrap_or_default();
-                    draft.move_result(self.label(), result.message, behind, &until_then);
+                    draft.move_result(self.label(), result.unit, behind, &until_then);
                 }
-                None if self.orphans == Orphans::Drop => {
-                    draft.drop_result(self.label(), result.message);
+                None if self.orphans == Orphans::Drop && result.may_leave => {
+                    draft.drop_result(self.label(), result.unit);
                 }
                 _ => {}
             }
         }
-        for call in pairing.calls.iter().filter(|call| !call.answered) {
+        for call in pairing.calls.iter().filter(|call| !call.answered && call.answerable) {
             if let (Some(text), Some(behind)) = (self.text(conversation, call.block), pairing.run_end_of(call)) {
                 draft.insert_result(self.label(), call.block, behind, &text);
             }
@@ -125,7 +125,7 @@ impl Edit for PatchToolCalls {
 impl PatchToolCalls {
     fn text(&self, conversation: &Conversation<'_>, call: usize) -> Option<String> {
         match &conversation.blocks.get(call)?.kind {
-            BlockKind::ToolCall { id, name } => Some(self.template.fill(|place| {
+            BlockKind::ToolCall { id, name, .. } => Some(self.template.fill(|place| {
                 let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
                 if value.is_empty() { self.unnamed } else { value }
             })),

@@ -29,7 +29,7 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Draft, Row, Source},
+    draft::{Draft, Kind, Row, Source},
     payload::{ChainKey, Fingerprint},
     plan::{Need, SummaryEffect, Why},
     recall,
@@ -311,12 +311,24 @@ impl Summarize {
         place: usize,
         budget_tokens: usize,
     ) -> Option<SummaryEffect> {
-        let end = weighed.rows.get(place)?.message?;
-        let covers = draft.n_leading()..draft.as_it_came(end);
+        let end = weighed.rows.get(place)?.unit?;
+        let units = draft.n_leading()..draft.as_it_came(end);
         let whole = draft.whole();
+        let covers = whole.conversation.elements_of(units.clone());
         let beginnings = draft.beginnings(|| self.scope.of_model(whole.conversation.model.as_deref()));
-        let pieces = weighed.rows.iter().zip(&weighed.tokens).enumerate().take(place);
-        let originals = Originals { source: whole, messages: covers.clone() };
+        let pieces = |rows: Range<usize>| {
+            let tokens = weighed.tokens.get(rows.clone()).unwrap_or_default();
+            draft.elements(weighed.rows.get(rows.clone()).unwrap_or_default()).into_iter().map(move |(json, own)| {
+                Piece {
+                    json,
+                    tokens: tokens.get(own.clone()).unwrap_or_default().iter().sum(),
+                    opens: cuts.may_part(rows.start + own.start),
+                }
+            })
+        };
+        let leading: Vec<_> = pieces(0..cuts.first()).collect();
+        let n_leading = leading.len();
+        let originals = Originals { source: whole, units: units.clone() };
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryEffect {
             key: beginnings.name(covers.end)?,
@@ -326,10 +338,8 @@ impl Summarize {
             model: whole.conversation.model.clone().map(Into::into),
             source: summary::Source {
                 body: whole.body.clone(),
-                messages: pieces
-                    .map(|(n, (row, &tokens))| Piece { json: draft.json(row), tokens, opens: cuts.may_part(n) })
-                    .collect(),
-                n_leading: cuts.first(),
+                messages: leading.into_iter().chain(pieces(cuts.first()..place)).collect(),
+                n_leading,
                 base_tokens: draft.base_tokens(),
             },
             frame: frame::frame(
@@ -375,12 +385,15 @@ impl Edit for Summarize {
         }
         let limits = self.settings.trigger.limits(draft);
         let early = (self.settings.mode == Mode::Background).then(|| limits.nearly());
-        let n_messages = draft.conversation().messages.len() + draft.n_added();
+        let n_messages = draft.conversation().elements.len() + draft.n_added();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
         }
+        if let Some(why) = draft.withheld(Kind::Summarize) {
+            return draft.leave_out(self.label(), None, why);
+        }
         let weighed = Weighed::of(draft);
-        let holds = |limits: &Limits| limits.hold(weighed.size, weighed.rows.len());
+        let holds = |limits: &Limits| limits.hold(weighed.size, draft.n_elements(&weighed.rows));
         let due = now || holds(&limits);
         if !due && !early.as_ref().is_some_and(holds) {
             return;
@@ -405,19 +418,21 @@ impl Edit for Summarize {
     }
 }
 
-/// The messages of the conversation as it came that a summary will stand for.
+/// The elements of the conversation as it came that a summary will stand for.
 fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline {
     let Source { dialect, body, conversation } = draft.whole();
-    let n_summarised = covers.clone().take_while(|message| draft.is_folded(draft.in_view(*message))).count();
+    let is_folded = |element: usize| draft.is_folded(draft.in_view(conversation.first_unit(element)));
+    let n_summarised = covers.clone().take_while(|element| is_folded(*element)).count();
     let message = |index: usize| {
-        let span = conversation.messages.get(index).map(|message| message.span).unwrap_or_default();
+        let element = conversation.elements.get(index);
+        let span = element.map(|element| element.span).unwrap_or_default();
         let value = |pieces: Vec<&[u8]>| {
             pieces.into_iter().fold(Fingerprint::default(), |known, piece| known.then(Fingerprint::of(piece)))
         };
         let name = |name: &str| name.get(..name.floor_char_boundary(MOST_NAME)).unwrap_or_default().into();
         let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
-        let view = draft.in_view(index);
-        let tokens = if draft.is_folded(view) { 0 } else { draft.tokens_as_they_came(view..view + 1) };
+        let units = element.map(|element| element.units.clone()).filter(|_| !is_folded(index)).unwrap_or_default();
+        let tokens = units.map(|unit| draft.in_view(unit)).map(|unit| draft.tokens_as_they_came(unit..unit + 1)).sum();
         Outlined { fields: fields.collect(), tokens }
     };
     Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }

@@ -166,7 +166,7 @@ fn meter() -> Meter {
 fn tokens(body: &[u8]) -> usize {
     let (dialect, gauge) = (dialect(), meter().for_model(None));
     let conversation = dialect.parse(body).unwrap();
-    let messages = conversation.messages.iter().map(|message| dialect.element_tokens(&gauge, message.span.of(body)));
+    let messages = conversation.units.iter().map(|message| dialect.element_tokens(&gauge, message.span.of(body)));
     let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(&gauge, tools.of(body)));
     let format = conversation.format.map_or(0, |format| dialect.format_tokens(&gauge, format.of(body)));
     REQUEST_OVERHEAD + tools + format + messages.sum::<usize>()
@@ -211,7 +211,7 @@ pub(super) fn check_untouched(input: &str, policy: &str) -> Plan {
 pub(super) fn result_of(body: &[u8], id: &str) -> Option<(usize, usize)> {
     let conversation = dialect().parse(body).unwrap();
     let results = messages(body).into_iter().position(|message| message["tool_call_id"] == id);
-    results.map(|at| (at, dialect().element_tokens(&meter().for_model(None), conversation.messages[at].span.of(body))))
+    results.map(|at| (at, dialect().element_tokens(&meter().for_model(None), conversation.units[at].span.of(body))))
 }
 
 #[test]

@@ -180,18 +180,18 @@ impl TruncateToolResults {
         Some(Cut { from, to, words: notice(&(to - from).to_string()) })
     }
 
-    fn truncate(&self, draft: &mut Draft<'_>, message: usize) {
-        let call = draft.pairing().answered_block(message);
+    fn truncate(&self, draft: &mut Draft<'_>, unit: usize) {
+        let call = draft.pairing().answered_block(unit);
         let conversation = draft.conversation();
         let tool = call.map_or("", |call| conversation.tool_name(call));
         let Some(budget) = self.budget(tool) else { return };
-        if draft.content_len(message) <= budget.max_bytes || draft.is_recall(message) {
+        if draft.content_len(unit) <= budget.max_bytes || draft.is_recall(unit) {
             return;
         }
         let wants = Wants { stored: true, smaller: true };
-        let offer = draft.remembered(&self.offers, message, tool, || {
+        let offer = draft.remembered(&self.offers, unit, tool, || {
             let mut longer = false;
-            let offer = draft.offer_result(message, wants, |text| {
+            let offer = draft.offer_result(unit, wants, |text| {
                 let cut = self.cut(text, tool, budget)?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
@@ -204,9 +204,9 @@ impl TruncateToolResults {
             }
         });
         match offer {
-            Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message }, offer)),
+            Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message: unit }, offer)),
             Err(Refused::NotSmaller) => {
-                let row = draft.row_of(message);
+                let row = draft.row_of(unit);
                 draft.leave_out(self.label(), Some(&row), Why::NotSmaller);
             }
             _ => {}
@@ -258,8 +258,8 @@ impl Edit for TruncateToolResults {
         let least = self.least_bytes();
         let conversation = draft.conversation();
         for block in &conversation.blocks {
-            if matches!(block.kind, BlockKind::ToolResult { .. }) && draft.content_len(block.message) > least {
-                self.truncate(draft, block.message);
+            if matches!(block.kind, BlockKind::ToolResult { .. }) && draft.content_len(block.unit) > least {
+                self.truncate(draft, block.unit);
             }
         }
     }

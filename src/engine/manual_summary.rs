@@ -73,7 +73,14 @@ impl EditedBody {
         match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
             None | Some(Why::TooLittle) => Ok(false),
             Some(Why::NoStore) => Err(ManualSummaryError::NoStore),
-            Some(Why::NoSummary | Why::NotSmaller | Why::Rewritten) => Err(ManualSummaryError::Unknown),
+            Some(
+                Why::NoSummary
+                | Why::NotSmaller
+                | Why::Rewritten
+                | Why::HistoryElsewhere
+                | Why::ServerClears
+                | Why::ServerCompacts,
+            ) => Err(ManualSummaryError::Unknown),
         }
     }
 }

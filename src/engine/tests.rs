@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::EditMode::{Apply, DryRun};
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, ErrorFields, Field, Input, NotAnAnswer, Stop};
+use crate::dialect::{self, Answer, Entries, ErrorFields, Field, Input, NotAnAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
@@ -406,7 +406,7 @@ impl Dialect for Panicking {
         None
     }
 
-    fn calls_key(&self, _: &[u8], _: Span) -> Option<Span> {
+    fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
         None
     }
 

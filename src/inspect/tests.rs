@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     dialect,
     engine::edit_body,
-    plan::{Change, Sizes},
+    plan::{Change, Layout, Sizes},
     recording::Exchange,
     replay::{find_exchanges, planner_from_toml},
 };
@@ -111,7 +111,8 @@ fn a_round_that_is_reopened_stands_behind_the_summary() {
         Action::Summarize { from: 2, to: 3 },
         Action::Move { message: 4, behind: 1 },
     ];
-    let report = Report { changes: actions.map(change).to_vec(), ..Report::default() };
+    let layout = Layout { gone: Vec::new(), placed: vec![(1, Some(4))] };
+    let report = Report { changes: actions.map(change).to_vec(), layout, ..Report::default() };
     let found = messages(chat(), &before, &after, &report).unwrap();
     let brief: Vec<_> = found.iter().map(|m| (m.index, m.at, m.state)).collect();
     let expected = [
@@ -204,7 +205,7 @@ fn every_fixture_can_be_laid_side_by_side() {
         let found = messages(chat(), &body, &after, &report).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(
             found.iter().filter(|message| message.before.is_some()).count(),
-            conversation.messages.len(),
+            conversation.elements.len(),
             "{name}"
         );
         let sent: Vec<_> = found.iter().filter_map(|message| message.at).collect();

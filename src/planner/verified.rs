@@ -54,7 +54,7 @@ impl Verified {
                 kind: ParseErrorKind::NotJson,
             })
         };
-        for message in &conversation.messages {
+        for message in &conversation.units {
             let span = message.span;
             while let Some(gone) = hidden.next_if(|hidden| hidden.start <= span.start) {
                 stretch(from, gone.start)?;
@@ -63,7 +63,7 @@ impl Verified {
             let known = if span.start < from || span.len() < LEAST {
                 false
             } else {
-                let print = message.prints(body).message;
+                let print = message.prints(body).unit;
                 let known = self.known.get(&print).is_some();
                 if !known {
                     new.push(print);
@@ -149,13 +149,13 @@ mod tests {
     fn what_does_not_go_on_is_not_checked() {
         let whole = body(&["\\q", "a", "\\q", "b", "\\q"]);
         let conversation = dialect::for_path("/chat/completions").unwrap().parse(whole.as_bytes()).unwrap();
-        let spans: Vec<_> = conversation.messages.iter().map(|message| message.span).collect();
+        let spans: Vec<_> = conversation.units.iter().map(|message| message.span).collect();
         let check = |hidden: &[usize]| {
             let dialect = dialect::for_path("/chat/completions").unwrap();
             let mut view = conversation.clone();
             // The first that is hidden is where the summary is; the others are not there.
             let mut n = 0;
-            view.messages.retain(|_| {
+            view.units.retain(|_| {
                 n += 1;
                 n == 1 || !hidden.contains(&(n - 1))
             });

@@ -21,6 +21,7 @@ use super::{LiveConfig, Proxy, recording_input};
 use crate::body::Lease;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
+use crate::conversation::Element;
 use crate::dialect::Dialect;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
@@ -213,10 +214,11 @@ impl Proxy {
         let body = text.clone();
         let mut keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
-            let messages = conversation.messages.iter();
-            messages
-                .map(|message| chain.push(message.prints(&body).message, || dialect.canonical(message.span.of(&body))))
-                .collect()
+            let elements = conversation.elements.iter();
+            let key = |element: &Element| {
+                chain.push(conversation.element_print(element, &body), || dialect.canonical(element.span.of(&body)))
+            };
+            elements.map(key).collect()
         };
         if text.len() < BLOCKING_FROM { keys() } else { run_blocking(keys).await.unwrap_or_default() }
     }

@@ -87,6 +87,6 @@ fn element_hashes(path: &Path) -> Result<Vec<[u8; 32]>, TranscriptError> {
         conversation.model.as_deref().unwrap_or_default().as_bytes(),
         conversation.tools.map_or(&[][..], |tools| tools.of(&body)),
     ];
-    let messages = conversation.messages.iter().map(|message| message.span.of(&body));
+    let messages = conversation.elements.iter().map(|message| message.span.of(&body));
     Ok(beside.into_iter().chain(messages).map(|bytes| *blake3::hash(bytes).as_bytes()).collect())
 }

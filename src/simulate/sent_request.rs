@@ -37,13 +37,13 @@ impl SentRequest {
         let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
         let format = conversation.format;
         let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
-        let messages = conversation.messages.iter().enumerate().map(|(n, message)| {
-            let bytes = message.span.of(&body);
+        let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
+            let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
             (
-                message.span,
+                element.span,
                 known.map_or_else(
-                    || dialect.known_element_tokens(gauge, message.prints(&body).message, || bytes),
+                    || dialect.known_element_tokens(gauge, conversation.element_print(element, &body), || bytes),
                     |(_, tokens)| tokens,
                 ),
             )

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::dialect;
-use crate::conversation::Role;
+use crate::conversation::{Element, Role};
 use crate::dialect::ParseError;
 
 /// The longest file that is read, in bytes.
@@ -60,14 +60,18 @@ impl Transcript {
         if let Some(model) = model.filter(|_| conversation.model.is_none()) {
             return Self::new(with_model(&body, model), None);
         }
-        if conversation.messages.is_empty() {
+        if conversation.elements.is_empty() {
             return Err(TranscriptError::Empty);
         }
-        let n_messages = conversation.messages.len();
-        let answers = conversation.messages.iter().enumerate().skip(1);
-        let answers = answers.filter(|(_, message)| message.role == Role::Assistant).map(|(n, _)| n);
-        let request_lengths = answers.chain([n_messages]).collect();
-        let message_ends = conversation.messages.iter().map(|message| message.span.end).collect();
+        let n_messages = conversation.elements.len();
+        let opens_answer = |element: &&(usize, &Element)| {
+            let first = element.1.units.start;
+            let role = conversation.units.get(first).map(|unit| unit.role);
+            role == Some(Role::Assistant) && conversation.turn_of(first).start == first
+        };
+        let answers = conversation.elements.iter().enumerate().skip(1).filter(|element| opens_answer(&element));
+        let request_lengths = answers.map(|(n, _)| n).chain([n_messages]).collect();
+        let message_ends = conversation.elements.iter().map(|element| element.span.end).collect();
         let model = conversation.model.as_deref().map(str::to_owned);
         Ok(Self { body, model, message_ends, request_lengths })
     }

@@ -26,6 +26,8 @@ pub enum Subject {
     Tools(u8),
     /// The format that a request in that dialect asks the answer to have.
     Format(u8),
+    /// The instructions of a request in that dialect that stand outside the array.
+    Instructions(u8),
 }
 
 /// A bounded number of counts. It takes memory as it fills, and none before.
@@ -94,6 +96,7 @@ impl Subject {
             Self::Element(tag) => (2, tag),
             Self::Tools(tag) => (3, tag),
             Self::Format(tag) => (4, tag),
+            Self::Instructions(tag) => (5, tag),
         };
         u64::from(tag) << 8 | kind
     }

@@ -157,7 +157,7 @@ fn plan(parts: &Parts, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
 /// The texts of the results of a body, in order.
 fn texts(body: &Bytes) -> Vec<String> {
     let conversation = dialect().parse(body).unwrap();
-    let results = conversation.messages.iter().filter(|message| message.role == Role::Tool);
+    let results = conversation.units.iter().filter(|message| message.role == Role::Tool);
     let spans = results.filter_map(|message| message.content).flat_map(|content| dialect().texts(body, content));
     spans.map(|text| strings::text(body, text).unwrap().into_owned()).collect()
 }

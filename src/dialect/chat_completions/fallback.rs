@@ -13,7 +13,7 @@ use serde_json::{error::Category, value::RawValue};
 
 use super::{ParseError, ParseErrorKind, error};
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Message, Role},
+    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::json::decode,
     span::Span,
 };
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Elements<'de> {
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let text = std::str::from_utf8(body).map_err(|invalid| error(invalid.valid_up_to(), ParseErrorKind::NotJson))?;
-    let mut reader = Reader { body: text, conversation: Conversation::default() };
+    let mut reader = Reader { body: text, conversation: super::conversation() };
     reader.request()?;
     Ok(reader.conversation)
 }
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
 
     fn message(&mut self, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireMessage<'a> = self.object(raw.get())?;
-        let index = self.conversation.messages.len();
+        let index = self.conversation.units.len();
         let first_block = self.conversation.blocks.len();
         let span = self.span(raw);
         let role = self.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
@@ -127,22 +127,25 @@ impl<'a> Reader<'a> {
             }
             (Role::Tool, _) => {
                 let call_id = self.call_id(wire.tool_call_id)?;
-                self.block(Block { message: index, span, kind: BlockKind::ToolResult { call_id } })?;
+                self.block(Block { unit: index, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
             }
             _ => {}
         }
         let blocks = first_block..self.conversation.blocks.len();
         let content = wire.content.map(|content| self.span(content));
-        self.conversation.messages.push(Message { span, role, content, blocks, known: OnceCell::new() });
+        let flags = Flags { speaks: super::speaks(wire.content.map(|raw| raw.get().as_bytes())), ..Flags::default() };
+        let turn = self.conversation.next_turn(false);
+        let unit = Unit { element: index, span, role, turn, content, blocks, flags, known: OnceCell::new() };
+        self.conversation.push_element(unit);
         Ok(())
     }
 
-    fn tool_call(&mut self, message: usize, raw: &'a RawValue) -> Result<(), ParseError> {
+    fn tool_call(&mut self, unit: usize, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireCall<'a> = self.object(raw.get())?;
         let function = self.name(wire.function)?;
         let custom = self.name(wire.custom)?;
-        let kind = BlockKind::ToolCall { id: self.call_id(wire.id)?, name: function.or(custom) };
-        self.block(Block { message, span: self.span(raw), kind })
+        let kind = BlockKind::ToolCall { id: self.call_id(wire.id)?, name: function.or(custom), answerable: true };
+        self.block(Block { unit, span: self.span(raw), kind })
     }
 
     fn name(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
@@ -163,7 +166,7 @@ impl<'a> Reader<'a> {
     fn call_id(&self, value: Option<&'a RawValue>) -> Result<CallId<'a>, ParseError> {
         let Some(raw) = value else { return Ok(CallId::default()) };
         match self.text(value)? {
-            Some(text) => Ok(CallId { raw: Some(self.span(raw)), text }),
+            Some(text) => Ok(CallId { kind: "", raw: Some(self.span(raw)), text }),
             None => Err(self.refuse(raw.get(), ParseErrorKind::IdNotAString)),
         }
     }

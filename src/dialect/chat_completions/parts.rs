@@ -5,30 +5,14 @@
 
 use std::borrow::Cow;
 
-use super::{Input, tokens::is_text_part};
+use super::tokens::is_text_part;
 use crate::{
-    dialect::json::{Cursor, Odd, decode, require},
+    dialect::{
+        Emptied, Entries, Input,
+        json::{Cursor, Odd, decode, fields, fields_of},
+    },
     span::Span,
 };
-
-/// The values of some keys of an object, by their order in `keys`; none of them may stand there twice.
-fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
-    let mut found = [None; N];
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
-        let value = cursor.value()?;
-        for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == name) {
-            require(place.replace(value).is_none())?;
-        }
-        key = cursor.next_key()?;
-    }
-    Ok(found)
-}
-
-/// The fields of a value, if that is an object.
-fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
-    fields(&mut Cursor::starting(body, value.start), keys)
-}
 
 /// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
@@ -66,7 +50,7 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
 }
 
 /// The key `tool_calls` with its value and one of the commas around it.
-pub(super) fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd> {
+fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd> {
     let mut cursor = Cursor::starting(body, message.start);
     let (mut before, mut cut) = (None, None);
     let mut key = cursor.first_key()?;
@@ -90,6 +74,21 @@ pub(super) fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd>
         key = cursor.next_key()?;
     }
     Ok(cut)
+}
+
+/// The entries of `tool_calls`.
+pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd> {
+    let (Some(key), [Some(calls)]) = (calls_key(body, message)?, fields_of(body, message, [b"tool_calls"])?) else {
+        return Ok(None);
+    };
+    let mut cursor = Cursor::starting(body, calls.start);
+    let mut spans = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        spans.push(cursor.value()?);
+        more = cursor.next_element()?;
+    }
+    Ok(Some(Entries { spans, emptied: Emptied::CutKey(key) }))
 }
 
 /// The names of functions and custom tools.

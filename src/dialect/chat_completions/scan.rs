@@ -6,14 +6,14 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Message, Role},
+    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::json::{Cursor, Odd, decode, require},
     span::Span,
 };
 
 /// The conversation in `body`.
 pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
-    let mut scanner = Scanner { cursor: Cursor::new(body), conversation: Conversation::default() };
+    let mut scanner = Scanner { cursor: Cursor::new(body), conversation: super::conversation() };
     scanner.request()?;
     scanner.cursor.end()?;
     Ok(scanner.conversation)
@@ -56,7 +56,7 @@ impl<'a> Scanner<'a> {
     fn messages(&mut self) -> Result<(), Odd> {
         let mut more = self.cursor.first_element()?;
         while more {
-            require(self.conversation.messages.len() < MAX_ELEMENTS)?;
+            require(self.conversation.units.len() < MAX_ELEMENTS)?;
             self.message()?;
             more = self.cursor.next_element()?;
         }
@@ -65,7 +65,7 @@ impl<'a> Scanner<'a> {
 
     fn message(&mut self) -> Result<(), Odd> {
         let start = self.cursor.at();
-        let index = self.conversation.messages.len();
+        let index = self.conversation.units.len();
         let first_block = self.conversation.blocks.len();
         let (mut role, mut content, mut call_id, mut calls) = (None, None, None, None);
         let mut key = self.cursor.first_key()?;
@@ -89,28 +89,32 @@ impl<'a> Scanner<'a> {
         }
         if role == Role::Tool {
             let call_id = self.call_id(call_id)?;
-            self.block(Block { message: index, span, kind: BlockKind::ToolResult { call_id } })?;
+            self.block(Block { unit: index, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
         }
         let blocks = first_block..self.conversation.blocks.len();
         let content = content.filter(|&content| self.cursor.bytes(content) != b"null");
-        self.conversation.messages.push(Message { span, role, content, blocks, known: OnceCell::new() });
+        let flags =
+            Flags { speaks: super::speaks(content.map(|content| self.cursor.bytes(content))), ..Flags::default() };
+        let turn = self.conversation.next_turn(false);
+        let unit = Unit { element: index, span, role, turn, content, blocks, flags, known: OnceCell::new() };
+        self.conversation.push_element(unit);
         Ok(())
     }
 
-    fn tool_calls(&mut self, message: usize) -> Result<(), Odd> {
+    fn tool_calls(&mut self, unit: usize) -> Result<(), Odd> {
         if self.cursor.peek() != Some(b'[') {
             let value = self.cursor.value()?;
             return require(self.cursor.bytes(value) == b"null");
         }
         let mut more = self.cursor.first_element()?;
         while more {
-            self.tool_call(message)?;
+            self.tool_call(unit)?;
             more = self.cursor.next_element()?;
         }
         Ok(())
     }
 
-    fn tool_call(&mut self, message: usize) -> Result<(), Odd> {
+    fn tool_call(&mut self, unit: usize) -> Result<(), Odd> {
         let start = self.cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
         let mut key = self.cursor.first_key()?;
@@ -125,8 +129,8 @@ impl<'a> Scanner<'a> {
         }
         let span = Span { start, end: self.cursor.at() };
         let name = function.flatten().or(custom.flatten());
-        let kind = BlockKind::ToolCall { id: self.call_id(id)?, name };
-        self.block(Block { message, span, kind })
+        let kind = BlockKind::ToolCall { id: self.call_id(id)?, name, answerable: true };
+        self.block(Block { unit, span, kind })
     }
 
     /// The `name` in a value that may be an object.
@@ -155,7 +159,7 @@ impl<'a> Scanner<'a> {
     fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Odd> {
         match value.map(|span| (span, self.cursor.bytes(span))) {
             None | Some((_, b"null")) => Ok(CallId::default()),
-            Some((span, raw)) => Ok(CallId { raw: Some(span), text: decode(raw).ok_or(Odd)? }),
+            Some((span, raw)) => Ok(CallId { kind: "", raw: Some(span), text: decode(raw).ok_or(Odd)? }),
         }
     }
 

@@ -5,21 +5,21 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS},
-    dialect::strings,
+    dialect::{Emptied, strings},
 };
 
 /// One line for each message and block, with the bytes they cover.
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
     let text = |span: Span| std::str::from_utf8(span.of(body.as_bytes())).unwrap();
     let mut lines = vec![format!("model {:?}", conversation.model.as_deref())];
-    for message in &conversation.messages {
+    for message in &conversation.units {
         lines.push(format!("{:?} {} {}", message.role, text(message.span), message.content.map_or("-", text)));
         for block in conversation.blocks_of(message) {
             lines.push(match &block.kind {
-                BlockKind::ToolCall { id, name } => {
+                BlockKind::ToolCall { id, name, .. } => {
                     format!("  call {} {:?} {:?} {}", id.raw.map_or("-", text), id.text, name, text(block.span))
                 }
-                BlockKind::ToolResult { call_id } => {
+                BlockKind::ToolResult { call_id, .. } => {
                     format!("  result {} {:?}", call_id.raw.map_or("-", text), call_id.text)
                 }
             });
@@ -167,7 +167,10 @@ fn calls_leave_with_their_key_and_one_comma() {
         (format!(r#"{{"role":"assistant" , {calls} , "content":"x"}}"#), r#"{"role":"assistant" , "content":"x"}"#),
         (format!(r#"{{"role":"assistant","content":"x" , {calls} }}"#), r#"{"role":"assistant","content":"x" }"#),
     ] {
-        let span = ChatCompletions.calls_key(message.as_bytes(), Span { start: 0, end: message.len() }).unwrap();
+        let entries = ChatCompletions.entries(message.as_bytes(), Span { start: 0, end: message.len() }).unwrap();
+        let Emptied::CutKey(span) = entries.emptied else { panic!("the message stays") };
+        let entry = entries.spans.iter().map(|span| span.of(message.as_bytes())).collect::<Vec<_>>();
+        assert_eq!(entry, [br#"{"id":"a"}"#]);
         let message = message.as_bytes();
         let left = [&message[..span.start], &message[span.end..]].concat();
         assert_eq!(String::from_utf8_lossy(&left), rest);
@@ -178,7 +181,7 @@ fn calls_leave_with_their_key_and_one_comma() {
 fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     let body = br#"{"messages":[{"role":"tool","tool_call_id":"\u0061\/b"}]}"#;
     let conversation = ChatCompletions.parse(body).unwrap();
-    let BlockKind::ToolResult { call_id } = &conversation.blocks[0].kind else { panic!("a result") };
+    let BlockKind::ToolResult { call_id, .. } = &conversation.blocks[0].kind else { panic!("a result") };
     let rendered = ChatCompletions.render_tool_result(body, call_id, "a \"b\"\n\\");
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"\u0061\/b","content":"a \"b\"\n\\"}"#.as_slice());
     let rendered = ChatCompletions.render_tool_result(body, &CallId::default(), "");

@@ -64,6 +64,8 @@ struct Newest {
     n_here: usize,
     /// Their tokens, if those count.
     tokens: usize,
+    /// The last turn that counted.
+    last_turn: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +121,8 @@ impl<'r, 'd> Replay<'r, 'd> {
             }
         }
         let Self { tally, cleared, too_little, .. } = self;
-        let message = |number| tally.row(number).filter(|_| tally.is_here(number))?.message;
-        (cleared.into_iter().filter_map(|(number, clearing)| Some((message(number)?, clearing))).collect(), too_little)
+        let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
+        (cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing))).collect(), too_little)
     }
 
     fn came(&mut self, number: usize, row: &Row) {
@@ -128,7 +130,10 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.read = Some(number);
         }
         let counted = Counted { number, tokens: self.tally.tokens_of(number), is_here: true };
-        if let Some(all) = self.queues.first_mut().filter(|all| all.newest.counts(row, self.draft)) {
+        let draft = self.draft;
+        if let Some(all) = self.queues.first_mut()
+            && all.newest.counts(row, draft)
+        {
             all.newest.came(counted);
         }
         if row.role == Role::Tool && row.is_there() {
@@ -151,7 +156,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         if table.is_some() {
             queue.newest.came(counted);
         }
-        if row.message.is_some() && self.edit.clears(tool) {
+        if row.unit.is_some() && self.edit.clears(tool) {
             queue.waiting.push_back(counted.number);
         }
     }
@@ -196,17 +201,20 @@ impl<'r, 'd> Replay<'r, 'd> {
 
 impl Queue {
     fn new(table: Option<usize>, keep: Keep) -> Self {
-        let newest = Newest { keep, counted: VecDeque::new(), n_here: 0, tokens: 0 };
+        let newest = Newest { keep, counted: VecDeque::new(), n_here: 0, tokens: 0, last_turn: None };
         Self { table, newest, waiting: VecDeque::new() }
     }
 }
 
 impl Newest {
-    /// Whether a message counts.
-    fn counts(&self, row: &Row, draft: &Draft<'_>) -> bool {
-        let message = row.message.and_then(|message| draft.conversation().messages.get(message));
+    /// Whether a unit counts. Of a turn, the first unit that calls does.
+    fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
+        let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
         match self.keep {
-            Keep::Rounds(_) => row.role == Role::Assistant && message.is_some_and(|message| !message.blocks.is_empty()),
+            Keep::Rounds(_) => unit.is_some_and(|unit| {
+                let calls = row.role == Role::Assistant && !unit.blocks.is_empty();
+                calls && self.last_turn.replace(unit.turn) != Some(unit.turn)
+            }),
             _ => row.role == Role::Tool && row.is_there(),
         }
     }

@@ -1,7 +1,7 @@
 //! Where a conversation is parted: before the cut it is summarised, behind it everything stays as it is.
 
 use crate::{
-    conversation::{Role, unread_from},
+    conversation::{Role, Spoken, unread_from},
     draft::{Draft, Row},
     edit::keep::Keep,
 };
@@ -34,25 +34,26 @@ struct Size {
 
 impl<'c> Cuts<'c> {
     pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize]) -> Self {
-        let size = |(row, tokens): (&Row, &usize)| Size {
+        let spoken = draft.spoken(rows);
+        let rounds = rounds(&spoken);
+        let size = |((row, tokens), opens_round): ((&Row, &usize), bool)| Size {
             results: usize::from(row.role == Role::Tool),
-            rounds: usize::from(row.role == Role::Assistant && draft.has_calls(row)),
+            rounds: usize::from(opens_round),
             tokens: *tokens,
         };
         let summary = draft.summarised();
-        let first =
-            rows.iter().take_while(|row| row.message.is_some_and(|message| message < draft.n_leading())).count();
+        let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.n_leading())).count();
         let mut cuts = Self {
             rows,
-            sizes: rows.iter().zip(tokens).map(size).collect(),
-            allowed: allowed(draft, rows),
+            sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
+            allowed: allowed(draft, rows, &spoken),
             first,
             first_new: rows
                 .iter()
-                .rposition(|row| row.message.is_some_and(|message| draft.is_folded(message)))
+                .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
                 .map_or(first, |last| last + 1),
-            last: unread_from(rows.iter().map(|row| (row.role, draft.has_calls(row)))),
-            summary: rows.iter().position(|row| row.message.is_some() && row.message == summary),
+            last: unread_from(spoken.iter().copied()).min(first_that_stays(draft, rows, first)),
+            summary: rows.iter().position(|row| row.unit.is_some() && row.unit == summary),
         };
         cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
         cuts
@@ -74,15 +75,16 @@ impl<'c> Cuts<'c> {
     }
 
     /// The place before a message, if there is one and what is behind it may be kept.
-    pub(super) fn before(&self, message: usize) -> Option<usize> {
-        let place = self.rows.iter().position(|row| row.message.is_some_and(|index| index >= message))?;
+    pub(super) fn before(&self, unit: usize) -> Option<usize> {
+        let place = self.rows.iter().position(|row| row.unit.is_some_and(|index| index >= unit))?;
         (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
     }
 
     /// The place that leaves behind it what is to be kept; none if nothing would be before it.
     pub(super) fn place(&self, keep: Keep) -> Option<usize> {
-        let user = |row: &Row| row.role == Role::User && row.message.is_some();
+        let user = |row: &Row| row.role == Role::User && row.unit.is_some();
         let user = self.rows.iter().rposition(user).filter(|&row| Some(row) != self.summary);
+        let user = user.map(|user| self.element_start(user));
         let kept = self.kept_from(keep);
         let place = match user {
             Some(user) if user >= self.last => self.last,
@@ -128,31 +130,63 @@ impl<'c> Cuts<'c> {
         self.role(row) == Some(Role::Assistant) && !has_calls && self.may_part(row)
     }
 
+    /// The first row of the element that a row is in.
+    fn element_start(&self, row: usize) -> usize {
+        let element = self.rows.get(row).map(|row| row.element);
+        let before = self.rows.get(..row).unwrap_or_default().iter().rev();
+        row - before.take_while(|row| Some(row.element) == element).count()
+    }
+
     fn role(&self, row: usize) -> Option<Role> {
         self.rows.get(row).map(|row| row.role)
     }
 }
 
-/// Whether the conversation may be parted before each row: no result is parted from its call, and what is before the place
-/// came before what is behind it.
-fn allowed(draft: &Draft<'_>, rows: &[Row]) -> Vec<bool> {
-    let caller = |row: &Row| draft.conversation().blocks.get(row.call?).map(|block| block.message);
-    // How far back the rows from here on reach, as indices of messages.
+/// Of each row, whether it opens a turn of the model that calls.
+fn rounds(spoken: &[Spoken]) -> Vec<bool> {
+    let mut rounds = vec![false; spoken.len()];
+    let mut opened = None;
+    for (n, row) in spoken.iter().enumerate() {
+        if !row.continues {
+            opened = Some(n).filter(|_| row.role == Role::Assistant);
+        }
+        if let Some(round) = opened.filter(|_| row.calls).and_then(|n| rounds.get_mut(n)) {
+            *round = true;
+        }
+    }
+    rounds
+}
+
+/// The first row from `first` on that no summary stands for.
+fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
+    let units = &draft.conversation().units;
+    let stays = |row: &Row| row.unit.and_then(|unit| units.get(unit)).is_some_and(|unit| unit.flags.stays);
+    let stays = rows.iter().skip(first).position(stays);
+    stays.map_or(rows.len(), |n| first + n)
+}
+
+/// Whether the conversation may be parted before each row: no element, no turn of the model and no result from its call
+/// is parted, and what is before the place came before what is behind it.
+fn allowed(draft: &Draft<'_>, rows: &[Row], spoken: &[Spoken]) -> Vec<bool> {
+    let caller = |row: &Row| draft.conversation().caller(row.call?);
+    // How far back the rows from here on reach, as indices of units.
     let mut reaches = usize::MAX;
     let mut from: Vec<usize> = rows
         .iter()
         .rev()
         .map(|row| {
-            let reach = row.message.into_iter().chain(caller(row)).min();
+            let reach = row.unit.into_iter().chain(caller(row)).min();
             reaches = reaches.min(reach.unwrap_or(usize::MAX));
             reaches
         })
         .collect();
     from.reverse();
-    let mut newest = None;
-    let places = rows.iter().zip(from).map(|(row, from)| {
-        let allowed = row.role != Role::Tool && newest.is_none_or(|newest| newest < from);
-        newest = newest.max(row.message);
+    let (mut newest, mut before) = (None, None);
+    let places = rows.iter().zip(spoken).zip(from).map(|((row, spoken), from)| {
+        let parts_nothing = row.role != Role::Tool && !spoken.continues && before != Some(row.element);
+        let allowed = parts_nothing && newest.is_none_or(|newest| newest < from);
+        newest = newest.max(row.unit);
+        before = Some(row.element);
         allowed
     });
     places.collect()

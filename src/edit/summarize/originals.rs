@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{PreserveSkills, frame::skill_name};
 use crate::{
-    conversation::{BlockKind, Message, Pairing, Role},
+    conversation::{BlockKind, Pairing, Role, Unit},
     dialect::strings,
     draft::{Draft, Source},
     plan::OffloadEffect,
@@ -17,14 +17,14 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Originals<'a> {
     pub(super) source: Source<'a>,
-    pub(super) messages: Range<usize>,
+    pub(super) units: Range<usize>,
 }
 
 impl<'a> Originals<'a> {
     /// What the user says, from first to last.
     pub(super) fn user_texts(&self) -> Vec<Cow<'a, str>> {
-        let messages = self.messages().iter().filter(|message| message.role == Role::User);
-        messages.filter_map(|message| self.text(message)).collect()
+        let units = self.units().iter().filter(|unit| unit.role == Role::User);
+        units.filter_map(|unit| self.text(unit)).collect()
     }
 
     /// The skills that were loaded, from first to last: their names, and what the tool said.
@@ -32,35 +32,37 @@ impl<'a> Originals<'a> {
         let Some(settings) = settings else { return Vec::new() };
         let conversation = self.source.conversation;
         let pairing = Pairing::of(conversation);
-        let results = pairing.results.iter().filter(|result| self.messages.contains(&result.message));
-        let skill = |message: usize| {
-            let call = pairing.answered_block(message).filter(|&call| conversation.tool_name(call) == settings.tool)?;
+        let results = pairing.results.iter().filter(|result| self.units.contains(&result.unit));
+        let skill = |unit: usize| {
+            let call = pairing.answered_block(unit).filter(|&call| conversation.tool_name(call) == settings.tool)?;
             let name = skill_name(&self.arguments(call)?)?;
-            Some((name.into(), self.text(conversation.messages.get(message)?)?))
+            Some((name.into(), self.text(conversation.units.get(unit)?)?))
         };
-        results.filter_map(|result| skill(result.message)).collect()
+        results.filter_map(|result| skill(result.unit)).collect()
     }
 
     /// All messages as JSON, one a line, and their name in the store.
     pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadEffect {
-        let mut lines = Vec::with_capacity(self.messages().iter().map(|message| message.span.len() + 1).sum());
-        for message in self.messages() {
+        let conversation = self.source.conversation;
+        let elements = conversation.elements.get(conversation.elements_of(self.units.clone())).unwrap_or_default();
+        let mut lines = Vec::with_capacity(elements.iter().map(|element| element.span.len() + 1).sum());
+        for element in elements {
             // Inside of strings no line ends.
             let one_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-            lines.extend(message.span.of(self.source.body).iter().map(one_line));
+            lines.extend(element.span.of(self.source.body).iter().map(one_line));
             lines.push(b'\n');
         }
         OffloadEffect { key: draft.name_payload(&lines), payload: Bytes::from(lines).into() }
     }
 
-    fn messages(&self) -> &'a [Message] {
-        self.source.conversation.messages.get(self.messages.clone()).unwrap_or_default()
+    fn units(&self) -> &'a [Unit] {
+        self.source.conversation.units.get(self.units.clone()).unwrap_or_default()
     }
 
     /// All texts of a message; none if it has none.
-    fn text(&self, message: &Message) -> Option<Cow<'a, str>> {
+    fn text(&self, unit: &Unit) -> Option<Cow<'a, str>> {
         let Source { dialect, body, .. } = self.source;
-        let spans = message.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        let spans = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
         let read = |span: Span| strings::text(body.as_ref(), span);
         let mut texts: Vec<_> = spans.into_iter().filter_map(read).collect();
         if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
