@@ -51,6 +51,8 @@ pub struct Traits {
     pub pairs_by_position: bool,
     /// The server has more of the conversation than the request shows.
     pub history_elsewhere: bool,
+    /// The reasoning in it is bound to what stands before it.
+    pub binds_reasoning: bool,
     /// The server summarises the conversation itself.
     pub compacts_itself: bool,
     /// The server clears tool results itself.
@@ -94,6 +96,8 @@ pub struct Flags {
     pub speaks: bool,
     /// It is reasoning, or is bound to some: it leaves with its whole turn, or not at all.
     pub bound: bool,
+    /// It has reasoning of the model, which can be left out of it.
+    pub thinks: bool,
     /// No summary stands for it.
     pub stays: bool,
     /// No result is moved across it.

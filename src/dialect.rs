@@ -185,6 +185,8 @@ impl Input {
 pub struct Entries {
     /// Its entries, in order.
     pub spans: Vec<Span>,
+    /// Those that are reasoning of the model.
+    pub reasoning: Vec<Span>,
     /// What becomes of the element when none of them is left.
     pub emptied: Emptied,
 }

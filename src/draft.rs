@@ -39,6 +39,7 @@ mod beginnings;
 mod finish;
 mod folded;
 mod measure;
+mod reasoning;
 mod remember;
 mod replace;
 mod round_trip;
@@ -48,6 +49,7 @@ mod tally;
 mod timeline;
 
 pub use beginnings::{Applied, Beginnings};
+pub use reasoning::Reasoning;
 pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
 pub use rows::{Row, RowElement};
@@ -139,6 +141,12 @@ pub struct Draft<'a> {
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
     partings: OnceCell<Vec<usize>>,
+    /// What becomes of reasoning that is bound to its prefix.
+    reasoning: Reasoning,
+    /// The last model call before which what was sent is another now.
+    prefix_changed: usize,
+    /// The units that entries with reasoning have left.
+    stripped: BTreeSet<usize>,
     /// What has left with its call, by the model call that it was not there for any more.
     departed: BTreeMap<usize, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
@@ -215,6 +223,9 @@ impl<'a> Draft<'a> {
             entries: RefCell::default(),
             bound_turns: OnceCell::new(),
             partings: OnceCell::new(),
+            reasoning: Reasoning::default(),
+            prefix_changed: 0,
+            stripped: BTreeSet::new(),
             departed: BTreeMap::new(),
             orphans: BTreeSet::new(),
             slots: BTreeMap::new(),
@@ -283,6 +294,7 @@ impl<'a> Draft<'a> {
         if behind >= self.in_place.len() || self.is_parted(behind, unit) || !self.take(unit) {
             return false;
         }
+        self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
@@ -312,6 +324,7 @@ impl<'a> Draft<'a> {
     pub fn withheld(&self, kind: Kind) -> Option<Why> {
         let traits = self.source.conversation.traits;
         match kind {
+            _ if self.reasoning == Reasoning::Withhold => Some(Why::PrefixBound),
             _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
             Kind::Clear if traits.clears_itself => Some(Why::ServerClears),
             Kind::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
@@ -391,11 +404,10 @@ impl<'a> Draft<'a> {
     fn record_drop(&mut self, edit: &'static str, unit: usize) {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
-        let (action, sizes) = (Action::Drop { message: unit }, Sizes { before, after: 0 });
-        let call = self.call_that_is(unit);
-        self.record(match call {
-            Some(call) => self.about_call(edit, action, call, sizes),
-            None => self.about_result(edit, action, unit, sizes),
+        let sizes = Sizes { before, after: 0 };
+        self.record(match self.call_that_is(unit) {
+            Some(call) => self.about_call(edit, Action::DropCall { message: unit }, call, sizes),
+            None => self.about_result(edit, Action::Drop { message: unit }, unit, sizes),
         });
     }
 

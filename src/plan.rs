@@ -67,6 +67,8 @@ pub struct SummaryEffect {
     pub covers: Range<usize>,
     /// The tokens of those as they came.
     pub tokens_replaced: usize,
+    /// How many elements the request has.
+    pub n_elements: usize,
     /// The tokens of what it will stand in place of, as the edits have left that: its message must have fewer.
     pub tokens: usize,
     /// The model that the request asks.
@@ -194,6 +196,8 @@ pub enum Why {
     ServerClears,
     /// The request asks the server to compact the conversation itself.
     ServerCompacts,
+    /// The model's reasoning is bound to what stands before it, and is not to be left out.
+    PrefixBound,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -237,6 +241,11 @@ pub enum Action {
         /// The message.
         message: usize,
     },
+    /// Reasoning of the model is left out.
+    Strip {
+        /// The message.
+        message: usize,
+    },
     /// A summary stands for messages.
     Summarize {
         /// The first of them.
@@ -257,6 +266,7 @@ impl Action {
             Self::Truncate { .. } => "truncate",
             Self::Clear { .. } => "clear",
             Self::ClearInput { .. } => "clear_input",
+            Self::Strip { .. } => "strip",
             Self::Summarize { .. } => "summarize",
         }
     }
@@ -272,6 +282,7 @@ impl Action {
             Self::Truncate { message } => Self::Truncate { message: number(message) },
             Self::Clear { message } => Self::Clear { message: number(message) },
             Self::ClearInput { message } => Self::ClearInput { message: number(message) },
+            Self::Strip { message } => Self::Strip { message: number(message) },
             Self::Summarize { .. } => self,
         }
     }
@@ -289,6 +300,7 @@ impl Why {
             Self::HistoryElsewhere => "history_elsewhere",
             Self::ServerClears => "server_clears",
             Self::ServerCompacts => "server_compacts",
+            Self::PrefixBound => "prefix_bound",
         }
     }
 }

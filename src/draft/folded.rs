@@ -29,6 +29,8 @@ impl<'a> Draft<'a> {
             if let Some(Some(change)) = self.changes.get_mut(change) {
                 change.handles = summary.transcript.into_iter().collect();
             }
+            // The request that it was made for was the first to be sent with it.
+            self.prefix_changes(fold.in_view(whole.first_unit(summary.made_at)));
             self.slots.insert(span.start, Slot::whole(span, json, change));
             for stretch in fold.hidden().filter(|stretch| *stretch != fold.place()) {
                 let span = whole.span_of(stretch.clone());

@@ -43,6 +43,7 @@ impl fmt::Display for Change {
             Action::Truncate { message } => write!(f, "truncate message {message}")?,
             Action::Clear { message } => write!(f, "clear message {message}")?,
             Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
+            Action::Strip { message } => write!(f, "leave reasoning out of message {message}")?,
             Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
         }
         let is_about_a_call = !matches!(self.action, Action::Summarize { .. });
@@ -84,6 +85,7 @@ impl fmt::Display for LeftOut {
             Why::HistoryElsewhere => ": history is on the server",
             Why::ServerClears => ": the request asks the server to clear tool results",
             Why::ServerCompacts => ": the request asks the server to compact the conversation",
+            Why::PrefixBound => ": the model's reasoning is bound to what stands before it",
         })
     }
 }
