@@ -20,6 +20,7 @@ mod answer;
 mod chat_completions;
 mod error;
 mod json;
+mod messages;
 pub mod strings;
 mod tokens;
 
@@ -28,7 +29,7 @@ mod tokens;
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
 ///
-/// | methods | Chat Completions | Responses (planned) | Messages (planned) |
+/// | methods | Chat Completions | Responses (planned) | Messages |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
@@ -201,7 +202,7 @@ pub enum Emptied {
 }
 
 /// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 1] = [&chat_completions::ChatCompletions];
+const ALL: [&dyn Dialect; 2] = [&chat_completions::ChatCompletions, &messages::Messages];
 
 /// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
@@ -226,5 +227,31 @@ mod tests {
         for path in ["/v1/chat/completions/", "/v1/completions", "/v1/responses", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
+    }
+
+    #[test]
+    fn messages_behind_a_version() {
+        for path in ["/v1/messages", "/anthropic/v1/messages", "/api/v1/messages"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("messages"), "{path}");
+        }
+        assert_eq!(for_path("/x/v1/messages").and_then(|dialect| dialect.base_path("/x/v1/messages")), Some("/x/v1"));
+        let others = [
+            "/v1/messages/",
+            "/v1/messages/count_tokens",
+            "/v1/messages/batches",
+            "/v1/threads/t/messages",
+            "/messages",
+        ];
+        for path in others {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn each_dialect_has_a_tag_and_a_name_of_its_own() {
+        let tags: std::collections::BTreeSet<_> = ALL.iter().map(|dialect| dialect.tag()).collect();
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|dialect| dialect.name()).collect();
+        assert_eq!((tags.len(), names.len()), (ALL.len(), ALL.len()));
+        assert!(ALL.iter().all(|dialect| for_path(dialect.path()).map(Dialect::name) == Some(dialect.name())));
     }
 }

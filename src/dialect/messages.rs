@@ -1,0 +1,166 @@
+//! Anthropic Messages, as Anthropic and the servers that copy its API speak it.
+//!
+//! One message has many blocks: calls are entries of an assistant message's content, results entries of a user message's.
+//! So an assistant message is one unit with a block for each call, and each entry of a user message is a unit of its own.
+//! Consecutive messages of one role are one turn.
+//!
+//! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides what
+//! is odd but valid, and what is refused. Both only find where values are; `view` makes the conversation of them.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::{
+    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    json::{Odd, push_string},
+};
+use crate::{
+    conversation::{CallId, Conversation},
+    span::Span,
+    summary::{Prompt, Source},
+    tokens::Gauge,
+};
+
+mod answer;
+mod canonical;
+mod error;
+mod fallback;
+mod parts;
+mod scan;
+mod summary;
+mod tokens;
+mod view;
+
+/// `POST …/v1/messages`.
+#[derive(Debug)]
+pub(super) struct Messages;
+
+const NAME: &str = "messages";
+
+impl Dialect for Messages {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn tag(&self) -> u8 {
+        2
+    }
+
+    fn path(&self) -> &'static str {
+        "/v1/messages"
+    }
+
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        // Other APIs have paths that end in `/messages`, too, but not behind a version.
+        path.strip_suffix("/messages").filter(|base| base.ends_with("/v1"))
+    }
+
+    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
+        match scan::scan(body) {
+            Ok(conversation) => Ok(conversation),
+            Err(Odd) => fallback::parse(body),
+        }
+    }
+
+    fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
+        parts::texts(body, content).unwrap_or_default()
+    }
+
+    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+        parts::input(body, call).ok().flatten()
+    }
+
+    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
+        parts::entries(body, element).ok().flatten()
+    }
+
+    fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
+        parts::tool_names(body, tools).unwrap_or_default()
+    }
+
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
+        canonical::fields(message).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![message] }])
+    }
+
+    fn render_user_message(&self, text: &str) -> Bytes {
+        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
+        message.extend_from_slice(br#"{"role":"user","content":"#);
+        push_string(&mut message, text);
+        message.push(b'}');
+        message.into()
+    }
+
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
+        let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
+        let mut block = Vec::with_capacity(80 + id.len() + text.len());
+        block.extend_from_slice(br#"{"type":"tool_result","tool_use_id":"#);
+        block.extend_from_slice(id);
+        if !text.is_empty() {
+            block.extend_from_slice(br#","content":"#);
+            push_string(&mut block, text);
+        }
+        block.extend_from_slice(br#","is_error":true}"#);
+        block.into()
+    }
+
+    fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
+        let mut message = Vec::with_capacity(32 + results.iter().map(|result| result.len() + 1).sum::<usize>());
+        message.extend_from_slice(br#"{"role":"user","content":["#);
+        for (n, result) in results.iter().enumerate() {
+            if n > 0 {
+                message.push(b',');
+            }
+            message.extend_from_slice(result);
+        }
+        message.extend_from_slice(b"]}");
+        vec![message.into()]
+    }
+
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_element(gauge, raw)
+    }
+
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_block(gauge, &String::from_utf8_lossy(raw))
+    }
+
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_tools(gauge, raw)
+    }
+
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_json(gauge, raw)
+    }
+
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_content(gauge, &String::from_utf8_lossy(raw))
+    }
+
+    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+        summary::request(source, prompt)
+    }
+
+    fn reports(&self, data: &[u8]) -> bool {
+        answer::reports(data)
+    }
+
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+        answer::read(data, answer)
+    }
+
+    fn stop(&self, reason: &str) -> Stop {
+        answer::stop(reason)
+    }
+
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
+        error::body(error)
+    }
+}
+
+fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
+    ParseError { dialect: NAME, offset, kind }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Reads a message of the model, or one event of a streamed one.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::answer::{Answer, NotAnAnswer, Stop, Usage};
+
+/// An event of a stream, or a whole message. Its `type` may stand anywhere in it.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    r#type: Option<Cow<'a, str>>,
+    message: Option<Report>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    stop_reason: Option<String>,
+    usage: Option<Billed>,
+}
+
+/// What a message reports at its beginning.
+#[derive(Deserialize)]
+struct Report {
+    stop_reason: Option<String>,
+    usage: Option<Billed>,
+}
+
+/// What comes at the end.
+#[derive(Deserialize)]
+struct Ending {
+    stop_reason: Option<String>,
+}
+
+/// A block, or what is added to one.
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow)]
+    r#type: Option<Cow<'a, str>>,
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Billed {
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+/// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
+/// `null` where there is nothing to say.
+pub(super) fn reports(json: &[u8]) -> bool {
+    has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"stop_reason\"", b'"')
+}
+
+/// Whether the key occurs with a value that begins with this byte.
+fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
+    memmem::find_iter(json, key).any(|at| {
+        let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+        value.first() == Some(&first)
+    })
+}
+
+/// Adds one event, or a whole message, to an answer.
+pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| NotAnAnswer)?;
+    let kind = event.r#type.as_deref().unwrap_or_default();
+    answer.is_error |= kind == "error" || event.error.is_some();
+    answer.is_complete |= kind == "message_stop";
+    let (started, billed_at_start) = event.message.map_or((None, None), |start| (start.stop_reason, start.usage));
+    let ending = event.delta.filter(|_| kind == "message_delta").map(parsed::<Ending>).transpose()?;
+    let ended = ending.and_then(|ending| ending.stop_reason);
+    if let Some(reason) = ended.or(event.stop_reason).or(started) {
+        answer.stop_reason = Some(reason);
+    }
+    for billed in billed_at_start.into_iter().chain(event.usage) {
+        bill(&billed, answer);
+    }
+    if answer.text.is_some() {
+        let delta = event.delta.filter(|_| kind == "content_block_delta");
+        for block in event.content_block.into_iter().chain(delta) {
+            read_block(&parsed(block)?, answer);
+        }
+        if let Some(content) = event.content {
+            parsed::<Vec<Block<'_>>>(content)?.iter().for_each(|block| read_block(block, answer));
+        }
+    }
+    Ok(())
+}
+
+fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, NotAnAnswer> {
+    serde_json::from_str(json.get()).map_err(|_| NotAnAnswer)
+}
+
+/// Adds what the model says in a block: text and calls.
+fn read_block(block: &Block<'_>, answer: &mut Answer) {
+    let kind = block.r#type.as_deref().unwrap_or_default();
+    answer.calls_tool |= matches!(kind, "tool_use" | "server_tool_use" | "mcp_tool_use");
+    if let (Some(text), Some(more), "text" | "text_delta") = (&mut answer.text, &block.text, kind) {
+        text.push_str(more);
+    }
+}
+
+/// Usage comes at the beginning of a stream and again, corrected, at its end, where it may lack what it has said before:
+/// the last value of each field is the one that counts. Tokens that the prompt cache served or took are no part of
+/// `input_tokens`.
+fn bill(billed: &Billed, answer: &mut Answer) {
+    let old = answer.usage.unwrap_or_default();
+    let old_created = old.input.saturating_sub(old.cached).saturating_sub(answer.plain_input);
+    answer.plain_input = billed.input_tokens.unwrap_or(answer.plain_input);
+    let cached = billed.cache_read_input_tokens.unwrap_or(old.cached);
+    let created = billed.cache_creation_input_tokens.unwrap_or(old_created);
+    let input = answer.plain_input.saturating_add(created).saturating_add(cached);
+    answer.usage = Some(Usage { input, cached, output: billed.output_tokens.unwrap_or(old.output) });
+}
+
+/// What a stop reason means. Of the reasons that are known, two say that the model was done.
+pub(super) fn stop(reason: &str) -> Stop {
+    match reason {
+        "tool_use" => Stop::ToolCall,
+        "max_tokens" | "model_context_window_exceeded" => Stop::Length,
+        "refusal" => Stop::ContentFilter,
+        "pause_turn" | "compaction" => Stop::Error,
+        _ => Stop::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(events: &[&str]) -> Result<Answer, NotAnAnswer> {
+        let mut answer = Answer::with_text();
+        events.iter().try_for_each(|event| read(event.as_bytes(), &mut answer))?;
+        Ok(answer)
+    }
+
+    const START: &str = r#"{"type":"message_start","message":{"type":"message","content":[],"stop_reason":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":20,"cache_read_input_tokens":100,"output_tokens":1}}}"#;
+
+    #[test]
+    fn events_of_a_stream_add_up_to_one_answer() {
+        let all = answer(&[
+            START,
+            r#"{"type":"ping"}"#,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"so"}}"#,
+            r#"{"index":1, "content_block":{"type":"text","text":""}, "type": "content_block_start"}"#,
+            r#"{"delta": {"text": "a\n", "type": "text_delta"}, "index": 1, "type": "content_block_delta"}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"é"}        }"#,
+            r#"{"type":"content_block_stop","index":1}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":9}}"#,
+            r#"{"type":"message_stop"              }"#,
+        ]);
+        let expected = Answer {
+            text: Some("a\né".to_owned()),
+            stop_reason: Some("end_turn".to_owned()),
+            usage: Some(Usage { input: 123, cached: 100, output: 9 }),
+            plain_input: 3,
+            is_complete: true,
+            ..Answer::default()
+        };
+        assert_eq!(all, Ok(expected));
+    }
+
+    #[test]
+    fn the_last_value_of_each_field_counts() {
+        let usage = |delta: &str| answer(&[START, delta]).unwrap().usage.unwrap();
+        let check = |fields: &str, input, cached, output| {
+            let delta = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{{{fields}}}}}"#);
+            assert_eq!(usage(&delta), Usage { input, cached, output }, "{fields}");
+        };
+        check(r#""output_tokens":7"#, 123, 100, 7);
+        check(r#""input_tokens":5,"output_tokens":7"#, 125, 100, 7);
+        check(r#""input_tokens":5,"cache_read_input_tokens":200,"output_tokens":7"#, 225, 200, 7);
+        check(r#""input_tokens":5,"cache_creation_input_tokens":0,"cache_read_input_tokens":null"#, 105, 100, 1);
+    }
+
+    #[test]
+    fn a_whole_message_is_an_answer() {
+        let all = answer(&[
+            r#"{"stop_reason":"tool_use","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"1","name":"f","input":{"text":1}},{"type":"text","text":"b"}],"usage":{"input_tokens":9,"output_tokens":3},"type":"message"}"#,
+        ]);
+        let all = all.unwrap();
+        assert_eq!(all.text.as_deref(), Some("ab"));
+        assert!(all.calls_tool && !all.is_error);
+        assert_eq!(all.usage, Some(Usage { input: 9, cached: 0, output: 3 }));
+        assert_eq!(all.stop_reason.as_deref(), Some("tool_use"));
+    }
+
+    #[test]
+    fn errors_are_recognised() {
+        assert!(answer(&[r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#]).unwrap().is_error);
+        assert!(!answer(&[r#"{"type":"ping","error":null}"#]).unwrap().is_error);
+        assert_eq!(answer(&["<html>"]), Err(NotAnAnswer));
+        assert_eq!(answer(&[r#"{"type":"message","content":7}"#]), Err(NotAnAnswer));
+    }
+
+    #[test]
+    fn text_that_nobody_wants_is_not_read() {
+        let mut answer = Answer::default();
+        read(br#"{"type":"message","content":7,"stop_reason":"end_turn"}"#, &mut answer).unwrap();
+        assert_eq!(answer, Answer { stop_reason: Some("end_turn".to_owned()), ..Answer::default() });
+    }
+
+    #[test]
+    fn stop_reasons_have_a_meaning() {
+        for (reason, expected) in [
+            ("end_turn", Stop::Done),
+            ("stop_sequence", Stop::Done),
+            ("max_tokens", Stop::Length),
+            ("model_context_window_exceeded", Stop::Length),
+            ("tool_use", Stop::ToolCall),
+            ("refusal", Stop::ContentFilter),
+            ("pause_turn", Stop::Error),
+            ("compaction", Stop::Error),
+        ] {
+            assert_eq!(stop(reason), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn only_reported_values_are_worth_parsing() {
+        assert!(reports(START.as_bytes()));
+        assert!(reports(br#"{"delta" : {"stop_reason" : "end_turn"}, "type":"message_delta"}"#));
+        assert!(!reports(br#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"\"usage\":{"}}"#));
+        assert!(!reports(br#"{"usage":null,"stop_reason": null}"#));
+    }
+}

@@ -1,0 +1,210 @@
+//! A message as its model reads it, whichever way a client spells it from one request to the next.
+//!
+//! Clients move their mark for the prompt cache with every request, and then write a content as an array that was a string.
+//! An entry of a user message reads as a message of the user that holds it alone.
+
+use super::super::{
+    Field,
+    json::{Cursor, Odd},
+};
+
+/// The member that a model does not read: a mark for the prompt cache.
+const UNREAD: &[u8] = b"cache_control";
+
+/// The types of blocks that hold thoughts.
+const THOUGHTS: [&[u8]; 2] = [b"\"redacted_thinking\"", b"\"thinking\""];
+
+const USER: &[u8] = b"\"user\"";
+
+/// A member of an object: its key without quotes, and its value.
+type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The fields of a message, or of an entry of one, that its model reads, by name.
+pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
+    let members = members(&mut Cursor::starting(message, 0))?;
+    if !members.iter().any(|(name, _)| *name == b"role") {
+        let value = array([block(members, inner)?]);
+        return Ok(vec![Field { name: "content", value }, Field { name: "role", value: vec![USER] }]);
+    }
+    let mut fields = Vec::new();
+    for (name, value) in members {
+        let value = if name == b"content" { content(value)? } else { vec![value] };
+        if !value.is_empty() {
+            fields.push(Field { name: str::from_utf8(name).map_err(|_| Odd)?, value });
+        }
+    }
+    Ok(fields)
+}
+
+/// A string is the same as an array of one text, and no text is the same as none.
+fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+    match value.first() {
+        Some(b'"') if value == b"\"\"" => Ok(Vec::new()),
+        Some(b'"') => Ok(array([text(value)])),
+        Some(b'[') => blocks(value, inner),
+        _ => Ok(vec![value]),
+    }
+}
+
+/// The content of a block, such as a result. Blocks in that are not looked into any further.
+fn inner(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+    match value.first() {
+        Some(b'[') => blocks(value, |value| Ok(vec![value])),
+        _ => content(value),
+    }
+}
+
+fn text(value: &[u8]) -> Vec<&[u8]> {
+    vec![b"{\"text\":", value, b",\"type\":\"text\",}"]
+}
+
+/// How a content is put.
+type Put = for<'a> fn(&'a [u8]) -> Result<Vec<&'a [u8]>, Odd>;
+
+/// One block, with its content as `of_content` puts it; nothing for a thought.
+fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Odd> {
+    let kind = members.iter().find(|(name, _)| *name == b"type").map(|(_, value)| *value);
+    if kind.is_some_and(|kind| THOUGHTS.contains(&kind)) {
+        return Ok(Vec::new());
+    }
+    let mut pieces: Vec<&[u8]> = vec![b"{"];
+    for (name, value) in members {
+        let mut value = if name == b"content" { of_content(value)? } else { vec![value] };
+        if !value.is_empty() {
+            pieces.extend([b"\"", name, b"\":"]);
+            pieces.append(&mut value);
+            pieces.push(b",");
+        }
+    }
+    pieces.push(b"}");
+    Ok(pieces)
+}
+
+fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"["];
+    for mut element in elements.into_iter().filter(|element| !element.is_empty()) {
+        pieces.append(&mut element);
+        pieces.push(b",");
+    }
+    pieces.push(b"]");
+    pieces
+}
+
+/// The blocks of an array but for thoughts; nothing if none is left.
+fn blocks(value: &[u8], of_content: Put) -> Result<Vec<&[u8]>, Odd> {
+    let mut cursor = Cursor::starting(value, 0);
+    let mut found = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        let block = if cursor.peek() == Some(b'{') {
+            block(members(&mut cursor)?, of_content)?
+        } else {
+            let block = cursor.value()?;
+            vec![cursor.bytes(block)]
+        };
+        if !block.is_empty() {
+            found.push(block);
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(if found.is_empty() { Vec::new() } else { array(found) })
+}
+
+/// The members of an object that are read, by name. `null` is the same as nothing.
+fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
+    let mut members = Vec::new();
+    let mut key = cursor.first_key()?;
+    while let Some(name) = key {
+        let value = cursor.value()?;
+        let value = cursor.bytes(value);
+        if value != b"null" && name != UNREAD {
+            members.push((name, value));
+        }
+        key = cursor.next_key()?;
+    }
+    members.sort_by_key(|(name, _)| *name); // stable
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(message: &str) -> String {
+        let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
+        fields(message.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
+    }
+
+    fn same(messages: &[&str]) -> String {
+        let all: Vec<_> = messages.iter().map(|message| canonical(message)).collect();
+        assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
+        all[0].clone()
+    }
+
+    #[test]
+    fn marks_for_a_prompt_cache_are_not_read() {
+        let user = same(&[
+            r#"{"role":"user","content":"x"}"#,
+            r#"{ "role" : "user" , "content" : "x" }"#,
+            r#"{"content":"x","role":"user"}"#,
+            r#"{"role":"user","content":[{"type":"text","text":"x"}]}"#,
+            r#"{"role":"user","content":[ {"text":"x", "type":"text", "cache_control":{"type":"ephemeral","ttl":"1h"}} ]}"#,
+            r#"{"type":"text","text":"x"}"#,
+            r#"{"type":"text","text":"x","citations":null,"cache_control":{"type":"ephemeral"}}"#,
+        ]);
+        let result = same(&[
+            r#"{"type":"tool_result","tool_use_id":"1","content":"x"}"#,
+            r#"{"tool_use_id":"1","type":"tool_result","content":[{"type":"text","text":"x"}],"cache_control":{}}"#,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"text":"x","type":"text","cache_control":{}}]}]}"#,
+        ]);
+        assert_ne!(user, result);
+        same(&[
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{"cache_control":1}}]}"#,
+            r#"{"role":"assistant","content":[{"input":{"cache_control":1},"type":"tool_use","id":"1","cache_control":{},"name":"f"}]}"#,
+        ]);
+    }
+
+    #[test]
+    fn thoughts_are_not_read() {
+        same(&[
+            r#"{"role":"assistant","content":"x"}"#,
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":"so","signature":"s"},{"type":"text","text":"x"}]}"#,
+            r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"s"},{"type":"text","text":"x"}]}"#,
+        ]);
+    }
+
+    #[test]
+    fn all_else_is() {
+        let others = [
+            r#"{"role":"user","content":"x"}"#,
+            r#"{"role":"assistant","content":"x"}"#,
+            r#"{"role":"user","content":"x "}"#,
+            r#"{"role":"user","content":"\u0078"}"#,
+            r#"{"role":"user","content":["x"]}"#,
+            r#"{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"x"}]}"#,
+            r#"{"role":"user","content":[{"type":"text","text":"x","citations":[]}]}"#,
+            r#"{"role":"user","content":7}"#,
+            r#"{"role":"user"}"#,
+            r#"{"type":"tool_result","tool_use_id":"1","content":"x"}"#,
+            r#"{"type":"tool_result","tool_use_id":"2","content":"x"}"#,
+            r#"{"type":"tool_result","tool_use_id":"1","content":"x","is_error":true}"#,
+            r#"{"type":"tool_result","tool_use_id":"1"}"#,
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]}"#,
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{"a":1}}]}"#,
+        ];
+        let mut all = others.map(canonical).to_vec();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), others.len(), "{all:#?}");
+    }
+
+    #[test]
+    fn what_is_odd_is_left_as_it_is() {
+        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
+            assert!(fields(odd.as_bytes()).is_err(), "{odd}");
+        }
+        let deep =
+            format!(r#"{{"role":"user","content":{}{}}}"#, r#"[{"content":"#.repeat(50_000), "}]".repeat(50_000));
+        assert!(fields(deep.as_bytes()).is_err());
+    }
+}

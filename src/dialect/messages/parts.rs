@@ -1,0 +1,138 @@
+//! Where in a message or a block the values are that an edit may replace or cut out. Asked for only where an edit does:
+//! the view of the whole request leaves them out.
+//!
+//! Like the quick reader, this gives up on anything odd. Then there is nothing to replace, and the message stays.
+
+use std::borrow::Cow;
+
+use crate::{
+    dialect::{
+        Emptied, Entries, Input,
+        json::{Cursor, Odd, decode, fields, fields_of},
+    },
+    span::Span,
+};
+
+/// A string as the whole content, or the texts of its text blocks.
+pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
+    let mut cursor = Cursor::starting(body, content.start);
+    if cursor.peek() == Some(b'"') {
+        return Ok(vec![content]);
+    }
+    let mut texts = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        if cursor.peek() == Some(b'{') {
+            let [kind, text] = fields(&mut cursor, [b"type", b"text"])?;
+            let is_text = kind.and_then(|kind| decode(kind.of(body))).is_some_and(|kind| kind == "text");
+            texts.extend(text.filter(|text| is_text && text.of(body).starts_with(b"\"")));
+        } else {
+            cursor.value()?;
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(texts)
+}
+
+/// The arguments of a call, which are an object.
+pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
+    let [input] = fields_of(body, call, [b"input"])?;
+    let input = input.filter(|input| input.of(body).starts_with(b"{"));
+    Ok(input.map(|span| Input { span, emptied: "{}" }))
+}
+
+/// The entries of a content that is an array.
+pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd> {
+    let [content] = fields_of(body, message, [b"content"])?;
+    let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
+    let mut cursor = Cursor::starting(body, content.start);
+    let mut spans = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        spans.push(cursor.value()?);
+        more = cursor.next_element()?;
+    }
+    Ok(Some(Entries { spans, emptied: Emptied::Leaves }))
+}
+
+/// The names of tools.
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+    let mut cursor = Cursor::starting(body, tools.start);
+    let mut names = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        if cursor.peek() == Some(b'{') {
+            let [name] = fields(&mut cursor, [b"name"])?;
+            names.extend(name.and_then(|name| decode(name.of(body))));
+        } else {
+            cursor.value()?;
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(text: &str) -> Span {
+        Span { start: 0, end: text.len() }
+    }
+
+    fn check_texts(content: &str, expected: &[&str]) {
+        let found = texts(content.as_bytes(), whole(content)).unwrap_or_default();
+        let found: Vec<_> = found.iter().map(|span| str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
+        assert_eq!(found, expected, "{content}");
+    }
+
+    #[test]
+    fn texts_of_a_content() {
+        check_texts(r#""a\"b""#, &[r#""a\"b""#]);
+        check_texts("[]", &[]);
+        check_texts(
+            r#"[ {"type":"text", "text" : "a"} , {"type":"image","source":{"text":"x"}},{"text":"b","type":"t\u0065xt","cache_control":{}} ]"#,
+            &["\"a\"", "\"b\""],
+        );
+        check_texts(
+            r#"[{"type":"text","text":1},{"type":"text"},{"text":"a"},{"type":"tool_reference","text":"a"},{"type":7,"text":"a"},7,"a",["a"]]"#,
+            &[],
+        );
+        check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
+        check_texts("7", &[]);
+    }
+
+    #[test]
+    fn the_arguments_of_a_call() {
+        let check = |call: &str, expected: Option<(&str, &str)>| {
+            let found = input(call.as_bytes(), whole(call)).ok().flatten();
+            let found = found.map(|input| (str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
+            assert_eq!(found, expected, "{call}");
+        };
+        check(r#"{"type":"tool_use","id":"1","name":"f","input":{"a":1}}"#, Some((r#"{"a":1}"#, "{}")));
+        check(r#"{"input":{},"type":"tool_use"}"#, Some(("{}", "{}")));
+        check(r#"{"input":"{}"}"#, None);
+        check(r#"{"input":null}"#, None);
+        check(r#"{"type":"tool_use"}"#, None);
+        check(r#"{"input":{},"input":{}}"#, None);
+    }
+
+    #[test]
+    fn the_entries_of_a_content() {
+        let message = r#"{"role":"user","content":[ {"type":"text"} , 7,[8] ]}"#;
+        let found = entries(message.as_bytes(), whole(message)).unwrap().unwrap();
+        let entries: Vec<_> =
+            found.spans.iter().map(|span| str::from_utf8(span.of(message.as_bytes())).unwrap()).collect();
+        assert_eq!((entries, found.emptied), (vec![r#"{"type":"text"}"#, "7", "[8]"], Emptied::Leaves));
+        for message in [r#"{"content":"x"}"#, "{}", r#"{"content":[],"content":[]}"#] {
+            assert_eq!(super::entries(message.as_bytes(), whole(message)).ok().flatten(), None, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_names_of_tools() {
+        let tools = r#"[{"name":"b\u0061sh","input_schema":{}},{"type":"web_search_20250305","name":"web_search"},{"type":"mcp_toolset"},7]"#;
+        assert_eq!(tool_names(tools.as_bytes(), whole(tools)).unwrap(), ["bash", "web_search"]);
+        assert!(tool_names(b"{}", Span { start: 0, end: 2 }).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! The quick reader: one pass over the body with a [`Cursor`].
+//!
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! `serde_json`.
+
+use super::view::{Beside, ENTRY_KEYS, Entry, Fault, Message, View};
+use crate::{
+    conversation::{Conversation, MAX_ELEMENTS},
+    dialect::json::{Cursor, Odd, fields, require},
+    span::Span,
+};
+
+/// The conversation in `body`.
+pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
+    let mut scanner = Scanner { body, cursor: Cursor::new(body), view: View::new(body), entries: Vec::new() };
+    let beside = scanner.request()?;
+    scanner.cursor.end()?;
+    scanner.view.finish(beside).map_err(Odd::from)
+}
+
+impl From<Fault> for Odd {
+    fn from(_: Fault) -> Self {
+        Self
+    }
+}
+
+struct Scanner<'a> {
+    body: &'a [u8],
+    cursor: Cursor<'a>,
+    view: View<'a>,
+    /// The entries of the present message.
+    entries: Vec<Entry>,
+}
+
+/// Where a value is kept that its object may have once.
+fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
+    require(place.replace(value).is_none())
+}
+
+impl Scanner<'_> {
+    fn request(&mut self) -> Result<Beside, Odd> {
+        let (mut messages, mut beside) = (None, Beside::default());
+        let mut key = self.cursor.first_key()?;
+        while let Some(name) = key {
+            let place = match name {
+                b"messages" => {
+                    once(&mut messages, ())?;
+                    self.messages()?;
+                    None
+                }
+                b"model" => Some(&mut beside.model),
+                b"tools" => Some(&mut beside.tools),
+                b"system" => Some(&mut beside.system),
+                b"output_config" => Some(&mut beside.output_config),
+                b"output_format" => Some(&mut beside.output_format),
+                b"context_management" => Some(&mut beside.context_management),
+                b"compaction" => Some(&mut beside.compaction),
+                _ => {
+                    self.cursor.value()?;
+                    None
+                }
+            };
+            if let Some(place) = place {
+                once(place, self.cursor.value()?)?;
+            }
+            key = self.cursor.next_key()?;
+        }
+        messages.map(|()| beside).ok_or(Odd)
+    }
+
+    fn messages(&mut self) -> Result<(), Odd> {
+        let mut more = self.cursor.first_element()?;
+        while more {
+            self.message()?;
+            more = self.cursor.next_element()?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self) -> Result<(), Odd> {
+        let start = self.cursor.at();
+        let (mut role, mut content) = (None, None);
+        self.entries.clear();
+        let mut key = self.cursor.first_key()?;
+        while let Some(name) = key {
+            match name {
+                b"role" => once(&mut role, self.cursor.value()?)?,
+                b"content" => once(&mut content, self.content()?)?,
+                _ => drop(self.cursor.value()?),
+            }
+            key = self.cursor.next_key()?;
+        }
+        let span = Span { start, end: self.cursor.at() };
+        Ok(self.view.message(Message { span, role, content }, &self.entries)?)
+    }
+
+    fn content(&mut self) -> Result<Span, Odd> {
+        if self.cursor.peek() != Some(b'[') {
+            return self.cursor.value();
+        }
+        let start = self.cursor.at();
+        let mut more = self.cursor.first_element()?;
+        while more {
+            require(self.entries.len() < MAX_ELEMENTS)?;
+            let entry = self.entry()?;
+            self.entries.push(entry);
+            more = self.cursor.next_element()?;
+        }
+        Ok(Span { start, end: self.cursor.at() })
+    }
+
+    fn entry(&mut self) -> Result<Entry, Odd> {
+        if self.cursor.peek() != Some(b'{') {
+            return self.cursor.value().map(Entry::opaque);
+        }
+        let start = self.cursor.at();
+        let values = fields(&mut self.cursor, ENTRY_KEYS)?;
+        Ok(Entry::of(self.body, Span { start, end: self.cursor.at() }, values)?)
+    }
+}

@@ -1,0 +1,279 @@
+//! The request that asks for a summary, made of the client's own.
+//!
+//! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
+//! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
+//! can be, and has no thinking in it, which would be bound to the instructions and tools that are missing there.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use crate::{
+    raw::{Fields, elements},
+    summary::{Input, Piece, Prompt, Source},
+};
+
+/// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
+/// `tool_choice`, `thinking` and the effort stay as they are, as another value would miss the cache of the messages; that no
+/// tool may be called is what the instruction says.
+const SHAPING: [&str; 9] = [
+    "stream",
+    "max_tokens",
+    "context_management",
+    "fallbacks",
+    "fallback_credit_token",
+    "compaction",
+    "output_format",
+    "stop_sequences",
+    "container",
+];
+
+/// Keys of a client's request that say who asks and where it goes. They stay in a request in the plain shape too, if it
+/// asks the client's own model.
+const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"];
+
+/// What a model that thinks as much as it likes may think before it writes a summary.
+const THINKING: usize = 4096;
+
+/// The request in the shape that is asked for. None if it cannot be made of what the client sent.
+pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    match prompt.input {
+        Input::Cached => cached(source, prompt),
+        Input::Fresh => fresh(source, prompt),
+    }
+}
+
+/// The client's request with the messages of `source`, then the instruction.
+fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { instruction, max_tokens, model, .. } = prompt;
+    let fields = fields(&source.body)?;
+    source.split()?;
+    fields.get("messages")?;
+    let mut request = Request::default();
+    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
+        match (key, model) {
+            ("messages", _) => request.messages(&source.messages, instruction, false)?,
+            ("model", Some(model)) => request.text(key, model)?,
+            ("output_config", _) => request.without_format(key, value)?,
+            _ => request.json(key, value)?,
+        }
+    }
+    if let (Some(model), None) = (model, fields.get("model")) {
+        request.text("model", model)?;
+    }
+    request.end(max_tokens.saturating_add(thinking(&fields)))
+}
+
+/// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
+/// It has few of the client's keys, and none but its messages if it asks another model than the client does.
+fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
+    let fields = fields(&source.body)?;
+    let (_, region) = source.split()?;
+    let mut request = Request::default();
+    match model {
+        Some(model) => request.text("model", model)?,
+        None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
+    }
+    if !system.is_empty() {
+        request.text("system", system)?;
+    }
+    request.messages(region, instruction, true)?;
+    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value)?;
+    }
+    request.end(max_tokens)
+}
+
+/// The keys and values of a body; none if it is no object, or if a key stands there twice.
+fn fields(body: &[u8]) -> Option<Fields<'_>> {
+    let fields = Fields::of(str::from_utf8(body).ok()?)?;
+    let mut keys = HashSet::new();
+    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
+    drop(keys);
+    Some(fields)
+}
+
+/// The tokens that the answer may have for thinking: `max_tokens` has to be more than they are.
+fn thinking(fields: &Fields<'_>) -> usize {
+    let Some(thinking) = fields.object("thinking") else { return 0 };
+    match thinking.string("type").as_deref() {
+        Some("enabled") => thinking.get("budget_tokens").and_then(|budget| budget.parse().ok()).unwrap_or(THINKING),
+        Some("disabled") | None => 0,
+        Some(_) => THINKING,
+    }
+}
+
+/// A message without its thinking; the message itself where it has none, nothing where it has nothing else.
+fn without_thinking(json: &str) -> Option<String> {
+    let fields = Fields::of(json)?;
+    let entries = fields.get("content").filter(|content| content.starts_with('[')).and_then(elements)?;
+    let is_thinking = |entry: &&str| {
+        let kind = Fields::of(entry).and_then(|entry| entry.string("type").map(std::borrow::Cow::into_owned));
+        matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"))
+    };
+    if !entries.iter().any(|entry| is_thinking(entry)) {
+        return None;
+    }
+    let rest: Vec<_> = entries.into_iter().filter(|entry| !is_thinking(entry)).collect();
+    if rest.is_empty() {
+        return Some(String::new());
+    }
+    let content = format!("[{}]", rest.join(","));
+    let mut message = Request::default();
+    for (key, value) in fields.iter() {
+        message.json(key, if key == "content" { &content } else { value })?;
+    }
+    message.0.push(b'}');
+    String::from_utf8(message.0).ok()
+}
+
+/// A request while it is written: an object without its end.
+#[derive(Default)]
+struct Request(Vec<u8>);
+
+impl Request {
+    fn key(&mut self, key: &str) -> Option<()> {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.string(key)?;
+        self.0.push(b':');
+        Some(())
+    }
+
+    fn string(&mut self, text: &str) -> Option<()> {
+        serde_json::to_writer(&mut self.0, text).ok()
+    }
+
+    fn json(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.0.extend_from_slice(value.as_bytes());
+        Some(())
+    }
+
+    fn text(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.string(value)
+    }
+
+    /// The settings of the answer but for its format.
+    fn without_format(&mut self, key: &str, config: &str) -> Option<()> {
+        let Some(fields) = Fields::of(config).filter(|config| config.get("format").is_some()) else {
+            return self.json(key, config);
+        };
+        let mut rest = Self::default();
+        for (key, value) in fields.iter().filter(|(key, _)| *key != "format") {
+            rest.json(key, value)?;
+        }
+        if rest.0.is_empty() {
+            return Some(());
+        }
+        rest.0.push(b'}');
+        self.json(key, str::from_utf8(&rest.0).ok()?)
+    }
+
+    /// `plain`: without thinking.
+    fn messages(&mut self, pieces: &[Piece], instruction: &str, plain: bool) -> Option<()> {
+        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+        self.key("messages")?;
+        self.0.push(b'[');
+        for piece in pieces {
+            let without = if plain { without_thinking(str::from_utf8(&piece.json).ok()?) } else { None };
+            let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
+            if !json.is_empty() {
+                self.0.extend_from_slice(json);
+                self.0.push(b',');
+            }
+        }
+        self.0.extend_from_slice(br#"{"role":"user","content":"#);
+        self.string(instruction)?;
+        self.0.extend_from_slice(b"}]");
+        Some(())
+    }
+
+    fn end(mut self, max_tokens: usize) -> Option<Bytes> {
+        self.json("max_tokens", &max_tokens.to_string())?;
+        self.json("stream", "true")?;
+        self.0.push(b'}');
+        Some(self.0.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &str = r#"{"model":"claude-opus-5","max_tokens":32000,"stream":false,"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"tools":[{"name":"Bash"}],"tool_choice":{"type":"auto"},"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"high","format":{"type":"json_schema"}},"context_management":{"edits":[]},"stop_sequences":["x"],"container":"c","metadata":{"user_id":"u"},"unknown":1,"messages":[]}"#;
+    const CALL: &str = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"Bash","input":{}}]}"#;
+    const RESULT: &str = r#"{ "role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}"#;
+
+    fn source(body: &str) -> Source {
+        let piece = |json: &str| Piece { json: Bytes::from(json.to_owned()), tokens: 1, opens: true };
+        let messages = [r#"{"role":"user","content":"go"}"#, CALL, RESULT].map(piece).to_vec();
+        Source { body: Bytes::from(body.to_owned()), messages, n_leading: 0, base_tokens: 0 }
+    }
+
+    fn prompt(input: Input, model: Option<&str>) -> Prompt<'_> {
+        Prompt { input, system: "You summarise.", instruction: "Sum \"it\" up.", max_tokens: 900, model }
+    }
+
+    fn written(body: &str, prompt: &Prompt<'_>) -> String {
+        String::from_utf8(request(&source(body), prompt).unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_cached_request_is_the_clients_but_for_its_end() {
+        let messages = format!(
+            r#"[{{"role":"user","content":"go"}},{CALL},{RESULT},{{"role":"user","content":"Sum \"it\" up."}}]"#
+        );
+        let expected = format!(
+            r#"{{"model":"claude-opus-5","system":[{{"type":"text","text":"Be brief.","cache_control":{{"type":"ephemeral"}}}}],"tools":[{{"name":"Bash"}}],"tool_choice":{{"type":"auto"}},"thinking":{{"type":"enabled","budget_tokens":2000}},"output_config":{{"effort":"high"}},"metadata":{{"user_id":"u"}},"unknown":1,"messages":{messages},"max_tokens":2900,"stream":true}}"#
+        );
+        assert_eq!(written(BODY, &prompt(Input::Cached, None)), expected);
+        let other = written(BODY, &prompt(Input::Cached, Some("m")));
+        assert_eq!(other, expected.replace("claude-opus-5", "m"));
+    }
+
+    #[test]
+    fn a_fresh_request_is_plain() {
+        let call = r#"{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"Bash","input":{}}]}"#;
+        let messages = format!(
+            r#"[{{"role":"user","content":"go"}},{call},{RESULT},{{"role":"user","content":"Sum \"it\" up."}}]"#
+        );
+        let rest = r#""max_tokens":900,"stream":true}"#;
+        let expected = format!(r#"{{"model":"m","system":"You summarise.","messages":{messages},{rest}"#);
+        assert_eq!(written(BODY, &prompt(Input::Fresh, Some("m"))), expected);
+        let same = expected.replace(r#""model":"m""#, r#""model":"claude-opus-5""#);
+        let same = same.replace(rest, &format!(r#""metadata":{{"user_id":"u"}},{rest}"#));
+        assert_eq!(written(BODY, &prompt(Input::Fresh, None)), same);
+    }
+
+    #[test]
+    fn a_format_that_is_alone_leaves_with_its_key() {
+        let body = r#"{"messages":[],"output_config":{"format":{}},"thinking":{"type":"adaptive"}}"#;
+        let written = written(body, &prompt(Input::Cached, Some("m")));
+        assert!(!written.contains("output_config"), "{written}");
+        assert!(
+            written.ends_with(r#","thinking":{"type":"adaptive"},"model":"m","max_tokens":4996,"stream":true}"#),
+            "{written}"
+        );
+    }
+
+    #[test]
+    fn what_is_only_thinking_leaves() {
+        assert_eq!(
+            without_thinking(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
+            Some("")
+        );
+        assert_eq!(without_thinking(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
+        assert_eq!(without_thinking(r#"{"role":"assistant","content":"x"}"#), None);
+    }
+
+    #[test]
+    fn no_request_is_made_of_what_is_none() {
+        for body in ["[]", r#"{"model":"m"}"#, r#"{"messages":[],"messages":[]}"#] {
+            assert_eq!(request(&source(body), &prompt(Input::Cached, None)), None, "{body}");
+        }
+        let empty = Source { messages: Vec::new(), ..source(BODY) };
+        assert_eq!(request(&empty, &prompt(Input::Cached, None)), None);
+    }
+}

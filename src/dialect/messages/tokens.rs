@@ -1,0 +1,239 @@
+//! The tokens of one message or one block, read where it lies.
+//!
+//! Anthropic publishes no tokenizer for Claude 3 and later. What stands here was measured on sessions of Claude Code, of which
+//! each step was billed (2026-11): a step has 55 to 80 tokens beside its texts, and a signature of thinking is a token for 4.6
+//! bytes. How many tokens a text has is the gauge's matter, which knows the model.
+//!
+//! | what | tokens |
+//! |---|---|
+//! | a message | [`MESSAGE`] |
+//! | a call | [`CALL`], its name, the JSON of its arguments |
+//! | a result | [`RESULT`], its texts |
+//! | thinking | its signature, or its text where it has none |
+//! | an image | [`IMAGE`] |
+//! | a document | its text; one token for 64 bytes of data in base64; [`DOCUMENT`] where it is only named |
+//! | what the server did, and blocks that nobody knows | their texts; what is encrypted like a signature |
+//! | ids, marks for the cache | none: the model does not read them |
+
+use crate::{
+    raw::{Fields, compact, elements, string},
+    tokens::Gauge,
+};
+
+/// What begins and ends a message.
+const MESSAGE: usize = 3;
+/// What stands around a call.
+const CALL: usize = 40;
+/// What stands around a result.
+const RESULT: usize = 25;
+/// An image at the size to which larger ones are scaled down.
+const IMAGE: usize = 1600;
+/// A document that is not in the request: a page or two.
+const DOCUMENT: usize = 3000;
+const BYTES_PER_TOKEN_OF_FILE: usize = 64;
+/// How deep unknown blocks are looked into; what is deeper is counted as JSON.
+const DEPTH: usize = 8;
+
+/// Keys whose values the model does not read as text.
+const UNREAD: [&str; 6] = ["type", "id", "tool_use_id", "cache_control", "media_type", "caller"];
+
+/// The tokens of a message, or of an entry of a user message.
+pub(super) fn count_element(gauge: &Gauge, raw: &[u8]) -> usize {
+    let json = String::from_utf8_lossy(raw);
+    let Some(fields) = Fields::of(&json) else { return gauge.text(&json) };
+    match (fields.get("role"), fields.get("content")) {
+        (Some(_), content) => MESSAGE + content.map_or(0, |content| count_content(gauge, content)),
+        (None, _) => block(gauge, &fields, DEPTH),
+    }
+}
+
+/// The tokens of a content: a string, or an array of blocks.
+pub(super) fn count_content(gauge: &Gauge, json: &str) -> usize {
+    content(gauge, json, DEPTH)
+}
+
+/// The tokens of a block.
+pub(super) fn count_block(gauge: &Gauge, json: &str) -> usize {
+    Fields::of(json).map_or_else(|| any(gauge, json), |fields| block(gauge, &fields, DEPTH))
+}
+
+/// The tokens of tools. The rule is not published; their JSON is counted, without marks for the cache.
+pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
+    let json = String::from_utf8_lossy(raw);
+    let tool = |json: &str| {
+        let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
+        let read = fields.iter().filter(|(key, _)| *key != "cache_control");
+        gauge.text(&read.map(|(key, value)| format!("\"{key}\":{},", compact(value))).collect::<String>())
+    };
+    elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
+}
+
+/// The tokens of JSON as text.
+pub(super) fn count_json(gauge: &Gauge, raw: &[u8]) -> usize {
+    gauge.text(&compact(&String::from_utf8_lossy(raw)))
+}
+
+fn content(gauge: &Gauge, json: &str, depth: usize) -> usize {
+    let one = |json, depth| Fields::of(json).map_or_else(|| any(gauge, json), |fields| block(gauge, &fields, depth));
+    let blocks = json.starts_with('[').then(|| elements(json)).flatten();
+    match (blocks, depth.checked_sub(1)) {
+        (Some(blocks), Some(depth)) => blocks.into_iter().map(|json| one(json, depth)).sum(),
+        _ => any(gauge, json),
+    }
+}
+
+fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
+    let text = |key| fields.get(key).map_or(0, |value| any(gauge, value));
+    match fields.string("type").as_deref() {
+        Some("text") => text("text"),
+        Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
+            CALL + text("name") + fields.get("input").map_or(0, |input| gauge.text(&compact(input)))
+        }
+        Some("tool_result") => RESULT + fields.get("content").map_or(0, |json| content(gauge, json, depth)),
+        Some("thinking") => sealed(fields.get("signature")).unwrap_or_else(|| text("thinking")),
+        Some("redacted_thinking") => sealed(fields.get("data")).unwrap_or_default(),
+        Some("image") => IMAGE,
+        Some("document") => text("title") + text("context") + document(gauge, fields, depth),
+        _ => opaque(gauge, fields, depth),
+    }
+}
+
+/// The tokens of a value that only its maker can read: 4.6 bytes each. None if it is empty, or no string.
+fn sealed(json: Option<&str>) -> Option<usize> {
+    let length = json.filter(|json| json.starts_with('"'))?.len().saturating_sub(2);
+    (length > 0).then(|| (length * 10).div_ceil(46))
+}
+
+fn document(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
+    let Some(source) = fields.object("source") else { return DOCUMENT };
+    let data = source.get("data").unwrap_or_default();
+    match source.string("type").as_deref() {
+        Some("text") => any(gauge, data),
+        Some("content") => source.get("content").map_or(0, |json| content(gauge, json, depth)),
+        Some("base64") => (data.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE),
+        _ => DOCUMENT,
+    }
+}
+
+/// All that is in a block of another kind.
+fn opaque(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
+    let read = fields.iter().filter(|(key, _)| !UNREAD.contains(key));
+    let value = |(key, json): (&str, &str)| match sealed(Some(json)) {
+        Some(tokens) if key.starts_with("encrypted_") || matches!(key, "signature" | "data") => tokens,
+        _ => within(gauge, json, depth),
+    };
+    read.map(value).sum()
+}
+
+fn within(gauge: &Gauge, json: &str, depth: usize) -> usize {
+    let Some(depth) = depth.checked_sub(1) else { return any(gauge, json) };
+    match json.as_bytes().first() {
+        Some(b'{') => Fields::of(json).map_or(0, |fields| opaque(gauge, &fields, depth)),
+        Some(b'[') => elements(json).into_iter().flatten().map(|json| within(gauge, json, depth)).sum(),
+        _ => any(gauge, json),
+    }
+}
+
+/// The text of a string, the JSON of anything else, and nothing for what says nothing.
+fn any(gauge: &Gauge, json: &str) -> usize {
+    match json {
+        "null" | "[]" | "{}" => 0,
+        _ => gauge.text(string(json).as_deref().unwrap_or(json)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::{Meter, Settings};
+
+    fn gauge() -> Gauge {
+        Meter::new(&Settings::default(), &[]).for_model(Some("claude-opus-4-6"))
+    }
+
+    fn check(json: &str, expected: usize) {
+        assert_eq!(count_element(&gauge(), json.as_bytes()), expected, "{json}");
+    }
+
+    #[test]
+    fn texts_are_counted_in_a_string_and_in_blocks() {
+        let words = gauge().text("nine words of text, and some more of it");
+        check(r#"{"role":"user","content":"nine words of text, and some more of it"}"#, MESSAGE + words);
+        let block =
+            r#"{"type":"text","text":"nine words of text, and some more of it","cache_control":{"type":"ephemeral"}}"#;
+        check(block, words);
+        check(&format!(r#"{{"role":"user","content":[{block},{block}]}}"#), MESSAGE + 2 * words);
+        check(r#"{"role":"user"}"#, MESSAGE);
+        check(r#"{"role":"user","content":[]}"#, MESSAGE);
+    }
+
+    #[test]
+    fn calls_and_results_have_something_around_them() {
+        let input = gauge().text(r#"{"command":"ls -l"}"#) + gauge().text("Bash");
+        check(
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"Bash","input":{ "command" : "ls -l"}}]}"#,
+            MESSAGE + CALL + input,
+        );
+        let words = gauge().text("total 0");
+        check(r#"{"type":"tool_result","tool_use_id":"toolu_1","content":"total 0"}"#, RESULT + words);
+        check(r#"{"type":"tool_result","tool_use_id":"toolu_1","is_error":true}"#, RESULT);
+        check(
+            r#"{"type":"tool_result","tool_use_id":"x","content":[{"type":"text","text":"total 0"},{"type":"image","source":{"type":"base64","data":"AAAA"}}]}"#,
+            RESULT + words + IMAGE,
+        );
+    }
+
+    #[test]
+    fn what_is_sealed_is_counted_by_its_length() {
+        let signature = "A".repeat(460);
+        check(&format!(r#"{{"type":"thinking","thinking":"a long thought","signature":"{signature}"}}"#), 100);
+        check(&format!(r#"{{"type":"redacted_thinking","data":"{signature}"}}"#), 100);
+        check(r#"{"type":"thinking","thinking":"so","signature":""}"#, gauge().text("so"));
+        let found = format!(
+            r#"{{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{{"type":"web_search_result","title":"A title","encrypted_content":"{signature}"}}]}}"#
+        );
+        check(&found, 100 + gauge().text("A title"));
+    }
+
+    #[test]
+    fn documents_are_counted_by_what_is_there() {
+        let data = "A".repeat(64 * 4);
+        check(
+            &format!(
+                r#"{{"type":"document","source":{{"type":"base64","media_type":"application/pdf","data":"{data}"}}}}"#
+            ),
+            3,
+        );
+        check(
+            r#"{"type":"document","source":{"type":"text","data":"some words"},"title":"One"}"#,
+            gauge().text("some words") + gauge().text("One"),
+        );
+        check(r#"{"type":"document","source":{"type":"url","url":"https://x.org/a.pdf"}}"#, DOCUMENT);
+    }
+
+    #[test]
+    fn tools_are_counted_without_marks() {
+        let count = |json: &str| count_tools(&gauge(), json.as_bytes());
+        let plain = count(r#"[{"name":"f","description":"does it","input_schema":{"type":"object"}}]"#);
+        assert!(plain > 10);
+        assert_eq!(
+            plain,
+            count(
+                r#"[ {"name":"f", "description":"does it","input_schema":{"type" : "object"},"cache_control":{"type":"ephemeral"}}]"#
+            )
+        );
+    }
+
+    #[test]
+    fn great_depth_is_counted_as_text() {
+        let nested = format!(
+            r#"{{"type":"tool_result","content":{}{}}}"#,
+            r#"[{"type":"tool_result","content":"#.repeat(50_000),
+            "}]".repeat(50_000).replacen('}', "1}", 1)
+        );
+        assert!(count_element(&gauge(), nested.as_bytes()) > 0);
+        let deep =
+            format!(r#"{{"type":"x","y":{}{}}}"#, r#"{"y":"#.repeat(50_000), "1".to_owned() + &"}".repeat(50_000));
+        assert!(count_element(&gauge(), deep.as_bytes()) > 0);
+    }
+}

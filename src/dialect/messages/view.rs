@@ -1,0 +1,347 @@
+//! The conversation, made of what a reader has found in a body. Both readers only say where values are.
+
+use std::{borrow::Cow, cell::OnceCell, collections::HashMap, ops::Range};
+
+use super::ParseErrorKind;
+use crate::{
+    conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit},
+    dialect::json::{Cursor, Odd, decode, fields, fields_of},
+    span::Span,
+};
+
+/// What is wrong with a body, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) at: Span,
+    pub(super) kind: ParseErrorKind,
+}
+
+/// The values beside the messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    pub(super) model: Option<Span>,
+    pub(super) tools: Option<Span>,
+    pub(super) system: Option<Span>,
+    pub(super) output_config: Option<Span>,
+    pub(super) output_format: Option<Span>,
+    pub(super) context_management: Option<Span>,
+    pub(super) compaction: Option<Span>,
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub(super) span: Span,
+    pub(super) role: Option<Span>,
+    pub(super) content: Option<Span>,
+}
+
+/// One entry of a content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    span: Span,
+    kind: Kind,
+    /// Of a call, or of the call that a result answers.
+    id: Option<Span>,
+    name: Option<Span>,
+    /// What it says: its content or its text.
+    value: Option<Span>,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Text,
+    Call,
+    Result,
+    Thinking,
+    /// Half of a call that the server makes.
+    Server,
+    /// Stands for all that is before it.
+    Compaction,
+    Other,
+}
+
+/// The keys of an entry that are read, in the order in which [`Entry::of`] takes their values.
+pub(super) const ENTRY_KEYS: [&[u8]; 7] =
+    [b"type", b"id", b"tool_use_id", b"name", b"content", b"text", b"encrypted_content"];
+
+impl Kind {
+    /// The kind of entries of this `type`.
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "text" => Self::Text,
+            "tool_use" => Self::Call,
+            "tool_result" => Self::Result,
+            "thinking" | "redacted_thinking" => Self::Thinking,
+            "compaction" => Self::Compaction,
+            "server_tool_use" => Self::Server,
+            name if name.starts_with("mcp_") || name.ends_with("_tool_result") => Self::Server,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Entry {
+    /// An entry with these values of [`ENTRY_KEYS`].
+    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 7]) -> Result<Self, Fault> {
+        let [kind, id, tool_use_id, name, content, text, encrypted] =
+            values.map(|value| value.filter(|value| value.of(body) != b"null"));
+        let kind = Kind::named(&self::text(body, kind)?.unwrap_or_default());
+        Ok(Self {
+            span,
+            kind,
+            id: if kind == Kind::Result { tool_use_id } else { id },
+            name,
+            value: match kind {
+                Kind::Text => text,
+                Kind::Compaction => content.or(encrypted),
+                _ => content,
+            },
+        })
+    }
+
+    /// An entry that is no object.
+    pub(super) fn opaque(span: Span) -> Self {
+        Self { span, kind: Kind::Other, id: None, name: None, value: None }
+    }
+
+    /// Whether it says something, so that a message with it is not empty without its calls.
+    fn speaks(&self, body: &[u8]) -> bool {
+        match self.kind {
+            Kind::Call | Kind::Thinking => false,
+            Kind::Text => self.value.is_some_and(|text| text.of(body) != b"\"\""),
+            _ => true,
+        }
+    }
+}
+
+/// The text of a value that may be a string, and then must be one that can be decoded.
+fn text(body: &[u8], value: Option<Span>) -> Result<Option<Cow<'_, str>>, Fault> {
+    match value.map(|span| (span, span.of(body))) {
+        Some((at, raw @ [b'"', ..])) => decode(raw).map(Some).ok_or(Fault { at, kind: ParseErrorKind::NotJson }),
+        _ => Ok(None),
+    }
+}
+
+/// A conversation while it is made.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    body: &'a [u8],
+    conversation: Conversation<'a>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(body: &'a [u8]) -> Self {
+        Self { body, conversation: Conversation::default() }
+    }
+
+    /// Adds a message. `entries` are those of its content, if that is an array.
+    pub(super) fn message(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
+        let content = message.content.filter(|content| content.of(self.body) != b"null");
+        let message = Message { content, ..message };
+        match text(self.body, message.role)?.as_deref() {
+            Some("assistant") => self.assistant(message, entries),
+            Some("user") => match entries {
+                [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
+                _ => self.user(message, entries),
+            },
+            Some("system") => self.whole(message, Role::System, Flags { parts: true, stays: true, ..Flags::default() }),
+            _ => self.whole(message, Role::Other, Flags { parts: true, stays: true, ..Flags::default() }),
+        }
+    }
+
+    /// The conversation.
+    pub(super) fn finish(mut self, beside: Beside) -> Result<Conversation<'a>, Fault> {
+        let body = self.body;
+        let said = |value: Option<Span>| value.filter(|value| value.of(body) != b"null");
+        let of_config = said(beside.output_config).and_then(|config| {
+            let [format] = fields_of(body, config, [b"format"]).ok()?;
+            said(format)
+        });
+        let (clears, compacts) = said(beside.context_management).map_or((false, false), |edits| own_edits(body, edits));
+        let conversation = &mut self.conversation;
+        conversation.model = text(body, beside.model)?;
+        conversation.tools = said(beside.tools);
+        conversation.instructions = said(beside.system);
+        conversation.format = of_config.or(said(beside.output_format));
+        conversation.traits.clears_itself = clears;
+        conversation.traits.compacts_itself = compacts || said(beside.compaction).is_some();
+        leave_duplicates(conversation);
+        follow_system(conversation);
+        Ok(self.conversation)
+    }
+
+    /// A message that is one unit.
+    fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
+        let first = self.conversation.blocks.len();
+        let element = self.conversation.elements.len();
+        let units = self.conversation.units.len();
+        self.unit(element, message.span, role, message.content, first..first, flags)?;
+        self.conversation.elements.push(Element { span: message.span, units: units..units + 1 });
+        Ok(())
+    }
+
+    fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
+        let (element, index) = (self.conversation.elements.len(), self.conversation.units.len());
+        let first = self.conversation.blocks.len();
+        for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
+            let (id, name) = (self.call_id(entry.id)?, text(self.body, entry.name)?);
+            let answerable = !id.text.is_empty();
+            let kind = BlockKind::ToolCall { id, name, answerable };
+            self.block(Block { unit: index, span: entry.span, kind })?;
+        }
+        let says = message.content.is_some_and(|content| !matches!(content.of(self.body), b"\"\"" | b"[]"));
+        let flags = Flags {
+            speaks: if entries.is_empty() { says } else { entries.iter().any(|entry| entry.speaks(self.body)) },
+            bound: entries.iter().any(|entry| matches!(entry.kind, Kind::Thinking | Kind::Server)),
+            ..Flags::default()
+        };
+        let blocks = first..self.conversation.blocks.len();
+        self.unit(element, message.span, Role::Assistant, message.content, blocks, flags)?;
+        self.conversation.elements.push(Element { span: message.span, units: index..index + 1 });
+        if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
+            self.conversation.traits.n_compacted = index + 1;
+        }
+        Ok(())
+    }
+
+    /// A message of the user with entries, each of which is a unit.
+    fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
+        let (element, start) = (self.conversation.elements.len(), self.conversation.units.len());
+        for entry in entries {
+            let first = self.conversation.blocks.len();
+            let flags = Flags { speaks: true, ..Flags::default() };
+            if entry.kind == Kind::Result {
+                let kind = BlockKind::ToolResult { call_id: self.call_id(entry.id)?, may_leave: true };
+                self.block(Block { unit: self.conversation.units.len(), span: entry.span, kind })?;
+                self.unit(element, entry.span, Role::Tool, entry.value, first..first + 1, flags)?;
+            } else {
+                let text = entry.value.filter(|_| entry.kind == Kind::Text);
+                self.unit(element, entry.span, Role::User, text, first..first, flags)?;
+            }
+        }
+        self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.units.len() });
+        Ok(())
+    }
+
+    fn unit(
+        &mut self,
+        element: usize,
+        span: Span,
+        role: Role,
+        content: Option<Span>,
+        blocks: Range<usize>,
+        flags: Flags,
+    ) -> Result<(), Fault> {
+        if self.conversation.units.len() == MAX_ELEMENTS {
+            return Err(Fault { at: span, kind: ParseErrorKind::TooMany });
+        }
+        let turn = self.conversation.next_turn(self.conversation.units.last().is_some_and(|last| last.role == role));
+        self.conversation.units.push(Unit {
+            element,
+            span,
+            role,
+            turn,
+            content,
+            blocks,
+            flags,
+            known: OnceCell::new(),
+        });
+        Ok(())
+    }
+
+    fn block(&mut self, block: Block<'a>) -> Result<(), Fault> {
+        if self.conversation.blocks.len() == MAX_ELEMENTS {
+            return Err(Fault { at: block.span, kind: ParseErrorKind::TooMany });
+        }
+        self.conversation.blocks.push(block);
+        Ok(())
+    }
+
+    fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Fault> {
+        let Some(raw) = value else { return Ok(CallId::default()) };
+        match text(self.body, value)? {
+            Some(text) => Ok(CallId { kind: "", raw: Some(raw), text }),
+            None => Err(Fault { at: raw, kind: ParseErrorKind::IdNotAString }),
+        }
+    }
+}
+
+/// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
+fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
+    edit_types(body, context_management).map_or((true, true), |types| {
+        let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
+        (any("clear_tool_uses"), any("compact"))
+    })
+}
+
+fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+    let [edits] = fields_of(body, context_management, [b"edits"])?;
+    let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
+    let mut cursor = Cursor::starting(body, edits.start);
+    let mut types = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        let [kind] = fields(&mut cursor, [b"type"])?;
+        types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Odd)?);
+        more = cursor.next_element()?;
+    }
+    Ok(types)
+}
+
+/// Calls of one id cannot be told apart: the API refuses such a request whatever is done, so nothing is put in for them,
+/// and nothing of theirs is left out.
+fn leave_duplicates(conversation: &mut Conversation<'_>) {
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    for block in &conversation.blocks {
+        if let BlockKind::ToolCall { id, .. } = &block.kind {
+            *times.entry(&id.text).or_default() += 1;
+        }
+    }
+    let is_double = |id: &CallId<'_>| times.get(&*id.text).is_some_and(|n| *n > 1);
+    let doubles = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
+        BlockKind::ToolCall { id, .. } => is_double(id),
+        BlockKind::ToolResult { call_id, .. } => is_double(call_id),
+    });
+    let doubles: Vec<usize> = doubles.map(|(n, _)| n).collect();
+    for n in doubles {
+        match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
+            Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,
+            Some(BlockKind::ToolResult { may_leave, .. }) => *may_leave = false,
+            None => {}
+        }
+    }
+}
+
+/// A system message has to stand behind a message of the user. So results that are all of the message before it leave with
+/// the whole turn that called for them, and stay if they answer nothing and no other message of the user is before them.
+fn follow_system(conversation: &mut Conversation<'_>) {
+    let units = &conversation.units;
+    let is = |unit: usize, role: Role| units.get(unit).is_some_and(|unit| unit.role == role);
+    let (mut bound, mut staying) = (Vec::new(), Vec::new());
+    for end in (1..units.len()).filter(|&unit| is(unit, Role::System) && is(unit - 1, Role::Tool)) {
+        let start = (0..end).rev().find(|&unit| !is(unit, Role::Tool)).map_or(0, |before| before + 1);
+        match start.checked_sub(1) {
+            Some(before) if is(before, Role::User) => {}
+            Some(before)
+                if is(before, Role::Assistant) && units.get(before).is_some_and(|unit| !unit.blocks.is_empty()) =>
+            {
+                bound.push(before);
+            }
+            _ => staying.extend(conversation.block_range(start..end)),
+        }
+    }
+    for unit in bound {
+        if let Some(unit) = conversation.units.get_mut(unit) {
+            unit.flags.bound = true;
+        }
+    }
+    for block in staying {
+        if let Some(BlockKind::ToolResult { may_leave, .. }) =
+            conversation.blocks.get_mut(block).map(|block| &mut block.kind)
+        {
+            *may_leave = false;
+        }
+    }
+}
