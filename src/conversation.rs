@@ -98,7 +98,7 @@ pub struct Flags {
     pub bound: bool,
     /// It has reasoning of the model, which can be left out of it.
     pub thinks: bool,
-    /// No summary stands for it.
+    /// No summary stands for it, and it does not leave with its calls.
     pub stays: bool,
     /// No result is moved across it.
     pub parts: bool,
