@@ -97,6 +97,8 @@ struct Shared {
 pub struct Gauge {
     shared: Arc<Shared>,
     encoding: Encoding,
+    /// How many tokens the model has for 100 that are counted.
+    per_hundred: usize,
     window: Option<usize>,
 }
 
@@ -125,9 +127,10 @@ impl Meter {
 
     /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
-        let model = self.model(model.unwrap_or_default());
+        let name = model.unwrap_or_default();
+        let (model, per_hundred) = (self.model(name), self.shared.models.tokens_per_hundred(name));
         let window = model.window.map(|window| window.value);
-        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, window }
+        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, per_hundred, window }
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -187,14 +190,19 @@ impl Gauge {
 
     fn count(&self, text: &str) -> usize {
         self.shared.n_tokenised.fetch_add(text.len() as u64, Ordering::Relaxed);
-        match self.shared.counter {
+        let counted = match self.shared.counter {
             Counter::Exact => self.encoding.count_in_turns(text, self.shared.give_way),
             Counter::Estimate => Estimate.count(text),
-        }
+        };
+        (counted * self.per_hundred / 100).min(text.len())
     }
 
     /// The count of what is known by `print`, out of memory, or made now and remembered.
     pub fn remembered(&self, subject: Subject, print: Fingerprint, count: impl FnOnce() -> usize) -> usize {
+        let print = match self.per_hundred {
+            100 => print,
+            others => print.then(Fingerprint::of_numbers(others, 0)),
+        };
         self.shared.memo.get_or_count(subject, self.encoding, print, count)
     }
 }

@@ -134,17 +134,18 @@ impl Draft<'_> {
         let Some(of) = conversation.units.get(unit) else { return Fingerprint::default() };
         let canonical = || dialect.canonical(span.of(body));
         let read = self.situation.keys.message(self.situation.caller, of.prints(body).unit, canonical);
-        // Places are not the same in every spelling, but which text or which call it is.
+        // Places are not the same in every spelling, but which text or which call it is. A content may hold both.
         let texts = OnceCell::new();
-        let nth =
-            |value: Span| match of.content.filter(|content| content.start <= value.start && value.end <= content.end) {
-                Some(content) => {
-                    texts.get_or_init(|| dialect.texts(body, content)).partition_point(|text| text.start < value.start)
-                }
-                None => conversation.blocks_of(of).partition_point(|block| block.span.end <= value.start),
-            };
+        let n_texts = |value: Span| {
+            let content = of.content.filter(|content| content.start <= value.start && value.end <= content.end);
+            content.map_or(0, |content| {
+                texts.get_or_init(|| dialect.texts(body, content)).partition_point(|text| text.start < value.start)
+            })
+        };
+        let n_blocks = |value: Span| conversation.blocks_of(of).partition_point(|block| block.span.end <= value.start);
         let known = slots.fold(Fingerprint::of(read.as_bytes()), |known, slot| {
-            known.then(Fingerprint::of_numbers(nth(slot.span), 0)).then(slot.print)
+            let place = Fingerprint::of_numbers(n_texts(slot.span), n_blocks(slot.span));
+            known.then(place).then(slot.print)
         });
         self.without_calls(unit, known)
     }

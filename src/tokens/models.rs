@@ -142,6 +142,15 @@ impl Models {
         }
     }
 
+    /// How many tokens the model under this name has for 100 that are counted. An encoding of the settings is taken at its
+    /// word.
+    pub(super) fn tokens_per_hundred(&self, name: &str) -> usize {
+        match self.find(name).encoding.source {
+            Source::Settings => 100,
+            _ => known::tokens_per_hundred(&names::bare(name)),
+        }
+    }
+
     /// All that is known, the first that fits a model first.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let settings = self.settings.iter().map(|(_, model)| Entry {

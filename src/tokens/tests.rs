@@ -113,3 +113,22 @@ fn a_count_in_pieces_is_hardly_more_than_one_of_the_whole() {
         assert!((pieces - whole) * 1000 <= whole.max(1000), "{pieces} of {whole}");
     }
 }
+
+#[test]
+fn models_that_split_text_into_more_tokens_are_known() {
+    let text = include_str!("../../ARCHITECTURE.md");
+    let meter = Meter::new(&Settings::default(), &[]);
+    let count = |model: &str| meter.for_model(Some(model)).text(text);
+    let plain = count("claude-opus-4-6");
+    assert_eq!(plain, count("some-other-model"));
+    for same in ["claude-sonnet-4-5-20250929", "claude-opus-4-20250514", "anthropic/claude-haiku-4.5"] {
+        assert_eq!(count(same), plain, "{same}");
+    }
+    for more in ["claude-opus-4-7", "claude-opus-5-20260601", "claude-sonnet-5", "us.anthropic.claude-fable-5-1-v1:0"] {
+        assert_eq!(count(more), plain * 155 / 100, "{more}");
+    }
+    assert_eq!(meter.for_model(Some("claude-opus-5")).text("."), 1, "no more tokens than bytes");
+    let settings = "match = \"claude-opus-5\"\nencoding = \"cl100k_base\"";
+    let told = Meter::new(&Settings::default(), &[toml::from_str(settings).unwrap()]);
+    assert_eq!(told.for_model(Some("claude-opus-5")).text(text), Encoding::Cl100kBase.count(text));
+}

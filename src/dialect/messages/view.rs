@@ -1,6 +1,11 @@
 //! The conversation, made of what a reader has found in a body. Both readers only say where values are.
 
-use std::{borrow::Cow, cell::OnceCell, collections::HashMap, ops::Range};
+use std::{
+    borrow::Cow,
+    cell::OnceCell,
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use super::ParseErrorKind;
 use crate::{
@@ -290,16 +295,23 @@ fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>
     Ok(types)
 }
 
-/// Calls of one id cannot be told apart: the API refuses such a request whatever is done, so nothing is put in for them,
-/// and nothing of theirs is left out.
+/// Calls of one id in one turn cannot be told apart: the API refuses such a request whatever is done, so nothing is put in
+/// for them, and nothing of theirs is left out. A later turn may have an id again.
 fn leave_duplicates(conversation: &mut Conversation<'_>) {
-    let mut times: HashMap<&str, usize> = HashMap::new();
-    for block in &conversation.blocks {
-        if let BlockKind::ToolCall { id, .. } = &block.kind {
-            *times.entry(&id.text).or_default() += 1;
+    let (mut last, mut doubled) = (HashMap::new(), HashSet::new());
+    for unit in &conversation.units {
+        for block in conversation.blocks_of(unit) {
+            if let BlockKind::ToolCall { id, .. } = &block.kind
+                && last.insert(&*id.text, unit.turn) == Some(unit.turn)
+            {
+                doubled.insert(&*id.text);
+            }
         }
     }
-    let is_double = |id: &CallId<'_>| times.get(&*id.text).is_some_and(|n| *n > 1);
+    if doubled.is_empty() {
+        return;
+    }
+    let is_double = |id: &CallId<'_>| doubled.contains(&*id.text);
     let doubles = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
         BlockKind::ToolCall { id, .. } => is_double(id),
         BlockKind::ToolResult { call_id, .. } => is_double(call_id),
