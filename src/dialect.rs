@@ -214,7 +214,17 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
     ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
 }
 
-/// The dialect of what comes without a path: files, errors of requests that no dialect knows.
+/// The dialect of a request that comes without a path, by the keys at its top: in a file, for instance. [`default`] if
+/// they do not say.
+pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
+    let has = |wanted: [&[u8]; 2]| json::fields(&mut json::Cursor::new(body), wanted);
+    match has([b"messages", b"input"]) {
+        Ok([None, Some(_)]) => &responses::Responses,
+        _ => default(),
+    }
+}
+
+/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
 pub fn default() -> &'static dyn Dialect {
     let [first, ..] = ALL;
     first
@@ -241,6 +251,18 @@ mod tests {
         }
         for path in ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1", "/v1/responses/"] {
             assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_body_says_what_it_is() {
+        for body in [r#"{"model":"m","input":[]}"#, r#" {"input":"x"}"#, r#"{"input":{}}"#] {
+            assert_eq!(of_body(body.as_bytes()).name(), "responses", "{body}");
+        }
+        for body in
+            [r#"{"messages":[]}"#, r#"{"input":1,"messages":[]}"#, r#"{"x":{"input":1}}"#, "{}", "", "[]", "{\"input\""]
+        {
+            assert_eq!(of_body(body.as_bytes()).name(), "chat_completions", "{body}");
         }
     }
 
