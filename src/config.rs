@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::draft::reasoning;
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
@@ -98,6 +99,9 @@ pub struct Config {
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
     /// false }`
     pub tools: tools::Settings,
+    /// Reasoning that a model has signed together with what stood before it. The models of which that is known are in the
+    /// documentation of dialects.
+    pub reasoning: reasoning::Settings,
     /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
     /// What is kept of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
@@ -133,6 +137,7 @@ impl Default for Config {
             truncate_tool_results: truncate_tool_results::Settings::default(),
             clear_tool_results: clear_tool_results::Settings::default(),
             summarize: summarize::Settings::default(),
+            reasoning: reasoning::Settings::default(),
             tools: tools::Settings::default(),
             events: events::Settings::default(),
             inspect: inspect::Settings::default(),
@@ -207,6 +212,7 @@ impl Config {
             truncate_tool_results: self.truncate_tool_results.clone(),
             clear_tool_results: self.clear_tool_results.clone(),
             summarize: self.summarize.clone(),
+            reasoning: self.reasoning.clone(),
             tools: self.tools.clone(),
             tokens: self.tokens.clone(),
             models: self.models.clone(),

@@ -217,7 +217,17 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
     ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
 }
 
-/// The dialect of what comes without a path: files, errors of requests that no dialect knows.
+/// The dialect of a request that comes without a path, by the keys at its top: in a file, for instance. [`default`] if
+/// they do not say.
+pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
+    let has = |wanted: [&[u8]; 2]| json::fields(&mut json::Cursor::new(body), wanted);
+    match has([b"messages", b"input"]) {
+        Ok([None, Some(_)]) => &responses::Responses,
+        _ => default(),
+    }
+}
+
+/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
 pub fn default() -> &'static dyn Dialect {
     let [first, ..] = ALL;
     first
@@ -266,10 +276,24 @@ mod tests {
     }
 
     #[test]
-    fn each_dialect_has_a_tag_and_a_name_of_its_own() {
-        let tags: std::collections::BTreeSet<_> = ALL.iter().map(|dialect| dialect.tag()).collect();
-        let names: std::collections::BTreeSet<_> = ALL.iter().map(|dialect| dialect.name()).collect();
-        assert_eq!((tags.len(), names.len()), (ALL.len(), ALL.len()));
-        assert!(ALL.iter().all(|dialect| for_path(dialect.path()).map(Dialect::name) == Some(dialect.name())));
+    fn a_body_says_what_it_is() {
+        for body in [r#"{"model":"m","input":[]}"#, r#" {"input":"x"}"#, r#"{"input":{}}"#] {
+            assert_eq!(of_body(body.as_bytes()).name(), "responses", "{body}");
+        }
+        for body in
+            [r#"{"messages":[]}"#, r#"{"input":1,"messages":[]}"#, r#"{"x":{"input":1}}"#, "{}", "", "[]", "{\"input\""]
+        {
+            assert_eq!(of_body(body.as_bytes()).name(), "chat_completions", "{body}");
+        }
+    }
+
+    #[test]
+    fn each_dialect_has_a_name_and_a_number_of_its_own() {
+        for (n, one) in ALL.into_iter().enumerate() {
+            for other in ALL.into_iter().skip(n + 1) {
+                assert!(one.name() != other.name() && one.tag() != other.tag());
+            }
+            assert!(for_path(one.path()).is_some_and(|found| found.name() == one.name()));
+        }
     }
 }

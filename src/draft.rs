@@ -39,7 +39,7 @@ mod beginnings;
 mod finish;
 mod folded;
 mod measure;
-mod reasoning;
+pub mod reasoning;
 mod remember;
 mod replace;
 mod round_trip;
@@ -223,7 +223,7 @@ impl<'a> Draft<'a> {
             entries: RefCell::default(),
             bound_turns: OnceCell::new(),
             partings: OnceCell::new(),
-            reasoning: Reasoning::default(),
+            reasoning: Reasoning::Keep,
             prefix_changed: 0,
             stripped: BTreeSet::new(),
             departed: BTreeMap::new(),

@@ -8,7 +8,7 @@ use self::verified::Verified;
 use crate::{
     conversation::Fold,
     dialect::{Dialect, ParseError},
-    draft::{Beginnings, Draft, Reasoning, Source},
+    draft::{Beginnings, Draft, Source, reasoning},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults, Frontier},
@@ -52,6 +52,8 @@ pub struct Parts {
     pub clear_tool_results: clear_tool_results::Settings,
     /// The edit that puts a summary in place of old messages.
     pub summarize: summarize::Settings,
+    /// What becomes of reasoning that is bound to its prefix.
+    pub reasoning: reasoning::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
     /// How tokens are counted.
@@ -128,6 +130,7 @@ pub struct Policy {
     summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
+    reasoning: reasoning::Settings,
     verified: Verified,
 }
 
@@ -226,7 +229,15 @@ impl Policy {
             }
         };
         let edits = names.into_iter().map(edit).collect();
-        Self { edits, language, recall: recall.clone(), summaries, counts_from, verified: Verified::default() }
+        Self {
+            edits,
+            language,
+            recall: recall.clone(),
+            summaries,
+            counts_from,
+            reasoning: parts.reasoning.clone(),
+            verified: Verified::default(),
+        }
     }
 
     /// The names of the edits that run, in order.
@@ -252,9 +263,7 @@ impl Policy {
         if let Some(beginnings) = beginnings {
             draft.begin(Summarize::LABEL, &whole, beginnings);
         }
-        if whole.traits.binds_reasoning {
-            draft.bind_reasoning(Reasoning::Strip);
-        }
+        draft.bind_reasoning(self.reasoning.of(&whole));
         for edit in &self.edits {
             edit.apply(&mut draft);
         }

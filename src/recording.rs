@@ -202,12 +202,12 @@ impl Exchange {
             }
         }
         Ok(Self {
-            request,
             rewritten: read_file(dir, "rewritten.json")?,
             response,
             summary: read_json(dir, SUMMARY)?
                 .map(|SummaryFile { end, summary }| Used { end, summary: Arc::new(summary) }),
-            meta: read_json(dir, "meta.json")?.unwrap_or_default(),
+            meta: read_json(dir, "meta.json")?.unwrap_or_else(|| Meta::of(&request)),
+            request,
             policy: read_text(dir, "policy.toml")?,
             plan: read_text(dir, "plan.snap")?,
         })
@@ -244,8 +244,15 @@ impl Exchange {
 
 // === impl Meta ===
 
+impl Meta {
+    /// The metadata of a folder without `meta.json`: a request in the dialect of its body.
+    fn of(request: &[u8]) -> Self {
+        Self { path: dialect::of_body(request).path().to_owned(), ..Self::default() }
+    }
+}
+
 impl Default for Meta {
-    /// The metadata of a folder without `meta.json`: a request of the kind that is edited, whose answer is not known.
+    /// A request of the kind that is edited, whose answer is not known.
     fn default() -> Self {
         Self {
             path: dialect::default().path().to_owned(),

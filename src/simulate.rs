@@ -27,7 +27,6 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::dialect::{self, Dialect};
 use crate::planner::Planner;
 
 pub use self::figures::{Figures, Price, Prices};
@@ -42,9 +41,6 @@ mod summaries;
 mod table;
 mod transcript;
 
-/// The path whose request bodies are played.
-const ROUTE: &str = "/chat/completions";
-
 /// A policy to compare.
 #[derive(Debug)]
 pub struct PolicyUnderTest {
@@ -57,7 +53,7 @@ pub struct PolicyUnderTest {
 /// The transcripts to play.
 #[derive(Clone, Debug, Default)]
 pub struct TranscriptSelection {
-    /// Files with a `messages` array, recordings, and folders of them at any depth.
+    /// Files with a `messages` or an `input` array, recordings, and folders of them at any depth.
     pub paths: Vec<PathBuf>,
     /// The maximum number of transcripts; the longest are taken.
     pub limit: Option<usize>,
@@ -197,11 +193,6 @@ impl From<io::Error> for TranscriptError {
     fn from(error: io::Error) -> Self {
         Self::File(error)
     }
-}
-
-/// The dialect of all transcripts.
-fn dialect() -> Result<&'static dyn Dialect, TranscriptError> {
-    dialect::for_path(ROUTE).ok_or(TranscriptError::NoDialect)
 }
 
 #[cfg(test)]

@@ -228,6 +228,7 @@ impl Step {
                 Action::Move { message, .. }
                 | Action::Drop { message }
                 | Action::DropCall { message }
+                | Action::Strip { message }
                 | Action::Truncate { message }
                 | Action::Clear { message }
                 | Action::ClearInput { message } => message,

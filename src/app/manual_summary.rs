@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{TASK_DRAIN_TIMEOUT, build_live, close_store, open_store};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
-use crate::dialect;
+use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
@@ -35,7 +35,6 @@ pub struct OfflineSummarizer {
     runtime: Runtime,
     engine: Engine,
     live: LiveConfig,
-    target: Uri,
     budget: Budget,
 }
 
@@ -48,7 +47,6 @@ impl OfflineSummarizer {
         Ok(Self {
             runtime: runtime()?,
             engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
-            target: live.upstream.join(&Uri::from_static(dialect::default().path()))?,
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
         })
@@ -56,8 +54,10 @@ impl OfflineSummarizer {
 
     /// Makes a summary; `None` if the call failed.
     pub fn summarize(&self, effect: SummaryEffect) -> Option<Arc<Summary>> {
-        let Self { runtime, engine, live, target, budget } = self;
-        let origin = origin(live, target, budget, engine.caller(None));
+        let Self { runtime, engine, live, budget } = self;
+        let dialect = dialect::of_body(&effect.source.body);
+        let target = live.upstream.join(&Uri::from_static(dialect.path())).ok()?;
+        let origin = origin(live, dialect, &target, budget, engine.caller(None));
         match runtime.block_on(engine.summarize(&live.rules, effect, origin)) {
             Ok(summary) => summary,
             Err(error) => {
@@ -81,14 +81,14 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let tasks = Tasks::default();
     let (store, keys) = open_store(config, environment)?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
-    let dialect = dialect::default();
+    let dialect = dialect::of_body(&body);
     let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries().read_index().await;
 
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
-    let origin = || origin(&live, &target, &budget, caller);
+    let origin = || origin(&live, dialect, &target, &budget, caller);
     let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
@@ -104,11 +104,17 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// The origin of a summary that no client request has caused.
-fn origin(live: &LiveConfig, target: &Uri, budget: &Budget, caller: Caller) -> SummaryOrigin {
+fn origin(
+    live: &LiveConfig,
+    dialect: &'static dyn Dialect,
+    target: &Uri,
+    budget: &Budget,
+    caller: Caller,
+) -> SummaryOrigin {
     SummaryOrigin {
         request_id: None,
         caller,
-        dialect: dialect::default(),
+        dialect,
         target: target.clone(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
         upstream: live.upstream.clone(),

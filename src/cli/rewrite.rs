@@ -9,11 +9,8 @@ use bytes::Bytes;
 use crate::cli::{Exit, print};
 use crate::config::Config;
 use crate::dialect;
-use crate::engine::{EditedBody, edit_body};
+use crate::engine::edit_body;
 use crate::payload::Keys;
-
-/// The path whose request bodies are read.
-const ROUTE: &str = "/chat/completions";
 
 /// Arguments of `rewrite`.
 #[derive(clap::Args, Debug)]
@@ -40,10 +37,7 @@ pub struct InputError {
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read_input(&args.file)?;
     let planner = config.planner(config.address(), config.meter(), Keys::well_known());
-    let edited = match dialect::for_path(ROUTE) {
-        Some(dialect) => edit_body(&planner, dialect, body),
-        None => EditedBody::untouched(body),
-    };
+    let edited = edit_body(&planner, dialect::of_body(&body), body);
     print(&edited.body)?;
     if let Some(error) = edited.parse_error {
         crate::cli::print_error(&anyhow::Error::new(error).context("printed unchanged"));

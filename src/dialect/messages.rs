@@ -29,6 +29,7 @@ mod fallback;
 mod parts;
 mod scan;
 mod summary;
+mod thinking;
 mod tokens;
 mod view;
 

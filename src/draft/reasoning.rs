@@ -5,22 +5,54 @@
 //! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
 //! away: always a run from the beginning, without a gap.
 
+use serde::{Deserialize, Serialize};
+
 use super::Draft;
 use crate::{
-    conversation::Role,
+    conversation::{Conversation, Role},
     plan::{Action, Change, Sizes},
+    tokens::models::Pattern,
 };
 
+/// `[reasoning]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
+    /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
+    /// makes no pass.
+    pub bound: Reasoning,
+    /// Models whose reasoning is bound to its prefix, by name or pattern, besides those that are known to be so.
+    ///
+    /// Example: `["claude-opus-6*"]`
+    pub models: Vec<Pattern>,
+}
+
 /// What becomes of reasoning that is bound to its prefix, when an edit would change that.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reasoning {
     /// It stays: nothing is bound, or the upstream is to decide.
-    #[default]
     Keep,
     /// It is left out before each pass. Passes wait for the beginning of a user's turn.
     Strip,
     /// It stays, and no pass is made.
     Withhold,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { bound: Reasoning::Strip, models: Vec::new() }
+    }
+}
+
+impl Settings {
+    /// What becomes of the reasoning in a conversation.
+    pub fn of(&self, conversation: &Conversation<'_>) -> Reasoning {
+        let model = conversation.model.as_deref().unwrap_or_default();
+        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|pattern| pattern.matches(model));
+        if is_bound { self.bound } else { Reasoning::Keep }
+    }
 }
 
 /// The label of the changes that leave reasoning out.

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{TranscriptError, UnreadableFile, dialect};
+use super::{TranscriptError, UnreadableFile};
+use crate::dialect;
 
 /// A file that may be a transcript, or the folder of a recording.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ fn prefixes(found: &[FoundTranscript]) -> HashSet<PathBuf> {
 /// A recording as a list of hashes: first of the model and the tools, then of each message.
 fn element_hashes(path: &Path) -> Result<Vec<[u8; 32]>, TranscriptError> {
     let body = fs::read(path.join("request.json"))?;
-    let conversation = dialect()?.parse(&body)?;
+    let conversation = dialect::of_body(&body).parse(&body)?;
     let beside = [
         conversation.model.as_deref().unwrap_or_default().as_bytes(),
         conversation.tools.map_or(&[][..], |tools| tools.of(&body)),

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::summaries::{SummaryCache, SummarySource};
-use super::{Figures, PolicyUnderTest, Prices, Transcript, TranscriptError, dialect};
+use super::{Figures, PolicyUnderTest, Prices, Transcript, TranscriptError};
+use crate::dialect;
 use crate::plan::{Action, Need};
 use crate::span::{joined, splice};
 
@@ -16,7 +17,6 @@ pub fn play(
     prices: Prices,
     summary_source: SummarySource<'_>,
 ) -> Result<Figures, TranscriptError> {
-    let dialect = dialect()?;
     let mut summaries = SummaryCache::default();
     let gauge = candidate.planner.meter.for_model(transcript.model());
     let mut figures = Figures::default();
@@ -24,6 +24,7 @@ pub fn play(
     let mut before: Option<SentRequest> = None;
     for body in transcript.requests() {
         // A request that is not understood is sent unchanged, as in the proxy.
+        let dialect = dialect::of_body(&body);
         let planned = loop {
             let situation = candidate.planner.anonymous(&summaries.0);
             let mut planned = candidate.planner.policy.plan(dialect, &body, &situation);

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{TranscriptError, dialect};
+use super::TranscriptError;
+use crate::dialect;
 use crate::span::Span;
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
@@ -12,8 +13,8 @@ pub struct SentRequest {
     body: Bytes,
     tools: Option<Span>,
     tools_tokens: usize,
-    /// The tokens of the response format.
-    format_tokens: usize,
+    /// The tokens of the form of the answer, and of instructions outside the array.
+    beside_tokens: usize,
     messages: Vec<(Span, usize)>,
 }
 
@@ -31,12 +32,15 @@ pub struct SharedPrefix {
 impl SentRequest {
     /// Counts a body. Messages that are equal at the same index in `before` are not counted again.
     pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, TranscriptError> {
-        let dialect = dialect()?;
+        let dialect = dialect::of_body(&body);
         let conversation = dialect.parse(&body)?;
         let tools = conversation.tools;
         let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
         let format = conversation.format;
         let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
+        let instructions = conversation.instructions;
+        let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.of(&body)));
+        let beside_tokens = format_tokens + instructions;
         let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
             let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
@@ -49,14 +53,14 @@ impl SentRequest {
             )
         });
         let messages: Vec<_> = messages.collect();
-        Ok(Self { body, tools, tools_tokens, format_tokens, messages })
+        Ok(Self { body, tools, tools_tokens, beside_tokens, messages })
     }
 
     /// The tokens of the whole request.
     pub fn tokens(&self) -> usize {
         REQUEST_OVERHEAD
             + self.tools_tokens
-            + self.format_tokens
+            + self.beside_tokens
             + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::figures::SummaryCall;
 use super::sent_request::SentRequest;
-use super::{PolicyUnderTest, TranscriptError, dialect};
+use super::{PolicyUnderTest, TranscriptError};
+use crate::dialect;
 use crate::edit::summarize::instruction;
 use crate::payload::ChainKey;
 use crate::plan::SummaryEffect;
@@ -49,7 +50,7 @@ impl SummaryCache {
         let (key, call) = (effect.key, measure_call(&effect, candidate, gauge, before)?);
         let summary = match summary_source {
             SummarySource::Model(make) => make(effect),
-            SummarySource::StandIn(tokens) => stand_in_summary(&effect, tokens, gauge)?,
+            SummarySource::StandIn(tokens) => stand_in_summary(&effect, tokens, gauge),
         };
         let made = summary.is_some();
         self.0.insert(key, summary.map_or(Recollection::NotNow, Recollection::Summary));
@@ -58,13 +59,9 @@ impl SummaryCache {
 }
 
 /// A summary of meaningless words; `None` if it would be larger than what it replaces.
-fn stand_in_summary(
-    effect: &SummaryEffect,
-    tokens: usize,
-    gauge: &Gauge,
-) -> Result<Option<Arc<Summary>>, TranscriptError> {
+fn stand_in_summary(effect: &SummaryEffect, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
     let text = effect.frame.around(&vec!["word"; tokens].join(" "));
-    let dialect = dialect()?;
+    let dialect = dialect::of_body(&effect.source.body);
     let message = dialect.render_user_message(&text);
     let summary = Summary {
         text,
@@ -72,7 +69,7 @@ fn stand_in_summary(
         made_at: effect.n_elements,
         transcript: effect.transcript.as_ref().map(|effect| effect.key),
     };
-    Ok((dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary)))
+    (dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary))
 }
 
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.
@@ -87,7 +84,8 @@ fn measure_call(
     let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let (input, system) = (settings.input, instruction::system(language));
     let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
-    let Some(body) = dialect()?.summary_request(&effect.source, &prompt) else { return Ok(SummaryCall::default()) };
+    let dialect = dialect::of_body(&effect.source.body);
+    let Some(body) = dialect.summary_request(&effect.source, &prompt) else { return Ok(SummaryCall::default()) };
     let sent = SentRequest::new(body, gauge, before)?;
     let shared = before.map_or(0, |before| sent.shared_prefix(before).tokens);
     Ok(SummaryCall { tokens: sent.tokens(), shared })

@@ -59,8 +59,7 @@ clear_tool_results = { trigger = { tokens = 1100 }, keep = { results = 0 }, plac
 fn a_transcript_gives_one_request_before_each_answer_and_one_at_the_end() {
     let transcript = Transcript::new(session().into(), None).unwrap();
     let requests: Vec<_> = transcript.requests().collect();
-    let dialect = dialect().unwrap();
-    let n_messages = requests.iter().map(|body| dialect.parse(body).unwrap().elements.len());
+    let n_messages = requests.iter().map(|body| crate::dialect::of_body(body).parse(body).unwrap().elements.len());
     assert_eq!(n_messages.collect::<Vec<_>>(), [1, 3, 5, 6]);
     assert!(requests.iter().all(|body| body.ends_with(br#" ], "model":"m"}"#)));
     assert_eq!(requests[3], session());

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::dialect;
 use crate::conversation::{Element, Role};
-use crate::dialect::ParseError;
+use crate::dialect::{self, ParseError};
 
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -33,15 +32,12 @@ pub enum TranscriptError {
     /// The file is too long.
     #[error("longer than {MAX_FILE_BYTES} bytes")]
     TooLong,
-    /// The file is not a request body, or has no `messages`.
+    /// The file is not a request body, or has no messages.
     #[error("not a transcript")]
     NotUnderstood(#[from] ParseError),
-    /// The `messages` array is empty.
+    /// There are no messages.
     #[error("no messages")]
     Empty,
-    /// No dialect reads it.
-    #[error("no dialect for {}", super::ROUTE)]
-    NoDialect,
 }
 
 impl Transcript {
@@ -56,7 +52,7 @@ impl Transcript {
 
     /// A transcript from its bytes.
     pub fn new(body: Bytes, model: Option<&str>) -> Result<Self, TranscriptError> {
-        let conversation = dialect()?.parse(&body)?;
+        let conversation = dialect::of_body(&body).parse(&body)?;
         if let Some(model) = model.filter(|_| conversation.model.is_none()) {
             return Self::new(with_model(&body, model), None);
         }

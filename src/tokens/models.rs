@@ -218,6 +218,13 @@ impl fmt::Display for Source {
 
 // === impl Pattern ===
 
+impl Pattern {
+    /// Whether a name fits.
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.compile_matcher().is_match(name)
+    }
+}
+
 impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;

@@ -35,6 +35,8 @@ struct WireRequest<'a> {
     #[serde(borrow)]
     context_management: Option<&'a RawValue>,
     #[serde(borrow)]
+    thinking: Option<&'a RawValue>,
+    #[serde(borrow)]
     compaction: Option<&'a RawValue>,
     #[serde(borrow)]
     messages: Option<&'a RawValue>,
@@ -122,6 +124,7 @@ impl<'a> Reader<'a> {
             output_config: span(request.output_config),
             output_format: span(request.output_format),
             context_management: span(request.context_management),
+            thinking: span(request.thinking),
             compaction: span(request.compaction),
         };
         view.finish(beside).map_err(of_fault)

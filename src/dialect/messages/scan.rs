@@ -54,6 +54,7 @@ impl Scanner<'_> {
                 b"output_config" => Some(&mut beside.output_config),
                 b"output_format" => Some(&mut beside.output_format),
                 b"context_management" => Some(&mut beside.context_management),
+                b"thinking" => Some(&mut beside.thinking),
                 b"compaction" => Some(&mut beside.compaction),
                 _ => {
                     self.cursor.value()?;

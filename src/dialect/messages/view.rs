@@ -7,7 +7,7 @@ use std::{
     ops::Range,
 };
 
-use super::ParseErrorKind;
+use super::{ParseErrorKind, thinking};
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::json::{Cursor, Odd, decode, fields, fields_of},
@@ -31,6 +31,7 @@ pub(super) struct Beside {
     pub(super) output_format: Option<Span>,
     pub(super) context_management: Option<Span>,
     pub(super) compaction: Option<Span>,
+    pub(super) thinking: Option<Span>,
 }
 
 /// One message.
@@ -172,6 +173,9 @@ impl<'a> View<'a> {
         conversation.format = of_config.or(said(beside.output_format));
         conversation.traits.clears_itself = clears;
         conversation.traits.compacts_itself = compacts || said(beside.compaction).is_some();
+        let binds = conversation.model.as_deref().is_some_and(thinking::is_bound);
+        let drops = said(beside.thinking).is_some_and(|thinking| thinking::drops_blocks(body, thinking));
+        conversation.traits.binds_reasoning = binds && !drops;
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
@@ -200,6 +204,7 @@ impl<'a> View<'a> {
         let flags = Flags {
             speaks: if entries.is_empty() { says } else { entries.iter().any(|entry| entry.speaks(self.body)) },
             bound: entries.iter().any(|entry| matches!(entry.kind, Kind::Thinking | Kind::Server)),
+            thinks: entries.iter().any(|entry| entry.kind == Kind::Thinking),
             ..Flags::default()
         };
         let blocks = first..self.conversation.blocks.len();

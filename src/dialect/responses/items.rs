@@ -312,7 +312,7 @@ fn flags(class: Class, by_program: bool) -> Flags {
         Class::Message => Flags { speaks: true, ..none },
         Class::Call { .. } => Flags { stays: by_program, ..none },
         Class::Result { .. } => none,
-        Class::Reasoning => Flags { bound: true, ..none },
+        Class::Reasoning => Flags { bound: true, thinks: true, ..none },
         Class::Server => Flags { bound: true, parts: true, ..none },
         Class::ServerStays => Flags { bound: true, parts: true, stays: true, ..none },
         Class::Compaction | Class::Reference | Class::Tools | Class::Trigger | Class::Unknown => {

@@ -1,0 +1,60 @@
+//! Which models sign their thinking together with all that stands before it.
+
+use crate::dialect::json::{Cursor, decode, fields_of};
+use crate::span::Span;
+
+/// The models whose API refuses thinking, or drops it, where what stands before it is another than it was, as the maker's
+/// documentation of October 2026 lists them. Later releases of a model are others, and have lines of their own.
+const BINDING: [&str; 6] = ["fable-5-1", "fable-5-2", "haiku-5-5", "mythos-5-2", "opus-5-5", "sonnet-5-5"];
+
+/// Whether thinking of a model is bound to its prefix, whichever way a gateway spells the name.
+pub(super) fn is_bound(model: &str) -> bool {
+    let name = model.to_ascii_lowercase().replace(['.', '_'], "-");
+    let ends_there = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    let known = BINDING.iter().filter_map(|known| name.split_once("claude-")?.1.strip_prefix(known));
+    known.into_iter().any(|rest| ends_there(rest) || rest.starts_with('-'))
+}
+
+/// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
+pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
+    let member = |object: Span, key: &'static [u8]| fields_of(body, object, [key]).ok().and_then(|[value]| value);
+    let of_object = |span: &Span| Cursor::starting(body, span.start).peek() == Some(b'{');
+    let binding = Some(thinking).filter(of_object).and_then(|thinking| member(thinking, b"block_binding"));
+    let behavior = binding.filter(of_object).and_then(|binding| member(binding, b"prefix_mismatch_behavior"));
+    behavior.and_then(|behavior| decode(behavior.of(body))).is_some_and(|behavior| behavior == "drop_block")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_by_any_spelling_of_their_names() {
+        for model in [
+            "claude-opus-5-5",
+            "claude-opus-5.5",
+            "anthropic/claude-opus-5.5:thinking",
+            "us.anthropic.claude-fable-5-1-20260826-v1:0",
+            "claude-haiku-5-5@20260901",
+        ] {
+            assert!(is_bound(model), "{model}");
+        }
+        for model in ["claude-opus-5", "claude-opus-5-50", "claude-opus-4-5", "claude-sonnet-5", "opus-5-5", "m", ""] {
+            assert!(!is_bound(model), "{model}");
+        }
+    }
+
+    #[test]
+    fn what_the_request_asks_the_api_to_drop_itself() {
+        let asks = |thinking: &str| drops_blocks(thinking.as_bytes(), Span { start: 0, end: thinking.len() });
+        assert!(asks(r#"{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}"#));
+        for thinking in [
+            r#"{"block_binding":{"prefix_mismatch_behavior":"error"}}"#,
+            r#"{"block_binding":"drop_block"}"#,
+            r#"{"type":"adaptive"}"#,
+            r#""drop_block""#,
+        ] {
+            assert!(!asks(thinking), "{thinking}");
+        }
+    }
+}
