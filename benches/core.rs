@@ -105,7 +105,7 @@ fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap
     let Some(Need::Make(effect)) = plan.needs else { unreachable!("{plan}") };
     let text = effect.frame.around(&"What was said before, in other words. ".repeat(200));
     let transcript = effect.transcript.as_ref().map(|transcript| transcript.key);
-    let summary = Summary { text, tokens_replaced: effect.tokens_replaced, transcript };
+    let summary = Summary { text, tokens_replaced: effect.tokens_replaced, made_at: effect.n_elements, transcript };
     [(effect.key, Recollection::Summary(Arc::new(summary)))].into()
 }
 
