@@ -19,9 +19,12 @@ pub use self::{
 mod answer;
 mod chat_completions;
 mod error;
+mod error_body;
 mod json;
 mod messages;
+mod responses;
 pub mod strings;
+mod thorough;
 mod tokens;
 
 /// A wire format: everything that is known of it alone.
@@ -29,7 +32,7 @@ mod tokens;
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
 ///
-/// | methods | Chat Completions | Responses (planned) | Messages |
+/// | methods | Chat Completions | Responses | Messages |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
@@ -70,6 +73,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The arguments of a call.
     fn input(&self, body: &[u8], call: Span) -> Option<Input>;
+
+    /// Whether the arguments of a call may be emptied, and not just read.
+    fn may_empty_input(&self, _body: &[u8], _call: Span) -> bool {
+        true
+    }
 
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
     /// cannot be edited.
@@ -186,6 +194,8 @@ impl Input {
 pub struct Entries {
     /// Its entries, in order.
     pub spans: Vec<Span>,
+    /// Those that are reasoning of the model.
+    pub reasoning: Vec<Span>,
     /// What becomes of the element when none of them is left.
     pub emptied: Emptied,
 }
@@ -200,7 +210,7 @@ pub enum Emptied {
 }
 
 /// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 2] = [&chat_completions::ChatCompletions, &messages::Messages];
+const ALL: [&dyn Dialect; 3] = [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages];
 
 /// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
@@ -222,7 +232,7 @@ mod tests {
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
             assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
         }
-        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/responses", "/v1/chat/completions/x", "", "/"] {
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/messages", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
     }
@@ -241,6 +251,16 @@ mod tests {
             "/messages",
         ];
         for path in others {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn responses_under_any_prefix() {
+        for path in ["/v1/responses", "/responses", "/backend-api/codex/responses", "/openai/v1/responses"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("responses"), "{path}");
+        }
+        for path in ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1", "/v1/responses/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
     }

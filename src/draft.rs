@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Role, Spoken},
+    conversation::{BlockKind, Conversation, Pairing},
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
@@ -39,16 +39,20 @@ mod beginnings;
 mod finish;
 mod folded;
 mod measure;
+mod reasoning;
 mod remember;
 mod replace;
 mod round_trip;
+mod rows;
 mod seams;
 mod tally;
 mod timeline;
 
 pub use beginnings::{Applied, Beginnings};
+pub use reasoning::Reasoning;
 pub use remember::Offers;
 pub use replace::{Cut, Offer, Refused, Text, Wants};
+pub use rows::{Row, RowElement};
 pub use tally::Tally;
 pub use timeline::Event;
 
@@ -137,6 +141,12 @@ pub struct Draft<'a> {
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
     partings: OnceCell<Vec<usize>>,
+    /// What becomes of reasoning that is bound to its prefix.
+    reasoning: Reasoning,
+    /// The last model call before which what was sent is another now.
+    prefix_changed: usize,
+    /// The units that entries with reasoning have left.
+    stripped: BTreeSet<usize>,
     /// What has left with its call, by the model call that it was not there for any more.
     departed: BTreeMap<usize, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
@@ -189,30 +199,6 @@ enum Placed {
     New { call: usize, bytes: Bytes },
 }
 
-/// One unit, as the edits so far have left the conversation.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Who speaks.
-    pub role: Role,
-    /// The index of the unit as it came; none for one that an edit has put in.
-    pub unit: Option<usize>,
-    /// Of a result, the block of the call that it answers.
-    pub call: Option<usize>,
-    /// The element that it is in, if it is there.
-    pub element: RowElement,
-    /// Its place among what was added, if it is not where it was.
-    added: Option<usize>,
-}
-
-/// The element that a row is in.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum RowElement {
-    /// One that came.
-    Came(usize),
-    /// One that is put in behind an element that came.
-    New(usize),
-}
-
 impl<'a> Draft<'a> {
     /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
     pub fn new(
@@ -237,6 +223,9 @@ impl<'a> Draft<'a> {
             entries: RefCell::default(),
             bound_turns: OnceCell::new(),
             partings: OnceCell::new(),
+            reasoning: Reasoning::default(),
+            prefix_changed: 0,
+            stripped: BTreeSet::new(),
             departed: BTreeMap::new(),
             orphans: BTreeSet::new(),
             slots: BTreeMap::new(),
@@ -268,66 +257,6 @@ impl<'a> Draft<'a> {
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
         Rc::clone(self.pairing.get_or_init(|| Rc::new(Pairing::of(self.source.conversation))))
-    }
-
-    /// The messages as the edits so far have left them.
-    pub fn rows(&self) -> Vec<Row> {
-        let pairing = self.pairing();
-        let mut added: Vec<usize> = (0..self.added.len()).collect();
-        added.sort_by_key(|&n| self.added.get(n).map(|added| added.behind)); // stable: what was put first stays first
-        let mut added = added.into_iter().filter_map(|n| Some((n, self.added.get(n)?))).peekable();
-        let mut rows = Vec::with_capacity(self.in_place.len());
-        let sent = |index: usize, role| {
-            let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
-            let element = RowElement::Came(self.element_of(index));
-            Row { role, unit: Some(index), call, element, added: None }
-        };
-        for (index, (unit, in_place)) in self.source.conversation.units.iter().zip(&self.in_place).enumerate() {
-            if *in_place {
-                rows.push(sent(index, unit.role));
-            }
-            while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
-                match item.what {
-                    _ if item.gone => {}
-                    Placed::Moved { unit, .. } => {
-                        let element = self.element_behind(index);
-                        rows.push(Row { added: Some(n), element, ..sent(unit, Role::Tool) });
-                    }
-                    Placed::New { call, .. } => {
-                        let (call, element) = (Some(call), self.element_behind(index));
-                        rows.push(Row { role: Role::Tool, unit: None, call, element, added: Some(n) });
-                    }
-                }
-            }
-        }
-        rows
-    }
-
-    /// A result where the client has put it.
-    pub fn row_of(&self, unit: usize) -> Row {
-        let call = self.pairing().answered_block(unit);
-        let element = RowElement::Came(self.element_of(unit));
-        Row { role: Role::Tool, unit: Some(unit), call, element, added: None }
-    }
-
-    /// Whether a message calls, and not all of its calls have left.
-    pub fn has_calls(&self, row: &Row) -> bool {
-        let Some(unit) = row.unit else { return false };
-        let n_calls = self.source.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
-        self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
-    }
-
-    /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
-    pub fn spoken(&self, rows: &[Row]) -> Vec<Spoken> {
-        let turn = |row: &Row| row.unit.and_then(|unit| self.source.conversation.units.get(unit)).map(|unit| unit.turn);
-        let mut before = None;
-        let spoken = rows.iter().map(|row| {
-            let now = turn(row);
-            let continues = now.is_some() && before == now && row.added.is_none();
-            before = now;
-            Spoken { role: row.role, calls: self.has_calls(row), continues }
-        });
-        spoken.collect()
     }
 
     /// How many messages have been put somewhere.
@@ -365,6 +294,7 @@ impl<'a> Draft<'a> {
         if behind >= self.in_place.len() || self.is_parted(behind, unit) || !self.take(unit) {
             return false;
         }
+        self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
@@ -394,6 +324,7 @@ impl<'a> Draft<'a> {
     pub fn withheld(&self, kind: Kind) -> Option<Why> {
         let traits = self.source.conversation.traits;
         match kind {
+            _ if self.reasoning == Reasoning::Withhold => Some(Why::PrefixBound),
             _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
             Kind::Clear if traits.clears_itself => Some(Why::ServerClears),
             Kind::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
@@ -446,23 +377,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn element_of(&self, unit: usize) -> usize {
-        self.source.conversation.units.get(unit).map_or(0, |unit| unit.element)
-    }
-
-    /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
-    fn goes_inside(&self, behind: usize) -> bool {
-        let conversation = self.source.conversation;
-        let unit = conversation.units.get(behind);
-        unit.is_some_and(|unit| unit.role == Role::Tool && !conversation.is_element(unit))
-    }
-
-    /// The element that a result is in which is put behind a unit.
-    fn element_behind(&self, behind: usize) -> RowElement {
-        let element = self.element_of(behind);
-        if self.goes_inside(behind) { RowElement::Came(element) } else { RowElement::New(element) }
-    }
-
     /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
     fn is_parted(&self, behind: usize, result: usize) -> bool {
         let units = self.source.conversation.units.iter().enumerate();
@@ -490,11 +404,10 @@ impl<'a> Draft<'a> {
     fn record_drop(&mut self, edit: &'static str, unit: usize) {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
-        let (action, sizes) = (Action::Drop { message: unit }, Sizes { before, after: 0 });
-        let call = self.call_that_is(unit);
-        self.record(match call {
-            Some(call) => self.about_call(edit, action, call, sizes),
-            None => self.about_result(edit, action, unit, sizes),
+        let sizes = Sizes { before, after: 0 };
+        self.record(match self.call_that_is(unit) {
+            Some(call) => self.about_call(edit, Action::DropCall { message: unit }, call, sizes),
+            None => self.about_result(edit, Action::Drop { message: unit }, unit, sizes),
         });
     }
 

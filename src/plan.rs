@@ -1,6 +1,6 @@
 //! What is to be done to one request, as plain owned data, and the report about it. Both print: that is the dry run.
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -9,6 +9,8 @@ use crate::{
     span::Splice,
     summary::{Frame, Outline, Source, Used},
 };
+
+mod display;
 
 /// What is to be done to one request body.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,6 +67,8 @@ pub struct SummaryEffect {
     pub covers: Range<usize>,
     /// The tokens of those as they came.
     pub tokens_replaced: usize,
+    /// How many elements the request has.
+    pub n_elements: usize,
     /// The tokens of what it will stand in place of, as the edits have left that: its message must have fewer.
     pub tokens: usize,
     /// The model that the request asks.
@@ -192,6 +196,8 @@ pub enum Why {
     ServerClears,
     /// The request asks the server to compact the conversation itself.
     ServerCompacts,
+    /// The model's reasoning is bound to what stands before it, and is not to be left out.
+    PrefixBound,
 }
 
 /// What is done to a message. Messages are named by their index in the array as it came.
@@ -235,6 +241,11 @@ pub enum Action {
         /// The message.
         message: usize,
     },
+    /// Reasoning of the model is left out.
+    Strip {
+        /// The message.
+        message: usize,
+    },
     /// A summary stands for messages.
     Summarize {
         /// The first of them.
@@ -255,6 +266,7 @@ impl Action {
             Self::Truncate { .. } => "truncate",
             Self::Clear { .. } => "clear",
             Self::ClearInput { .. } => "clear_input",
+            Self::Strip { .. } => "strip",
             Self::Summarize { .. } => "summarize",
         }
     }
@@ -270,6 +282,7 @@ impl Action {
             Self::Truncate { message } => Self::Truncate { message: number(message) },
             Self::Clear { message } => Self::Clear { message: number(message) },
             Self::ClearInput { message } => Self::ClearInput { message: number(message) },
+            Self::Strip { message } => Self::Strip { message: number(message) },
             Self::Summarize { .. } => self,
         }
     }
@@ -287,6 +300,7 @@ impl Why {
             Self::HistoryElsewhere => "history_elsewhere",
             Self::ServerClears => "server_clears",
             Self::ServerCompacts => "server_compacts",
+            Self::PrefixBound => "prefix_bound",
         }
     }
 }
@@ -315,108 +329,6 @@ impl Report {
             }
         }
         counts
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report.fmt(f)
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { messages_before, messages_after, bytes_before, bytes_after, .. } = self;
-        write!(f, "messages {messages_before} -> {messages_after}, bytes {bytes_before} -> {bytes_after}")?;
-        if let (Some(before), Some(after)) = (self.tokens_before, self.tokens_after) {
-            write!(f, ", tokens {before} -> {after}")?;
-        }
-        if let Some(model) = &self.model {
-            write!(f, ", model {}", Quoted(model))?;
-        }
-        writeln!(f)?;
-        if self.unknown_window {
-            writeln!(f, "the context window of the model is not known")?;
-        }
-        if self.changes.is_empty() {
-            writeln!(f, "no changes")?;
-        }
-        self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
-        self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.edit)?;
-        match self.action {
-            Action::Insert { behind } => write!(f, "insert a result behind message {behind}")?,
-            Action::Move { message, behind } => write!(f, "move message {message} behind message {behind}")?,
-            Action::Drop { message } => write!(f, "drop message {message}")?,
-            Action::DropCall { message } => write!(f, "drop a call of message {message}")?,
-            Action::Truncate { message } => write!(f, "truncate message {message}")?,
-            Action::Clear { message } => write!(f, "clear message {message}")?,
-            Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
-            Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
-        }
-        let is_about_a_call = !matches!(self.action, Action::Summarize { .. });
-        if is_about_a_call {
-            about(f, &self.call_id, self.tool_name.as_deref())?;
-        }
-        if !matches!(
-            self.action,
-            Action::Insert { .. } | Action::Move { .. } | Action::Drop { .. } | Action::DropCall { .. }
-        ) {
-            write!(f, ", bytes {}", self.bytes)?;
-            if let Some(tokens) = self.tokens {
-                write!(f, ", tokens {tokens}")?;
-            }
-        }
-        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))
-    }
-}
-
-impl fmt::Display for Sizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} -> {}", self.before, self.after)
-    }
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: not done", self.edit)?;
-        if let Some(message) = self.message {
-            write!(f, " to message {message}")?;
-            about(f, &self.call_id, self.tool_name.as_deref())?;
-        }
-        f.write_str(match self.why {
-            Why::NoStore => ": there is no store to take what is left out",
-            Why::NotSmaller => ": what would stand there is not smaller",
-            Why::TooLittle => ": it would free too little",
-            Why::NoSummary => ": there is no summary yet",
-            Why::Rewritten => ": nearly the same was summarised before, and the client has changed messages since",
-            Why::HistoryElsewhere => ": history is on the server",
-            Why::ServerClears => ": the request asks the server to clear tool results",
-            Why::ServerCompacts => ": the request asks the server to compact the conversation",
-        })
-    }
-}
-
-fn about(f: &mut fmt::Formatter<'_>, call_id: &str, tool_name: Option<&str>) -> fmt::Result {
-    write!(f, ", call {}", Quoted(call_id))?;
-    tool_name.map_or(Ok(()), |name| write!(f, " of tool {}", Quoted(name)))
-}
-
-/// A name out of a request, on one line and not longer than a line.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 80;
-        match self.0.char_indices().nth(MOST) {
-            None => write!(f, "{:?}", self.0),
-            Some((cut, _)) => write!(f, "{:?}…", self.0.split_at(cut).0),
-        }
     }
 }
 
@@ -493,7 +405,7 @@ mod tests {
 
     #[test]
     fn each_action_and_each_reason_has_a_label_of_its_own() {
-        let name = |of: &dyn fmt::Debug| format!("{of:?}").split(' ').next().unwrap_or_default().to_lowercase();
+        let name = |of: &dyn std::fmt::Debug| format!("{of:?}").split(' ').next().unwrap_or_default().to_lowercase();
         for action in [
             Action::Insert { behind: 0 },
             Action::Move { message: 0, behind: 0 },

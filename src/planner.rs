@@ -8,7 +8,7 @@ use self::verified::Verified;
 use crate::{
     conversation::Fold,
     dialect::{Dialect, ParseError},
-    draft::{Beginnings, Draft, Source},
+    draft::{Beginnings, Draft, Reasoning, Source},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults, Frontier},
@@ -251,6 +251,9 @@ impl Policy {
         let mut draft = Draft::new(source, situation, &self.recall, self.language);
         if let Some(beginnings) = beginnings {
             draft.begin(Summarize::LABEL, &whole, beginnings);
+        }
+        if whole.traits.binds_reasoning {
+            draft.bind_reasoning(Reasoning::Strip);
         }
         for edit in &self.edits {
             edit.apply(&mut draft);

@@ -19,6 +19,9 @@ pub struct Summary {
     pub text: String,
     /// How many tokens the messages had that it stands for, as the client sent them.
     pub tokens_replaced: usize,
+    /// How many elements the request had that it was made for; 0 in summaries of earlier versions.
+    #[serde(default)]
+    pub made_at: usize,
     /// The name of those messages in the store, if they are there.
     pub transcript: Option<PayloadKey>,
 }

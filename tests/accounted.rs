@@ -28,19 +28,21 @@ pub(crate) fn accounted(
     let mut rewritten = vec![false; came.len()];
     for change in &report.changes {
         match change.action {
-            Action::Drop { message } => left[message] = true,
             Action::Move { message, .. } => {
                 left[message] = true;
                 moved.push(message);
             }
             Action::Insert { .. } => inserted += 1,
-            Action::DropCall { message }
+            Action::Drop { message }
+            | Action::DropCall { message }
+            | Action::Strip { message }
             | Action::Truncate { message }
             | Action::Clear { message }
             | Action::ClearInput { message } => rewritten[message] = true,
             Action::Summarize { from, to } => left[from..to].fill(true),
         }
     }
+    report.layout.gone.iter().for_each(|&message| left[message] = true);
     let mut staying = (0..came.len()).filter(|&n| !left[n]).peekable();
     for &message in went {
         if staying.next_if(|&n| !rewritten[n] && came[n] == message).is_some() {

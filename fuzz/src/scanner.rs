@@ -95,7 +95,8 @@ fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Unit, value: &Value
         let written = strings::render(read.as_str().expect("a text"));
         assert_eq!(serde_json::from_slice::<Value>(&written).ok(), Some(read));
     }
-    if let Some(Entries { spans, emptied: Emptied::CutKey(Span { start, end }) }) = dialect.entries(body, message.span)
+    if let Some(Entries { spans, reasoning: _, emptied: Emptied::CutKey(Span { start, end }) }) =
+        dialect.entries(body, message.span)
     {
         let calls: Vec<_> = spans.into_iter().map(|span| read(body, span)).collect();
         assert_eq!(value["tool_calls"].as_array(), Some(&calls));

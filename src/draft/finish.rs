@@ -19,6 +19,7 @@ use crate::{
 impl Draft<'_> {
     /// The plan that makes it so.
     pub fn finish(mut self) -> Plan {
+        self.strip_reasoning();
         let (splices, messages_after, layout) = self.splices();
         let body_len = self.source.body.len();
         let bytes_after =
@@ -102,10 +103,15 @@ impl Draft<'_> {
         splices
     }
 
-    /// What takes calls out of a unit.
+    /// Whether calls or reasoning have left a unit.
+    pub(super) fn has_lost_entries(&self, unit: usize) -> bool {
+        self.batches.contains_key(&unit) || self.stripped.contains(&unit)
+    }
+
+    /// What takes calls and reasoning out of a unit.
     fn calls_out(&self, unit: usize) -> Vec<Splice> {
         let element = self.element_of(unit);
-        if self.batches.contains_key(&unit) { self.entries_changed(element, &[]) } else { Vec::new() }
+        if self.has_lost_entries(unit) { self.entries_changed(element, &[]) } else { Vec::new() }
     }
 
     /// The splices that leave of the array inside an element what stays, and put results in.
@@ -115,10 +121,12 @@ impl Draft<'_> {
         let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
         let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
         let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
+        let stripped = units.clone().any(|unit| self.stripped.contains(&unit));
+        let reasoning = entries.reasoning.iter().filter(|_| stripped).map(|span| span.start);
         let calls = conversation.block_range(units);
         let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
         let calls_gone = calls_gone.filter_map(|call| conversation.blocks.get(call)).map(|block| block.span.start);
-        let gone: BTreeSet<usize> = units_gone.chain(calls_gone).collect();
+        let gone: BTreeSet<usize> = units_gone.chain(calls_gone).chain(reasoning).collect();
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
         match entries.emptied {
             Emptied::CutKey(key) if coming.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
@@ -248,7 +256,8 @@ impl Draft<'_> {
     fn written_on(&self) -> BTreeSet<usize> {
         let units = &self.source.conversation.units;
         let in_unit = |at: &usize| units.partition_point(|unit| unit.span.end <= *at);
-        self.slots.keys().map(in_unit).chain(self.batches.keys().copied()).collect()
+        let lost = self.batches.keys().chain(&self.stripped).copied();
+        self.slots.keys().map(in_unit).chain(lost).collect()
     }
 
     /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.

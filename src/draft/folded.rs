@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Applied, Beginnings, Draft, Offload, Placed, Row, RowElement, Source, When, replace::Slot};
+use super::{Applied, Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
 use crate::{
     conversation::Conversation,
     payload::PayloadKey,
@@ -29,6 +29,8 @@ impl<'a> Draft<'a> {
             if let Some(Some(change)) = self.changes.get_mut(change) {
                 change.handles = summary.transcript.into_iter().collect();
             }
+            // The request that it was made for was the first to be sent with it.
+            self.prefix_changes(fold.in_view(whole.first_unit(summary.made_at)));
             self.slots.insert(span.start, Slot::whole(span, json, change));
             for stretch in fold.hidden().filter(|stretch| *stretch != fold.place()) {
                 let span = whole.span_of(stretch.clone());
@@ -86,43 +88,6 @@ impl<'a> Draft<'a> {
             (None, Some(Placed::New { bytes, .. })) => bytes.clone(),
             (None, _) => Bytes::new(),
         }
-    }
-
-    /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
-    pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
-        let inside = self.coming_inside();
-        let mut elements = Vec::new();
-        let mut start = 0;
-        while let Some(row) = rows.get(start) {
-            let RowElement::Came(element) = row.element else {
-                let json = self.source.dialect.result_elements(vec![self.json(row)]);
-                elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
-                start += 1;
-                continue;
-            };
-            let rest = rows.get(start..).unwrap_or_default();
-            let end = start + rest.iter().take_while(|other| other.element == row.element).count();
-            let span = self.source.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
-            let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
-            let json = if changed.is_empty() {
-                self.source.body.slice(span.start..span.end)
-            } else {
-                self.spliced(span, &changed)
-            };
-            elements.push((json, start..end));
-            start = end;
-        }
-        elements
-    }
-
-    /// How many elements rows are in. Each that is put in counts as one.
-    pub fn n_elements(&self, rows: &[Row]) -> usize {
-        let mut before = None;
-        let begins = |row: &&Row| {
-            let is_other = before.replace(row.element) != Some(row.element);
-            is_other || matches!(row.element, RowElement::New(_))
-        };
-        rows.iter().filter(begins).count()
     }
 
     /// The tokens that messages had as they came, those that a summary stands for among them.

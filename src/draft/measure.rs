@@ -91,7 +91,7 @@ impl Draft<'_> {
         if let Some(tokens) = known {
             return tokens;
         }
-        if !self.is_written_on(unit) && !self.batches.contains_key(&unit) {
+        if !self.is_written_on(unit) && !self.has_lost_entries(unit) {
             return self.counts().units.get(unit).copied().unwrap_or_default();
         }
         let tokens = self.tokens_with(unit, &[]);
@@ -173,9 +173,11 @@ impl Draft<'_> {
 
     /// What a message is known by without the calls that have left it.
     fn without_calls(&self, unit: usize, known: Fingerprint) -> Fingerprint {
-        if !self.batches.contains_key(&unit) {
+        if !self.has_lost_entries(unit) {
             return known;
         }
+        let stripped = self.stripped.contains(&unit).then(|| Fingerprint::of_numbers(usize::MAX, usize::MAX));
+        let known = stripped.map_or(known, |stripped| known.then(stripped));
         let calls = self.source.conversation.units.get(unit).map(|unit| unit.blocks.clone());
         let (first, calls) = calls.map_or((0, 0..0), |calls| (calls.start, calls));
         let gone = calls.filter(|call| self.dropped_calls.contains(call));

@@ -34,7 +34,7 @@ use serde::{
     de::{Error, SeqAccess, Visitor},
 };
 
-use self::replay::Replay;
+use self::replay::{Found, Replay};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -275,7 +275,8 @@ impl Edit for ClearToolResults {
             return draft.leave_out(self.label(), None, why);
         }
         let keep = self.settings.keep.resolved(draft);
-        let (cleared, too_little) = Replay::new(self, draft, &limits, keep).run();
+        let Found { cleared, too_little, last_pass } = Replay::new(self, draft, &limits, keep).run();
+        draft.prefix_changes(last_pass);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
         }

@@ -77,6 +77,7 @@ impl Edit for FilterToolCalls {
         }
         let most = max.saturating_add(self.settings.slack);
         for Leaving { rows, since } in Replay::new(draft, max, most).run() {
+            draft.prefix_changes(since);
             draft.drop_round_trips(self.label(), &rows, since);
         }
     }

@@ -334,6 +334,7 @@ impl Summarize {
             key: beginnings.name(covers.end)?,
             waits: true,
             tokens_replaced: draft.tokens_as_they_came(draft.n_leading()..end),
+            n_elements: whole.conversation.elements.len(),
             tokens: weighed.tokens.get(cuts.first()..place)?.iter().sum(),
             model: whole.conversation.model.clone().map(Into::into),
             source: summary::Source {
@@ -384,7 +385,9 @@ impl Edit for Summarize {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        let early = (self.settings.mode == Mode::Background).then(|| limits.nearly());
+        // What the model reasons while a summary is made would be bound to what the summary replaces.
+        let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
+        let early = is_background.then(|| limits.nearly());
         let n_messages = draft.conversation().elements.len() + draft.n_added();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
@@ -394,6 +397,9 @@ impl Edit for Summarize {
         }
         let weighed = Weighed::of(draft);
         let holds = |limits: &Limits| limits.hold(weighed.size, draft.n_elements(&weighed.rows));
+        if !now && !draft.may_pass(draft.conversation().units.len(), weighed.size) {
+            return;
+        }
         let due = now || holds(&limits);
         if !due && !early.as_ref().is_some_and(holds) {
             return;

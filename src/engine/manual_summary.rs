@@ -79,7 +79,8 @@ impl EditedBody {
                 | Why::Rewritten
                 | Why::HistoryElsewhere
                 | Why::ServerClears
-                | Why::ServerCompacts,
+                | Why::ServerCompacts
+                | Why::PrefixBound,
             ) => Err(ManualSummaryError::Unknown),
         }
     }

@@ -69,6 +69,7 @@ fn stand_in_summary(
     let summary = Summary {
         text,
         tokens_replaced: effect.tokens_replaced,
+        made_at: effect.n_elements,
         transcript: effect.transcript.as_ref().map(|effect| effect.key),
     };
     Ok((dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary)))

@@ -16,6 +16,7 @@ mod admin; // access to the paths below /abridge/
 mod cancellation; // a client that disconnects cancels the upstream request
 mod config; // settings, and the commands that need no upstream
 mod demo; // `abridge demo`
+mod dialects; // what holds in every dialect
 mod doctor; // `abridge doctor`: checks, faults and fixes
 mod edits; // what an edited exchange looks like on both sides
 mod events; // GET /abridge/events, and who may read them

@@ -95,6 +95,7 @@ pub(crate) fn message_of(action: Action) -> Option<usize> {
     match action {
         Action::Drop { message }
         | Action::DropCall { message }
+        | Action::Strip { message }
         | Action::Truncate { message }
         | Action::Clear { message }
         | Action::ClearInput { message } => Some(message),

@@ -92,6 +92,7 @@ impl Scene {
         let summary = Summary {
             text: effect.frame.around(says),
             tokens_replaced: effect.tokens_replaced,
+            made_at: effect.n_elements,
             transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
         };
         self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));

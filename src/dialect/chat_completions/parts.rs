@@ -88,7 +88,7 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd
         spans.push(cursor.value()?);
         more = cursor.next_element()?;
     }
-    Ok(Some(Entries { spans, emptied: Emptied::CutKey(key) }))
+    Ok(Some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) }))
 }
 
 /// The names of functions and custom tools.

@@ -46,13 +46,23 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd
     let [content] = fields_of(body, message, [b"content"])?;
     let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
     let mut cursor = Cursor::starting(body, content.start);
-    let mut spans = Vec::new();
+    let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
     let mut more = cursor.first_element()?;
     while more {
-        spans.push(cursor.value()?);
+        let start = cursor.at();
+        let kind = if cursor.peek() == Some(b'{') {
+            let [kind] = fields(&mut cursor, [b"type"])?;
+            kind.and_then(|kind| decode(kind.of(body)))
+        } else {
+            cursor.value()?;
+            None
+        };
+        let span = Span { start, end: cursor.at() };
+        spans.push(span);
+        reasoning.extend(kind.filter(|kind| matches!(kind.as_ref(), "thinking" | "redacted_thinking")).map(|_| span));
         more = cursor.next_element()?;
     }
-    Ok(Some(Entries { spans, emptied: Emptied::Leaves }))
+    Ok(Some(Entries { spans, reasoning, emptied: Emptied::Leaves }))
 }
 
 /// The names of tools.

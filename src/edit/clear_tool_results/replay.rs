@@ -43,6 +43,19 @@ pub(super) struct Replay<'r, 'd> {
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     too_little: bool,
+    /// The model call of the last pass.
+    last_pass: usize,
+}
+
+/// What the walk has found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The units that are cleared.
+    pub(super) cleared: Vec<(usize, Clearing)>,
+    /// Whether the last pass was not made because it would have freed too little.
+    pub(super) too_little: bool,
+    /// The model call of the last pass.
+    pub(super) last_pass: usize,
 }
 
 /// Results in the order in which they are cleared.
@@ -93,11 +106,12 @@ impl<'r, 'd> Replay<'r, 'd> {
             cleared: Vec::new(),
             n_came_then: 0,
             too_little: false,
+            last_pass: 0,
         }
     }
 
-    /// The messages that are cleared, and whether the last pass was not made because it would have freed too little.
-    pub(super) fn run(mut self) -> (Vec<(usize, Clearing)>, bool) {
+    /// Walks to the end.
+    pub(super) fn run(mut self) -> Found {
         let timeline = self.draft.timeline();
         let first_call = match self.edit.settings.frontier {
             Frontier::Sticky => 0,
@@ -116,13 +130,14 @@ impl<'r, 'd> Replay<'r, 'd> {
                     let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
                     self.ready_frees -= freed;
                 }
-                Event::Called(_) if n >= first_call => self.model_call(),
+                Event::Called(place) if n >= first_call => self.model_call(place),
                 Event::Called(_) => {}
             }
         }
-        let Self { tally, cleared, too_little, .. } = self;
+        let Self { tally, cleared, too_little, last_pass, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
-        (cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing))).collect(), too_little)
+        let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
+        Found { cleared: cleared.collect(), too_little, last_pass }
     }
 
     fn came(&mut self, number: usize, row: &Row) {
@@ -162,10 +177,12 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Here a model was called.
-    fn model_call(&mut self) {
+    fn model_call(&mut self, place: usize) {
         self.too_little = false;
         let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
-        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new) {
+        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new)
+            || !self.draft.may_pass(place, tally.tokens())
+        {
             return;
         }
         for at in 0..self.queues.len() {
@@ -181,6 +198,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.too_little = !self.ready.is_empty();
             return;
         }
+        self.last_pass = place;
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {

@@ -46,6 +46,7 @@ impl Map {
         let summary = Summary {
             text: effect.frame.around(says),
             tokens_replaced: effect.tokens_replaced,
+            made_at: effect.n_elements,
             transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
         };
         self.put(effect.key, Recollection::Summary(Arc::new(summary)));

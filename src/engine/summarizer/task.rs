@@ -209,10 +209,8 @@ impl SummaryTask<'_> {
         let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
         answer::smaller(tokens, self.effect.tokens)?;
         let transcript = self.effect.transcript.as_ref().map(|transcript| transcript.key);
-        Ok(CountedSummary {
-            summary: Summary { text, tokens_replaced: self.effect.tokens_replaced, transcript },
-            tokens,
-        })
+        let SummaryEffect { tokens_replaced, n_elements: made_at, .. } = *self.effect;
+        Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })
     }
 
     /// The token counter of a model, or of the request's model.

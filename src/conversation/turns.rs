@@ -1,0 +1,182 @@
+//! Turns: runs of units of one speaker. What the model has read, and where it was called, follows from them.
+
+use std::ops::Range;
+
+use super::{Conversation, Role};
+
+impl Conversation<'_> {
+    /// The units of the turn that a unit is in.
+    pub fn turn_of(&self, unit: usize) -> Range<usize> {
+        let Some(turn) = self.units.get(unit).map(|unit| unit.turn) else { return 0..0 };
+        let end = |turn| self.units.partition_point(|unit| unit.turn < turn);
+        end(turn)..end(turn + 1)
+    }
+
+    /// The turns, from the last to the first.
+    fn turns_backwards(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut end = self.units.len();
+        std::iter::from_fn(move || {
+            let turn = self.turn_of(end.checked_sub(1)?);
+            end = turn.start;
+            Some(turn)
+        })
+    }
+
+    /// The last turn in which the model has answered. What stands behind it has not been read by the model yet. Turns of
+    /// the model without calls at the end of a request are a prefill, which the model is to continue, and no answer.
+    pub fn last_answer(&self) -> Option<Range<usize>> {
+        let mut turns = self.turns_backwards().skip_while(|turn| self.is_plain_answer(turn));
+        turns.find(|turn| self.units.get(turn.start).is_some_and(|unit| unit.role == Role::Assistant))
+    }
+
+    /// Where the model was called, each place as the index of the unit behind it: before each of its turns, and at the
+    /// end. What follows a turn of the model without calls was called for with that as a prefill, so that no call is
+    /// known of between the two.
+    pub fn model_calls(&self) -> Vec<usize> {
+        let mut places = Vec::new();
+        let (mut start, mut before_is_plain) = (0, false);
+        while start < self.units.len() {
+            let turn = self.turn_from(start);
+            if !before_is_plain && self.units.get(start).is_some_and(|unit| unit.role == Role::Assistant) {
+                places.push(start);
+            }
+            before_is_plain = self.is_plain_answer(&turn);
+            start = turn.end;
+        }
+        if !before_is_plain {
+            places.push(self.units.len());
+        }
+        places
+    }
+
+    /// The rest of the turn that a unit is in.
+    fn turn_from(&self, start: usize) -> Range<usize> {
+        let turn = self.units.get(start).map(|unit| unit.turn);
+        let rest = self.units.get(start..).unwrap_or_default();
+        start..start + rest.iter().take_while(|unit| Some(unit.turn) == turn).count()
+    }
+
+    /// Whether a turn is of the model and calls nothing. At the end of a request it is a prefill.
+    fn is_plain_answer(&self, turn: &Range<usize>) -> bool {
+        let units = self.units.get(turn.clone()).unwrap_or_default();
+        units.first().is_some_and(|unit| unit.role == Role::Assistant)
+            && units.iter().all(|unit| unit.blocks.is_empty())
+    }
+
+    /// The units as [`unread_from`] is told of them.
+    pub fn spoken(&self) -> impl Iterator<Item = Spoken> {
+        let before = std::iter::once(None).chain(self.units.iter().map(|unit| Some(unit.turn)));
+        self.units.iter().zip(before).map(|(unit, before)| Spoken {
+            role: unit.role,
+            calls: !unit.blocks.is_empty(),
+            continues: before == Some(unit.turn),
+        })
+    }
+}
+
+/// What [`unread_from`] is told of a unit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Spoken {
+    /// Who speaks.
+    pub role: Role,
+    /// Whether it calls.
+    pub calls: bool,
+    /// Whether it is in the turn of the one before.
+    pub continues: bool,
+}
+
+/// Where that begins which the model has not read yet, with the round that it belongs to; the last unit in any case.
+/// 0 if the model has not said anything.
+pub fn unread_from(units: impl IntoIterator<Item = Spoken>) -> usize {
+    // Each turn is told as one unit, by where it begins and how many units it has.
+    let mut turns: Vec<(usize, usize, Spoken)> = Vec::new();
+    for (n, unit) in units.into_iter().enumerate() {
+        match turns.last_mut().filter(|_| unit.continues) {
+            Some((_, n_units, turn)) => (*n_units, turn.calls) = (*n_units + 1, turn.calls | unit.calls),
+            None => turns.push((n, 1, unit)),
+        }
+    }
+    let n_turns = turns.len();
+    let is_prefill = |turn: &Spoken| turn.role == Role::Assistant && !turn.calls;
+    let answered = turns.iter().enumerate().rev().skip_while(|(_, (.., turn))| is_prefill(turn));
+    let mut has_result = false;
+    for (n, (start, n_units, turn)) in answered {
+        match turn.role {
+            Role::Assistant if has_result || n + 1 == n_turns => return *start,
+            Role::Assistant => return start + n_units,
+            role => has_result |= role == Role::Tool,
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_called_before_each_answer_and_not_behind_a_prefill() {
+        // `c` is a message of the model with calls, `a` one without.
+        for (roles, calls) in [
+            ("", &[0][..]),
+            ("u", &[1]),
+            ("ucttu", &[1, 5]),
+            ("uc", &[1, 2]),
+            ("uau", &[1, 3]),
+            // The model goes on with what it has said, or with what is said to have been its words.
+            ("ua", &[1]),
+            ("uaa", &[1]),
+            ("uacta", &[1, 4]),
+            ("uaau", &[1, 4]),
+        ] {
+            let messages = roles.chars().map(|c| match c {
+                'u' => r#"{"role":"user"}"#,
+                'a' => r#"{"role":"assistant"}"#,
+                'c' => r#"{"role":"assistant","tool_calls":[{"id":"x"}]}"#,
+                _ => r#"{"role":"tool"}"#,
+            });
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.collect::<Vec<_>>().join(","));
+            let conversation = crate::dialect::for_path("/chat/completions").unwrap().parse(body.as_bytes()).unwrap();
+            assert_eq!(conversation.model_calls(), calls, "{roles}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_last_round_is_unread_with_it() {
+        // `c` is a message of the model with calls, `a` one without; `t` is a result.
+        for (roles, from) in [
+            ("", 0),
+            ("uu", 0),
+            ("utu", 0),
+            ("uc", 1),
+            ("uau", 2),
+            ("uauu", 2),
+            ("uct", 1),
+            ("ucttu", 1),
+            ("ucut", 1),
+            ("uctc", 3),
+            ("uctau", 4),
+            ("uctct", 3),
+            ("suctuau", 6),
+            // A prefill is no answer.
+            ("ua", 0),
+            ("uaa", 0),
+            ("ucta", 1),
+            ("uctaa", 1),
+            ("uctuau", 5),
+            ("uctaua", 4),
+            ("uca", 2),
+        ] {
+            let role = |c| match c {
+                's' => (Role::System, false),
+                'u' => (Role::User, false),
+                'a' => (Role::Assistant, false),
+                'c' => (Role::Assistant, true),
+                _ => (Role::Tool, false),
+            };
+            let all: Vec<_> = roles.chars().map(role).collect();
+            let spoken = |(role, calls)| Spoken { role, calls, continues: false };
+            assert_eq!(unread_from(all.into_iter().map(spoken)), from, "{roles}");
+        }
+    }
+}

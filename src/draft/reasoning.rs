@@ -1,0 +1,113 @@
+//! Reasoning of the model that is bound to what stands before it.
+//!
+//! Some models sign their reasoning together with all that they had read. An edit that changes what was sent before makes
+//! such reasoning invalid, and all that follows it. So a pass that changes the prefix at a model call lets go of the
+//! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
+//! away: always a run from the beginning, without a gap.
+
+use super::Draft;
+use crate::{
+    conversation::Role,
+    plan::{Action, Change, Sizes},
+};
+
+/// What becomes of reasoning that is bound to its prefix, when an edit would change that.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Reasoning {
+    /// It stays: nothing is bound, or the upstream is to decide.
+    #[default]
+    Keep,
+    /// It is left out before each pass. Passes wait for the beginning of a user's turn.
+    Strip,
+    /// It stays, and no pass is made.
+    Withhold,
+}
+
+/// The label of the changes that leave reasoning out.
+const LABEL: &str = "reasoning";
+
+/// A pass waits no longer for the beginning of a user's turn when this part of the window is free: a tenth.
+const LEAST_FREE: usize = 10;
+
+impl Draft<'_> {
+    /// Sets what becomes of reasoning that is bound to its prefix.
+    pub fn bind_reasoning(&mut self, reasoning: Reasoning) {
+        self.reasoning = reasoning;
+    }
+
+    /// Whether reasoning is left out before each pass.
+    pub fn strips_reasoning(&self) -> bool {
+        self.reasoning == Reasoning::Strip
+    }
+
+    /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
+    /// take away what the model is thinking just now.
+    pub fn may_pass(&self, model_call: usize, tokens: usize) -> bool {
+        if !self.strips_reasoning() {
+            return true;
+        }
+        let before = self.source.conversation.units.get(..model_call).unwrap_or_default();
+        let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
+        let begins_turn = new().all(|unit| unit.role != Role::Tool);
+        begins_turn || self.window().is_some_and(|window| tokens >= window - window / LEAST_FREE)
+    }
+
+    /// Notes that what was sent before a model call is another now.
+    pub fn prefix_changes(&mut self, model_call: usize) {
+        self.prefix_changed = self.prefix_changed.max(model_call);
+    }
+
+    /// Notes that a late result takes the place of what stood for it when the model was called.
+    pub(super) fn late_result_comes(&mut self, behind: usize, result: usize) {
+        let between = behind.min(result) + 1..result;
+        let units = self.source.conversation.units.get(between).unwrap_or_default();
+        if self.strips_reasoning() && units.iter().any(|unit| unit.role == Role::Assistant) {
+            self.prefix_changes(result);
+        }
+    }
+
+    /// Leaves out the reasoning that stands before the last pass.
+    pub(super) fn strip_reasoning(&mut self) {
+        if !self.strips_reasoning() {
+            return;
+        }
+        let units = self.source.conversation.units.iter().enumerate();
+        let units = units.take(self.prefix_changed).skip(self.n_leading);
+        let thinking: Vec<_> = units.filter(|(_, unit)| unit.flags.thinks).map(|(index, _)| index).collect();
+        for unit in thinking {
+            if self.in_place.get(unit).copied().unwrap_or_default() {
+                self.strip(unit);
+            }
+        }
+    }
+
+    fn strip(&mut self, unit: usize) {
+        let conversation = self.source.conversation;
+        let Some(of) = conversation.units.get(unit) else { return };
+        let entries = self.entries(of.element);
+        let reasoning: usize = match &entries {
+            Some(entries) => entries.reasoning.iter().map(|span| span.len()).sum(),
+            None => of.span.len(),
+        };
+        let is_all = entries.is_none_or(|entries| entries.reasoning.len() == entries.spans.len());
+        let is_whole_unit = is_all && of.blocks.is_empty() && !of.flags.speaks;
+        if is_whole_unit {
+            self.take(unit);
+        } else if is_all {
+            return;
+        } else {
+            self.stripped.insert(unit);
+        }
+        self.tokens_now.borrow_mut().remove(&unit);
+        self.n_bytes = self.n_bytes.saturating_sub(reasoning);
+        self.record(Change {
+            edit: LABEL,
+            action: Action::Strip { message: unit },
+            call_id: String::new(),
+            tool_name: None,
+            bytes: Sizes { before: reasoning, after: 0 },
+            tokens: None,
+            handles: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! The units as the edits so far have left them, and the elements that they are in.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{Draft, Placed};
+use crate::conversation::{Role, Spoken};
+
+/// One unit, as the edits so far have left the conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Who speaks.
+    pub role: Role,
+    /// The index of the unit as it came; none for one that an edit has put in.
+    pub unit: Option<usize>,
+    /// Of a result, the block of the call that it answers.
+    pub call: Option<usize>,
+    /// The element that it is in, if it is there.
+    pub element: RowElement,
+    /// Its place among what was added, if it is not where it was.
+    pub(super) added: Option<usize>,
+}
+
+/// The element that a row is in.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum RowElement {
+    /// One that came.
+    Came(usize),
+    /// One that is put in behind an element that came.
+    New(usize),
+}
+
+impl Draft<'_> {
+    /// The messages as the edits so far have left them.
+    pub fn rows(&self) -> Vec<Row> {
+        let pairing = self.pairing();
+        let mut added: Vec<usize> = (0..self.added.len()).collect();
+        added.sort_by_key(|&n| self.added.get(n).map(|added| added.behind)); // stable: what was put first stays first
+        let mut added = added.into_iter().filter_map(|n| Some((n, self.added.get(n)?))).peekable();
+        let mut rows = Vec::with_capacity(self.in_place.len());
+        let sent = |index: usize, role| {
+            let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
+            let element = RowElement::Came(self.element_of(index));
+            Row { role, unit: Some(index), call, element, added: None }
+        };
+        for (index, (unit, in_place)) in self.source.conversation.units.iter().zip(&self.in_place).enumerate() {
+            if *in_place {
+                rows.push(sent(index, unit.role));
+            }
+            while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
+                match item.what {
+                    _ if item.gone => {}
+                    Placed::Moved { unit, .. } => {
+                        let element = self.element_behind(index);
+                        rows.push(Row { added: Some(n), element, ..sent(unit, Role::Tool) });
+                    }
+                    Placed::New { call, .. } => {
+                        let (call, element) = (Some(call), self.element_behind(index));
+                        rows.push(Row { role: Role::Tool, unit: None, call, element, added: Some(n) });
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// A result where the client has put it.
+    pub fn row_of(&self, unit: usize) -> Row {
+        let call = self.pairing().answered_block(unit);
+        let element = RowElement::Came(self.element_of(unit));
+        Row { role: Role::Tool, unit: Some(unit), call, element, added: None }
+    }
+
+    /// Whether a message calls, and not all of its calls have left.
+    pub fn has_calls(&self, row: &Row) -> bool {
+        let Some(unit) = row.unit else { return false };
+        let n_calls = self.source.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
+        self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
+    }
+
+    /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
+    pub fn spoken(&self, rows: &[Row]) -> Vec<Spoken> {
+        let turn = |row: &Row| row.unit.and_then(|unit| self.source.conversation.units.get(unit)).map(|unit| unit.turn);
+        let mut before = None;
+        let spoken = rows.iter().map(|row| {
+            let now = turn(row);
+            let continues = now.is_some() && before == now && row.added.is_none();
+            before = now;
+            Spoken { role: row.role, calls: self.has_calls(row), continues }
+        });
+        spoken.collect()
+    }
+
+    /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
+    pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
+        let inside = self.coming_inside();
+        let mut elements = Vec::new();
+        let mut start = 0;
+        while let Some(row) = rows.get(start) {
+            let RowElement::Came(element) = row.element else {
+                let json = self.source.dialect.result_elements(vec![self.json(row)]);
+                elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
+                start += 1;
+                continue;
+            };
+            let rest = rows.get(start..).unwrap_or_default();
+            let end = start + rest.iter().take_while(|other| other.element == row.element).count();
+            let span = self.source.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
+            let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
+            let json = if changed.is_empty() {
+                self.source.body.slice(span.start..span.end)
+            } else {
+                self.spliced(span, &changed)
+            };
+            elements.push((json, start..end));
+            start = end;
+        }
+        elements
+    }
+
+    /// How many elements rows are in. Each that is put in counts as one.
+    pub fn n_elements(&self, rows: &[Row]) -> usize {
+        let mut before = None;
+        let begins = |row: &&Row| {
+            let is_other = before.replace(row.element) != Some(row.element);
+            is_other || matches!(row.element, RowElement::New(_))
+        };
+        rows.iter().filter(begins).count()
+    }
+
+    // === helpers ===
+
+    pub(super) fn element_of(&self, unit: usize) -> usize {
+        self.source.conversation.units.get(unit).map_or(0, |unit| unit.element)
+    }
+
+    /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
+    pub(super) fn goes_inside(&self, behind: usize) -> bool {
+        let conversation = self.source.conversation;
+        let unit = conversation.units.get(behind);
+        unit.is_some_and(|unit| unit.role == Role::Tool && !conversation.is_element(unit))
+    }
+
+    /// The element that a result is in which is put behind a unit.
+    pub(super) fn element_behind(&self, behind: usize) -> RowElement {
+        let element = self.element_of(behind);
+        if self.goes_inside(behind) { RowElement::Came(element) } else { RowElement::New(element) }
+    }
+}

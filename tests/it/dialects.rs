@@ -1,0 +1,180 @@
+//! What holds for conversations of every dialect: the same scripts, as each wire format writes them.
+
+use std::collections::BTreeSet;
+
+use abridge_proxy::{
+    conversation::{BlockKind, Pairing, Role},
+    dialect,
+    plan::{Action, Plan},
+    planner::{Parts, Planner},
+    span::splice,
+    tokens::Counter,
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::{
+    reductions::STICKY,
+    support::scripts::{Item, Script, any_path, body, whole, with_gaps},
+};
+
+struct Request<'s> {
+    path: &'static str,
+    items: &'s [Item],
+    body: Bytes,
+    plan: Plan,
+    output: Bytes,
+}
+
+/// The requests of a script under a policy.
+fn requests<'s>(path: &'static str, script: &'s Script, policy: &str) -> Vec<Request<'s>> {
+    let mut parts: Parts = toml::from_str(policy).unwrap();
+    parts.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(parts);
+    let dialect = dialect::for_path(path).unwrap();
+    let request = |n: &usize| {
+        let items = &script.items[..*n];
+        let body = body(path, items);
+        let plan = planner.plan(dialect, &body).unwrap();
+        let output = Bytes::from(splice(&body, &plan.splices).concat());
+        Request { path, items, body, plan, output }
+    };
+    script.calls.iter().map(request).collect()
+}
+
+impl Request<'_> {
+    /// Each call has one result directly behind its turn, and no result is without a call.
+    fn is_valid(&self) {
+        let dialect = dialect::for_path(self.path).unwrap();
+        let conversation = dialect.parse(&self.output).unwrap();
+        assert_eq!(conversation.elements.len(), self.plan.report.messages_after, "{}", self.plan);
+        let pairing = Pairing::of(&conversation);
+        assert!(pairing.calls.iter().all(|call| call.answered), "{self}");
+        for result in &pairing.results {
+            let call = result.answers.unwrap_or_else(|| panic!("an orphan\n{self}"));
+            assert!(Some(result.unit) <= pairing.run_end(call), "displaced\n{self}");
+        }
+        assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
+        // No message is empty, and new text of the user stands behind the results.
+        for element in &conversation.elements {
+            assert_ne!(element.units.len(), 0, "{self}");
+            let units = &conversation.units[element.units.clone()];
+            let first_user = units.iter().position(|unit| unit.role == Role::User).unwrap_or(units.len());
+            assert!(units[first_user..].iter().all(|unit| unit.role != Role::Tool), "{self}");
+        }
+    }
+
+    /// What a call of this id was answered with is in the request, or stored, or has left with its call.
+    fn loses_nothing(&self) {
+        let keys = self.plan.offloads.iter().map(|offload| offload.payload.bytes());
+        let stored: BTreeSet<_> = keys.map(|payload| payload.to_vec()).collect();
+        for item in self.items {
+            let Item::Result { id, text } = item else { continue };
+            let is_there = self.shows(text);
+            let has_left = self.plan.report.changes.iter().any(|change| {
+                change.edit == "filter"
+                    && change.call_id == *id
+                    && matches!(change.action, Action::Drop { .. } | Action::DropCall { .. })
+            });
+            assert!(is_there || has_left || stored.contains(text.as_bytes()), "{id} is lost\n{self}");
+        }
+    }
+
+    /// Results behind the last answer of the model are there, or cut and stored.
+    fn keeps_the_unread(&self) {
+        let of_model = |item: &&Item| matches!(item, Item::Said(_) | Item::Call { .. } | Item::Thought(_));
+        let new = self.items.iter().rev().take_while(|item| !of_model(item));
+        for item in new {
+            let Item::Result { id, text } = item else { continue };
+            let is_cut = self.changed(id).any(|action| matches!(action, Action::Truncate { .. }));
+            assert!(self.shows(text) || is_cut, "{id} was not read\n{self}");
+            assert!(!self.changed(id).any(|action| matches!(action, Action::Clear { .. })), "{self}");
+        }
+    }
+
+    fn changed(&self, id: &str) -> impl Iterator<Item = Action> {
+        self.plan.report.changes.iter().filter(move |change| change.call_id == id).map(|change| change.action)
+    }
+
+    fn shows(&self, text: &str) -> bool {
+        let text = serde_json::to_string(text).unwrap();
+        std::str::from_utf8(&self.output).unwrap().contains(&text)
+    }
+
+    /// The ids of the calls whose results were cleared or left out.
+    fn taken(&self) -> BTreeSet<&str> {
+        let is_it = |action| matches!(action, Action::Clear { .. } | Action::Drop { .. });
+        let changes = self.plan.report.changes.iter().filter(|change| change.edit != "patch" && is_it(change.action));
+        changes.map(|change| change.call_id.as_str()).collect()
+    }
+
+    /// What was done to which call.
+    fn done(&self) -> BTreeSet<(&str, &str, &str)> {
+        let changes = self.plan.report.changes.iter();
+        changes.map(|change| (change.edit, change.action.label(), change.call_id.as_str())).collect()
+    }
+
+    /// The elements of the output.
+    fn elements(&self) -> Vec<&[u8]> {
+        let conversation = dialect::for_path(self.path).unwrap().parse(&self.output).unwrap();
+        conversation.elements.iter().map(|element| &self.output[element.span.start..element.span.end]).collect()
+    }
+}
+
+impl std::fmt::Display for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).replace("line of it\\n", ".");
+        write!(f, "{}\n{}\n{}\n{}", self.path, self.plan, text(&self.body), text(&self.output))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn sequences_are_valid_and_nothing_is_lost_in_every_dialect(
+        path in any_path(),
+        script in with_gaps(1..14),
+        policy in prop::sample::select(STICKY.to_vec()),
+    ) {
+        for request in requests(path, &script, policy) {
+            request.is_valid();
+            request.loses_nothing();
+            request.keeps_the_unread();
+        }
+    }
+
+    #[test]
+    fn what_is_taken_stays_taken_and_the_beginning_stays_in_every_dialect(
+        path in any_path(),
+        script in whole(1..16),
+        policy in prop::sample::select(STICKY.to_vec()),
+    ) {
+        let requests = requests(path, &script, policy);
+        for two in requests.windows(2) {
+            let (before, after) = (two[0].taken(), two[1].taken());
+            prop_assert!(before.is_subset(&after), "{:?} came back\n{}\n{}", before.difference(&after), two[0], two[1]);
+            if two[0].done() == two[1].done() {
+                let (before, after) = (two[0].elements(), two[1].elements());
+                prop_assert!(after.starts_with(&before), "{}\n{}", two[0], two[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn calls_and_results_of_a_script_are_the_same_in_every_dialect(script in with_gaps(1..14)) {
+        let of = |path: &'static str| {
+            let body = body(path, &script.items);
+            let conversation = dialect::for_path(path).unwrap().parse(&body).unwrap();
+            let pairing = Pairing::of(&conversation);
+            let answered = pairing.calls.iter().map(|call| match &conversation.blocks[call.block].kind {
+                BlockKind::ToolCall { id, .. } => (id.text.clone().into_owned(), call.answered),
+                BlockKind::ToolResult { .. } => unreachable!(),
+            });
+            (answered.collect::<Vec<_>>(), conversation.model_calls().len())
+        };
+        let [chat, responses, messages] = crate::support::scripts::PATHS.map(of);
+        prop_assert_eq!(&chat, &messages);
+        prop_assert_eq!(&chat, &responses);
+    }
+}
