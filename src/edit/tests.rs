@@ -25,6 +25,8 @@ use crate::{
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
+mod messages;
+
 pub(super) const HTTP: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
 
 fn dialect() -> &'static dyn Dialect {

@@ -1,0 +1,254 @@
+//! The edits on conversations in Anthropic Messages, where results are blocks in messages of the user.
+//!
+//! Shorthand, one word a message, blocks parted by `+`:
+//!
+//! - `u`, `s`: a user and a system message with a string; `u=` one with one text block
+//! - `a:` and `u:` begin messages with blocks: `c1` a call, `r1` a result, `r1*400` one of 400 bytes, `x` a text, `k` thinking,
+//!   `w` half of a search of the server
+//!
+//! In what comes out, `p1` stands for a result that was put in, `r1!` for one that was cleared, `r1~` for a truncated one and
+//! `c1-` for a call whose arguments were cleared.
+#![expect(clippy::disallowed_types, reason = "nothing waits here, and messages are looked at by eyes of our own")]
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::{
+    dialect::{self, Dialect},
+    plan::{Need, Plan},
+    planner::{Parts, Planner},
+    span::splice,
+    summary::{Recollection, Summary},
+};
+
+fn dialect() -> &'static dyn Dialect {
+    dialect::for_path("/v1/messages").unwrap()
+}
+
+fn block(word: &str) -> String {
+    let (kind, rest) = word.split_at(1);
+    let (id, length) = rest.split_once('*').unwrap_or((rest, "2"));
+    match kind {
+        "c" => format!(r#"{{"type":"tool_use","id":"{id}","name":"Bash","input":{{"command":"ls {id}"}}}}"#),
+        "r" => {
+            let text = "word ".repeat(length.parse::<usize>().unwrap().div_ceil(5));
+            format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"{text}"}}"#)
+        }
+        "k" => r#"{"type":"thinking","thinking":"","signature":"c2lnbmVk"}"#.to_owned(),
+        "w" => r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#.to_owned(),
+        _ => r#"{"type":"text","text":"said"}"#.to_owned(),
+    }
+}
+
+fn message(word: &str) -> String {
+    let blocks = |blocks: &str| blocks.split('+').map(block).collect::<Vec<_>>().join(", ");
+    match word.split_once(':') {
+        Some(("a", of)) => format!(r#"{{"role":"assistant","content":[{}]}}"#, blocks(of)),
+        Some((_, of)) => format!(r#"{{"role":"user","content":[ {} ]}}"#, blocks(of)),
+        None if word == "s" => r#"{"role":"system","content":"said"}"#.to_owned(),
+        None => r#"{"role":"user","content":"said"}"#.to_owned(),
+    }
+}
+
+fn body(words: &str) -> Bytes {
+    let messages: Vec<_> = words.split_whitespace().map(message).collect();
+    format!(r#"{{"model":"claude-opus-4-6","max_tokens":9,"messages":[{}]}}"#, messages.join(" , ")).into()
+}
+
+/// A block as its word.
+fn word(block: &Value) -> String {
+    let id = block["id"].as_str().or(block["tool_use_id"].as_str()).unwrap_or_default();
+    let content = block["content"].as_str().unwrap_or_default();
+    match block["type"].as_str().unwrap() {
+        "tool_use" if block["input"].as_object().unwrap().is_empty() => format!("c{id}-"),
+        "tool_use" => format!("c{id}"),
+        "tool_result" if block["is_error"] == true => {
+            assert!(content.contains("Bash") && content.contains(id), "{content}");
+            format!("p{id}")
+        }
+        "tool_result" if content.starts_with("[Cleared") => format!("r{id}!"),
+        "tool_result" if content.contains("left out here") => format!("r{id}~"),
+        "tool_result" => format!("r{id}"),
+        "thinking" => "k".to_owned(),
+        "server_tool_use" => "w".to_owned(),
+        _ => "x".to_owned(),
+    }
+}
+
+fn words(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    let messages = body["messages"].as_array().unwrap().iter().map(|message| {
+        let role = message["role"].as_str().unwrap().get(..1).unwrap();
+        match message["content"].as_array() {
+            Some(blocks) => format!("{role}:{}", blocks.iter().map(word).collect::<Vec<_>>().join("+")),
+            None => role.to_owned(),
+        }
+    });
+    messages.collect::<Vec<_>>().join(" ")
+}
+
+fn planner(settings: &str) -> Planner {
+    let parts: Parts = toml::from_str(settings).unwrap();
+    Planner::new(parts)
+}
+
+fn edited(came: &Bytes, settings: &str) -> (Plan, Bytes) {
+    let plan = planner(settings).plan(dialect(), came).unwrap();
+    let out = splice(came, &plan.splices).concat();
+    (plan, out.into())
+}
+
+fn check(came: &str, settings: &str, expected: &str) {
+    let came = body(came);
+    let (plan, out) = edited(&came, settings);
+    assert_eq!(words(&out), expected, "{}\n{plan}", words(&came));
+    let (again, _) = edited(&out, settings);
+    assert!(again.is_empty(), "{again}");
+}
+
+const PATCH: &str = "policy.edits = [\"patch_tool_calls\"]";
+
+#[test]
+fn results_are_put_in_behind_the_turn_that_calls() {
+    for (came, expected) in [
+        ("u a:c1", "u a:c1 u:p1"),
+        ("u a:c1 u", "u a:c1 u:p1 u"),
+        ("u a:c1 u:x", "u a:c1 u:p1 u:x"),
+        ("u a:c1 a:c2+x u", "u a:c1 a:c2+x u:p1+p2 u"),
+        ("u a:c1 s a:x u", "u a:c1 u:p1 s a:x u"),
+        ("u a:c1+c2+c3 u:r2+x", "u a:c1+c2+c3 u:r2+p1+p3+x"),
+        ("u a:c1 a:c2 u:r2", "u a:c1 a:c2 u:r2+p1"),
+        ("u a:c1+c2 u:r1 u:r2 u", "u a:c1+c2 u:r1 u:r2 u"),
+        ("u a:c1+c2 u:r1 u", "u a:c1+c2 u:r1+p2 u"),
+        // What the server is still to answer is none of ours.
+        ("u a:w", "u a:w"),
+        ("u a:w+c1", "u a:w+c1 u:p1"),
+    ] {
+        check(came, PATCH, expected);
+    }
+}
+
+#[test]
+fn results_are_moved_behind_the_turn_that_calls() {
+    for (came, expected) in [
+        ("u a:c1 u:x+r1", "u a:c1 u:r1 u:x"),
+        ("u a:c1 u u:r1", "u a:c1 u:r1 u"),
+        ("u a:c1+c2 u:r1+x u:r2 a:x u", "u a:c1+c2 u:r1+r2+x a:x u"),
+        ("u a:c1 u:x a:c2 u:r2+r1", "u a:c1 u:r1 u:x a:c2 u:r2"),
+        // Across a system message nothing moves.
+        ("u a:x u:x s a:c1 u:x+r1", "u a:x u:x s a:c1 u:r1 u:x"),
+    ] {
+        check(came, PATCH, expected);
+    }
+}
+
+#[test]
+fn results_without_a_call_leave_with_a_comma() {
+    for (came, expected) in [
+        ("u:r9 a:x u", "a:x u"),
+        ("u:r9+x a:x u", "u:x a:x u"),
+        ("u a:c1 u:r9+r1+x", "u a:c1 u:r1+x"),
+        ("u a:c1 u:r1+r9", "u a:c1 u:r1"),
+        ("u a:c1 u:r1+r1+r9+x", "u a:c1 u:r1+x"),
+        ("u a:c1 u:r9", "u a:c1 u:p1"),
+        // A system message would stand behind the model.
+        ("u a:x u:r9 s", "u a:x u:r9 s"),
+    ] {
+        check(came, PATCH, expected);
+    }
+}
+
+#[test]
+fn untouched_bytes_are_the_clients() {
+    let came = body("u a:c1+c2 u:r9+r1+x s a:x");
+    let (_, out) = edited(&came, PATCH);
+    let came = str::from_utf8(&came).unwrap();
+    let put_in = dialect().render_tool_result(b"\"2\"", &Default::default(), "");
+    assert!(put_in.starts_with(br#"{"type":"tool_result""#));
+    let expected = came.replacen(&format!("{}, ", block("r9")), "", 1);
+    let (before, behind) = expected.split_once(&block("r1")).unwrap();
+    let out = str::from_utf8(&out).unwrap();
+    assert!(
+        out.starts_with(&format!("{before}{},{{\"type\":\"tool_result\",\"tool_use_id\":\"2\"", block("r1"))),
+        "{out}"
+    );
+    assert!(out.ends_with(&format!("\"is_error\":true}}{behind}")), "{out}");
+}
+
+#[test]
+fn old_results_are_cleared_and_long_ones_truncated() {
+    let clear = "recall.via = \"none\"\nclear_tool_results = { trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
+    check("u a:k+c1 u:r1*400+x a:c2 u:r2*400 a:x u", clear, "u a:k+c1- u:r1!+x a:c2 u:r2 a:x u");
+    check("u a:c1+c2 u:r1*400+r2*400 a:c3 u:r3*4000 a:x u", clear, "u a:c1-+c2- u:r1!+r2! a:c3 u:r3~ a:x u");
+    // What was not read stays.
+    check("u a:c1+c2 u:r1*400+r2*400 u", clear, "u a:c1+c2 u:r1+r2 u");
+}
+
+#[test]
+fn only_the_texts_of_a_result_are_cleared() {
+    let result = r#"{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"TEXT","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"base64","data":"AA"}}],"is_error":false,"toolset_name":"t"}"#;
+    let result = result.replace("TEXT", &"word ".repeat(90));
+    let came = body("u a:c1 u:r1 a:c2 u:r2*400 a:x u");
+    let came = Bytes::from(str::from_utf8(&came).unwrap().replacen(&block("r1"), &result, 1));
+    let settings = "recall.via = \"none\"\nclear_tool_results = { trigger = { messages = 4 }, keep = { results = 1 } }";
+    let (plan, out) = edited(&came, settings);
+    let text =
+        serde_json::from_slice::<Value>(&out).unwrap()["messages"][2]["content"][0]["content"][0]["text"].clone();
+    let text = text.as_str().unwrap();
+    assert!(text.starts_with("[Cleared: 450 bytes"), "{plan}");
+    let expected = str::from_utf8(&came).unwrap().replacen(&"word ".repeat(90), text, 1);
+    assert_eq!(str::from_utf8(&out).unwrap(), expected);
+    assert_eq!(plan.offloads[0].payload.bytes(), "word ".repeat(90).as_bytes());
+}
+
+#[test]
+fn rounds_leave_with_their_thinking_or_call_by_call() {
+    let one = "filter_tool_calls.max_tool_calls = 1";
+    for (came, expected) in [
+        ("u a:c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
+        ("u a:x+c1 u:r1 a:c2 u:r2 a:x u", "u a:x a:c2 u:r2 a:x u"),
+        ("u a:c1+c2 u:r1+r2+x a:x u", "u a:c2 u:r2+x a:x u"),
+        ("u a:k+x+c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
+        ("u a:k+c1+c2 u:r1+r2+x a:c3 u:r3 a:x u", "u u:x a:c3 u:r3 a:x u"),
+        ("u a:k a:c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
+        // The user would not stand before the system message any more.
+        ("u a:x+c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+    ] {
+        check(came, one, expected);
+    }
+}
+
+#[test]
+fn what_the_server_does_itself_is_left_to_it() {
+    let settings = "clear_tool_results = { trigger = { messages = 4 }, keep = { results = 0 } }";
+    let came = body("u a:c1 u:r1*400 a:x u");
+    assert!(!edited(&came, settings).0.is_empty());
+    let edits = r#""context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]},"messages""#;
+    let came = Bytes::from(str::from_utf8(&came).unwrap().replacen("\"messages\"", edits, 1));
+    assert!(edited(&came, settings).0.is_empty());
+}
+
+#[test]
+fn a_summary_is_a_message_of_the_user_before_the_next_turn() {
+    let settings = "policy.edits = [\"patch_tool_calls\", \"summarize\"]\nsummarize = { trigger = { messages = 6 }, keep = { rounds = 1 } }";
+    let summarised = |came: &str| {
+        let (planner, came) = (planner(settings), body(came));
+        let mut known: HashMap<_, _> = HashMap::new();
+        let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
+        let Some(Need::Make(effect)) = plan.needs else { return format!("none: {plan}") };
+        assert!(effect.source.messages.iter().all(|piece| serde_json::from_slice::<Value>(&piece.json).is_ok()));
+        let text = effect.frame.around("So far.");
+        let tokens_replaced = effect.tokens_replaced;
+        let summary = Arc::new(Summary { text, tokens_replaced, transcript: None });
+        known.insert(effect.key, Recollection::Summary(summary));
+        let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
+        words(&splice(&came, &plan.splices).concat())
+    };
+    assert_eq!(summarised("u a:k+c1 u:r1*900+x a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4"), "u a:c3 u:r3 a:c4 u:r4");
+    assert_eq!(
+        summarised("u a:c1 u:r1*900 a:c2 u:r2*900+x s a:c3 u:r3 a:c4 u:r4"),
+        "u a:c2 u:r2+x s a:c3 u:r3 a:c4 u:r4"
+    );
+}
