@@ -1,13 +1,15 @@
 //! The tap: reads usage and stop reason from a relayed answer, for logs and metrics. It never changes the answer.
 //!
 //! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
-//! answer is one long line. The bytes that the tap carries from chunk to chunk are bounded; past that it switches itself off.
+//! answer is one long line. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
+//! outline; if that is too long as well, it switches itself off.
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
+use super::outline::Outline;
 use crate::body::encoding::ContentEncoding;
 use crate::dialect::{Answer, Dialect, Usage};
 
@@ -28,8 +30,10 @@ pub struct Tap {
     format: Format,
     // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
-    // The line that has not ended yet.
+    // The line that has not ended yet, or its outline.
     carry: BytesMut,
+    // Where in the line that is, once it is too long.
+    outline: Option<Outline>,
     answer: Answer,
     overflowed: bool,
 }
@@ -43,7 +47,7 @@ enum Format {
     Off,
 }
 
-/// The longest line that is carried, and the longest JSON answer that is read: 1 MiB.
+/// The longest line that is carried, and the longest JSON answer that is read as a whole: 1 MiB.
 pub const MAX_CARRY: usize = 1 << 20;
 
 /// The longest stop reason that is kept, in characters; real ones have a dozen.
@@ -92,10 +96,11 @@ impl Tap {
         while let Some(at) = memchr(b'\n', chunk) {
             let (line, rest) = chunk.split_at(at);
             chunk = rest.get(1..).unwrap_or_default();
-            if self.carry.is_empty() {
+            if self.carry.is_empty() && self.outline.is_none() {
                 self.read_line(line);
             } else if self.append(line) {
                 let line = self.carry.split();
+                self.outline = None;
                 self.read_line(&line);
             }
         }
@@ -119,14 +124,33 @@ impl Tap {
 
     /// Adds bytes to the carry; `false` if there are too many, which switches the tap off.
     fn append(&mut self, bytes: &[u8]) -> bool {
-        if self.carry.len() + bytes.len() > MAX_CARRY {
-            self.format = Format::Off;
-            self.carry = BytesMut::new();
-            self.overflowed = true;
-            return false;
+        if self.outline.is_none() && self.carry.len() + bytes.len() > MAX_CARRY {
+            let whole = self.carry.split();
+            self.outline = Some(Outline::default());
+            self.outlined(&whole);
         }
-        self.carry.extend_from_slice(bytes);
-        true
+        if self.outline.is_some() {
+            self.outlined(bytes);
+        } else {
+            self.carry.extend_from_slice(bytes);
+        }
+        if self.carry.len() <= MAX_CARRY {
+            return true;
+        }
+        self.format = Format::Off;
+        self.carry = BytesMut::new();
+        self.overflowed = true;
+        false
+    }
+
+    /// Adds the outline of bytes to the carry, which is never more than a piece too long.
+    fn outlined(&mut self, bytes: &[u8]) {
+        const PIECE: usize = 16 << 10;
+        let Some(outline) = &mut self.outline else { return };
+        let mut pieces = bytes.chunks(PIECE);
+        while let Some(piece) = pieces.next().filter(|_| self.carry.len() <= MAX_CARRY) {
+            outline.push(piece, &mut self.carry);
+        }
     }
 }
 
@@ -191,6 +215,30 @@ mod tests {
         let long = vec![b'x'; MAX_CARRY];
         let report = watch("text/event-stream", &[b"data: ", &long, STREAM]);
         assert_eq!(report, TapReport { overflowed: true, ..TapReport::default() });
+    }
+
+    #[test]
+    fn usage_at_the_end_of_a_long_line_is_read() {
+        let image = "iVBOR".repeat(MAX_CARRY / 3);
+        let tools = r#"{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}},"#.repeat(1000);
+        let response = format!(
+            r#"{{"object":"response","output":[{{"type":"image_generation_call","result":"{image}"}}],"tools":[{tools}{{}}],"status":"completed","usage":{{"input_tokens":9,"input_tokens_details":{{"cached_tokens":8}},"output_tokens":3}}}}"#
+        );
+        let expected = TapReport {
+            stop_reason: Some("completed".into()),
+            usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            overflowed: false,
+        };
+        let stream = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n\n");
+        for (kind, body) in [("text/event-stream", stream), ("application/json", response)] {
+            for piece in [body.len(), 100_000, 1000] {
+                let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
+                let mut tap = Tap::new(crate::dialect::for_path("/responses").unwrap(), &headers);
+                body.as_bytes().chunks(piece).for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
+                assert!(tap.carry.capacity() <= 2 * MAX_CARRY || piece == body.len());
+                assert_eq!(tap.finish(), expected, "{kind} in pieces of {piece}");
+            }
+        }
     }
 
     #[test]

@@ -126,10 +126,14 @@ async fn the_control_header_is_not_forwarded_on_other_paths() {
 }
 
 #[tokio::test]
-async fn only_posts_to_chat_completions_are_edited() {
+async fn only_posts_to_paths_of_dialects_are_edited() {
     let mut scene = Scene::new().await;
-    let untouched =
-        [("POST", "/v1/responses"), ("POST", "/v1/chat/completions/x"), ("POST", "/v1/embeddings"), ("PUT", CHAT)];
+    let untouched = [
+        ("POST", "/v1/responses/compact"),
+        ("POST", "/v1/chat/completions/x"),
+        ("POST", "/v1/embeddings"),
+        ("PUT", CHAT),
+    ];
     for (method, target) in untouched {
         let length = format!("content-length: {}", DANGLING.len());
         scene.client.send(request(method, target, &[&length])).await;

@@ -65,14 +65,13 @@ pub(super) struct Beside {
     pub(super) context_management: Option<Span>,
 }
 
-/// Kinds of calls. A local shell is answered by what answers a function, too.
+/// Kinds of calls. A local shell and a search for tools are answered by what answers a function, too.
 pub(super) mod kind {
     pub(in crate::dialect::responses) const FUNCTION: &str = "function";
     pub(in crate::dialect::responses) const CUSTOM: &str = "custom";
     pub(in crate::dialect::responses) const SHELL: &str = "shell";
     pub(in crate::dialect::responses) const APPLY_PATCH: &str = "apply_patch";
     pub(in crate::dialect::responses) const COMPUTER: &str = "computer";
-    pub(in crate::dialect::responses) const TOOL_SEARCH: &str = "tool_search";
 }
 
 /// What an item is.
@@ -226,8 +225,8 @@ impl<'a> Gatherer<'a> {
                 _ => result(kind::SHELL),
             },
             "tool_search_call" | "tool_search_output" if self.searches_itself(item)? => Class::Server,
-            "tool_search_call" => call(kind::TOOL_SEARCH, false),
-            "tool_search_output" => Class::Result { kind: kind::TOOL_SEARCH, plain: false },
+            "tool_search_call" => call(kind::FUNCTION, false),
+            "tool_search_output" => Class::Result { kind: kind::FUNCTION, plain: false },
             "reasoning" => Class::Reasoning,
             "web_search_call"
             | "file_search_call"

@@ -1,0 +1,149 @@
+//! The outline of a long line of JSON, made while it passes: what usage and a stop reason are read from stays, and what
+//! makes the line long does not.
+//!
+//! A string longer than [`MAX_STRING`] becomes an empty one, and what is nested deeper than [`MAX_DEPTH`] leaves its
+//! brackets. The last event of a response holds the whole of it once more, tools and images among it, in some megabytes;
+//! its outline has some kilobytes.
+
+use bytes::BytesMut;
+use memchr::memchr2;
+
+/// The longest string that stays, in bytes as written.
+const MAX_STRING: usize = 256;
+
+/// How deep values stay: an event, the response, its usage, the details of that.
+const MAX_DEPTH: usize = 4;
+
+/// Where in a line the next byte is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outline {
+    depth: usize,
+    string: Option<InString>,
+}
+
+/// Inside a string.
+#[derive(Clone, Copy, Debug, Default)]
+struct InString {
+    /// How many bytes of it have been seen.
+    len: usize,
+    /// How many of them are written to the outline.
+    written: usize,
+    /// Whether the last byte was a backslash that escapes the next.
+    escapes: bool,
+}
+
+impl Outline {
+    /// Adds the outline of the next bytes of a line to `out`.
+    pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut BytesMut) {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            let Some(string) = &mut self.string else {
+                self.outside(byte, out);
+                bytes = rest;
+                continue;
+            };
+            let (behind, ended) = string.push(bytes, self.depth <= MAX_DEPTH, out);
+            bytes = behind;
+            if ended {
+                self.string = None;
+            }
+        }
+    }
+
+    /// A byte that is in no string.
+    fn outside(&mut self, byte: u8, out: &mut BytesMut) {
+        let mut stays = self.depth <= MAX_DEPTH;
+        match byte {
+            b'"' => self.string = Some(InString::default()),
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                stays = self.depth <= MAX_DEPTH;
+            }
+            _ => {}
+        }
+        if stays {
+            out.extend_from_slice(&[byte]);
+        }
+    }
+}
+
+impl InString {
+    /// Takes the bytes of a string up to its end, or as many as there are. What is behind them, and whether it has ended.
+    fn push<'b>(&mut self, bytes: &'b [u8], stays: bool, out: &mut BytesMut) -> (&'b [u8], bool) {
+        let (mut at, mut ended) = (0, false);
+        while !ended && at < bytes.len() {
+            if std::mem::take(&mut self.escapes) {
+                at += 1;
+                continue;
+            }
+            let next = memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default());
+            at = next.map_or(bytes.len(), |next| at + next + 1);
+            ended = next.is_some() && bytes.get(at - 1) == Some(&b'"');
+            self.escapes = next.is_some() && !ended;
+        }
+        let (inside, behind) = bytes.split_at(at);
+        self.len += inside.len() - usize::from(ended);
+        if stays {
+            self.write(inside, ended, out);
+        }
+        (behind, ended)
+    }
+
+    /// Writes what stays of a string, or takes back what was written of it.
+    fn write(&mut self, inside: &[u8], ended: bool, out: &mut BytesMut) {
+        if self.len <= MAX_STRING {
+            out.extend_from_slice(inside);
+            self.written += inside.len();
+            return;
+        }
+        out.truncate(out.len().saturating_sub(std::mem::take(&mut self.written)));
+        if ended {
+            out.extend_from_slice(b"\"");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outline(json: &str, piece: usize) -> String {
+        let (mut outline, mut out) = (Outline::default(), BytesMut::new());
+        json.as_bytes().chunks(piece).for_each(|piece| outline.push(piece, &mut out));
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    fn check(json: &str, expected: &str) {
+        for piece in [1, 2, 3, 7, 100, 255, 256, 257, 1 << 20] {
+            assert_eq!(outline(json, piece), expected, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_short_and_flat_stays() {
+        for json in ["", "{}", r#" {"a" : [1, "b\"]\\", {"c":null}], "d":{"e":{"f":"}"}}} "#, "data: x"] {
+            check(json, json);
+        }
+    }
+
+    #[test]
+    fn long_strings_are_emptied() {
+        let long = "é\\\"\\\\".repeat(100);
+        let most = "x".repeat(MAX_STRING);
+        check(
+            &format!(r#"{{"a":"{long}","b":"{most}","{long}":1,"c":"{most}x"}}"#),
+            &format!(r#"{{"a":"","b":"{most}","":1,"c":""}}"#),
+        );
+        check(&format!(r#"{{"a":"{long}"#), r#"{"a":""#);
+    }
+
+    #[test]
+    fn what_is_deep_leaves_its_brackets() {
+        check(
+            r#"{"a":{"b":{"c":{"d":1,"e":{"f":[2,"]}"]},"g":[[3]]}}},"h":4}"#,
+            r#"{"a":{"b":{"c":{"d":1,"e":{},"g":[]}}},"h":4}"#,
+        );
+        check(&format!("{}{}1", "[".repeat(1000), "]".repeat(1000)), "[[[[[]]]]]1");
+        check("]]}{", "]]}{");
+    }
+}
