@@ -31,6 +31,7 @@ mod tokens;
 /// | methods | Chat Completions | Responses (planned) | Messages (planned) |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
+/// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
@@ -56,6 +57,12 @@ pub trait Dialect: Debug + Send + Sync {
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
+
+    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
+    /// are read and edited as those of requests are. None if there are no such requests.
+    fn counting_path(&self) -> Option<&'static str> {
+        None
+    }
 
     // === reading requests ===
 
@@ -206,6 +213,11 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
     ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
 }
 
+/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
+pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
+}
+
 /// The dialect of what comes without a path: files, errors of requests that no dialect knows.
 pub fn default() -> &'static dyn Dialect {
     let [first, ..] = ALL;
@@ -224,5 +236,6 @@ mod tests {
         for path in ["/v1/chat/completions/", "/v1/completions", "/v1/responses", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
+        assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());
     }
 }

@@ -29,6 +29,7 @@ use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod counting;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -140,6 +141,8 @@ enum Route {
     Summarize(ManualSummary),
     /// Through the edits.
     Edit(&'static dyn Dialect),
+    /// Through the edits, to be counted.
+    Count(&'static dyn Dialect),
     /// To the upstream, unread.
     Pass,
 }
@@ -182,9 +185,13 @@ impl Proxy {
             tracing::debug!(%error, "refused a request for a path of abridge itself");
             return error.to_response().map(full_body);
         }
-        let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
+        let path = request.uri().path();
+        let dialect =
+            dialect::for_path(path).or_else(|| dialect::for_counting_path(path)).unwrap_or(dialect::default());
         let answer = match route(&request) {
-            Route::Edit(_) | Route::Pass if let Some(error) = self.page_error(&request, connection) => {
+            Route::Edit(_) | Route::Count(_) | Route::Pass
+                if let Some(error) = self.page_error(&request, connection) =>
+            {
                 Err(self.reject_page(request, error))
             }
             Route::Admin => {
@@ -196,6 +203,7 @@ impl Proxy {
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
             Route::Summarize(manual) => self.summarize(manual, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
+            Route::Count(dialect) => self.count(dialect, request).await,
             Route::Pass => match self.sockets.check(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
@@ -308,15 +316,12 @@ fn route(request: &Request<Incoming>) -> Route {
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
     }
-    match dialect::for_path(path) {
-        Some(dialect)
-            if request.method() == Method::POST
-                && ControlHeader::from_headers(request.headers()) != ControlHeader::Off =>
-        {
-            Route::Edit(dialect)
-        }
-        _ => Route::Pass,
+    let is_off = || ControlHeader::from_headers(request.headers()) == ControlHeader::Off;
+    if request.method() != Method::POST || is_off() {
+        return Route::Pass;
     }
+    let counted = || dialect::for_counting_path(path).map(Route::Count);
+    dialect::for_path(path).map(Route::Edit).or_else(counted).unwrap_or(Route::Pass)
 }
 
 /// Wraps a body that abridge writes itself.
