@@ -252,7 +252,7 @@ async fn counting_tokens_does_not_block_other_requests() {
 struct Stuck(MemoryStore);
 
 impl Store for Stuck {
-    fn put(&self, _: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
+    fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> StoreFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
