@@ -92,7 +92,7 @@ pub struct Flags {
     pub speaks: bool,
     /// It is reasoning, or is bound to some: it leaves with its whole turn, or not at all.
     pub bound: bool,
-    /// No summary stands for it.
+    /// No summary stands for it, and it does not leave with its calls.
     pub stays: bool,
     /// No result is moved across it.
     pub parts: bool,

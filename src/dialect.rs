@@ -19,8 +19,11 @@ pub use self::{
 mod answer;
 mod chat_completions;
 mod error;
+mod error_body;
 mod json;
+mod responses;
 pub mod strings;
+mod thorough;
 mod tokens;
 
 /// A wire format: everything that is known of it alone.
@@ -28,7 +31,7 @@ mod tokens;
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
 ///
-/// | methods | Chat Completions | Responses (planned) | Messages (planned) |
+/// | methods | Chat Completions | Responses | Messages (planned) |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
@@ -76,6 +79,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The arguments of a call.
     fn input(&self, body: &[u8], call: Span) -> Option<Input>;
+
+    /// Whether the arguments of a call may be emptied, and not just read.
+    fn may_empty_input(&self, _body: &[u8], _call: Span) -> bool {
+        true
+    }
 
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
     /// cannot be edited.
@@ -206,7 +214,7 @@ pub enum Emptied {
 }
 
 /// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 1] = [&chat_completions::ChatCompletions];
+const ALL: [&dyn Dialect; 2] = [&chat_completions::ChatCompletions, &responses::Responses];
 
 /// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
@@ -233,9 +241,29 @@ mod tests {
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
             assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
         }
-        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/responses", "/v1/chat/completions/x", "", "/"] {
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/messages", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
         assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());
+    }
+
+    #[test]
+    fn responses_under_any_prefix() {
+        for path in ["/v1/responses", "/responses", "/backend-api/codex/responses", "/openai/v1/responses"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("responses"), "{path}");
+        }
+        for path in ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1", "/v1/responses/"] {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn each_dialect_has_a_name_and_a_number_of_its_own() {
+        for (n, one) in ALL.into_iter().enumerate() {
+            for other in ALL.into_iter().skip(n + 1) {
+                assert!(one.name() != other.name() && one.tag() != other.tag());
+            }
+            assert!(for_path(one.path()).is_some_and(|found| found.name() == one.name()));
+        }
     }
 }

@@ -20,12 +20,11 @@ use crate::{
 
 mod answer;
 mod canonical;
-mod error;
 mod fallback;
 mod parts;
 mod scan;
 mod summary;
-mod tokens;
+pub(super) mod tokens;
 
 /// `POST …/chat/completions`.
 #[derive(Debug)]
@@ -129,7 +128,7 @@ impl Dialect for ChatCompletions {
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        error::body(error)
+        super::error_body::openai(error)
     }
 }
 

@@ -279,7 +279,9 @@ impl<'a> Draft<'a> {
     /// What comes of emptying the arguments of the call that is block `call`.
     pub fn offer_input(&self, call: usize, wants: Wants) -> Result<Offer, Refused> {
         let block = self.source.conversation.blocks.get(call).ok_or(Refused::Nothing)?;
-        let input = self.source.dialect.input(self.source.body, block.span).ok_or(Refused::Nothing)?;
+        let Source { dialect, body, .. } = self.source;
+        let input = dialect.input(body, block.span).filter(|_| dialect.may_empty_input(body, block.span));
+        let input = input.ok_or(Refused::Nothing)?;
         let (text, with) =
             (strings::text_or_json(self.source.body, input.span).ok_or(Refused::Nothing)?, input.emptied_text());
         if text == with {

@@ -57,7 +57,8 @@ impl Draft<'_> {
 
     /// Leaves a result out that answers no call.
     fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
-        let may_go = |unit: &usize| !self.is_unread(*unit) && !self.is_written_on(*unit);
+        let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
+        let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.is_written_on(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
         let gone = row.added.is_none() && self.take(unit);
         if gone {
@@ -69,10 +70,12 @@ impl Draft<'_> {
     fn drop_calls(&mut self, edit: &'static str, rows: &[Row]) -> bool {
         let Some(first) = rows.first().and_then(|row| row.call) else { return false };
         let units = self.leaves_with(first);
+        let conversation = self.source.conversation;
         let is_whole_turn = self.leave_whole(&units);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
-        let complete = !is_whole_turn || calls.iter().copied().eq(self.source.conversation.block_range(units.clone()));
-        if !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
+        let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
+        let stays = conversation.units.get(units.clone()).unwrap_or_default().iter().any(|unit| unit.flags.stays);
+        if stays || !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
             return false;
         }
         rows.iter().for_each(|row| self.drop_call(edit, row));

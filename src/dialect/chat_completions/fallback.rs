@@ -3,19 +3,15 @@
 //! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
 //! rest.
 
-use std::{borrow::Cow, cell::OnceCell, fmt};
+use std::{borrow::Cow, cell::OnceCell};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, SeqAccess, Visitor},
-};
-use serde_json::{error::Category, value::RawValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::{ParseError, ParseErrorKind, error};
+use super::{NAME, ParseError, ParseErrorKind, error};
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::json::decode,
-    span::Span,
+    dialect::thorough::Json,
 };
 
 #[derive(Deserialize)]
@@ -58,70 +54,40 @@ struct Named<'a> {
     name: Option<&'a RawValue>,
 }
 
-/// The elements of an array, which are not gathered without end.
-struct Elements<'a>(Vec<&'a RawValue>);
-
-impl<'de> Deserialize<'de> for Elements<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Gather;
-        impl<'de> Visitor<'de> for Gather {
-            type Value = Elements<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an array of at most {MAX_ELEMENTS} elements")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(element) = array.next_element()? {
-                    if elements.len() == MAX_ELEMENTS {
-                        return Err(A::Error::invalid_length(MAX_ELEMENTS + 1, &self));
-                    }
-                    elements.push(element);
-                }
-                Ok(Elements(elements))
-            }
-        }
-        deserializer.deserialize_seq(Gather)
-    }
-}
-
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let text = std::str::from_utf8(body).map_err(|invalid| error(invalid.valid_up_to(), ParseErrorKind::NotJson))?;
-    let mut reader = Reader { body: text, conversation: super::conversation() };
+    let mut reader = Reader { json: Json::of(NAME, body)?, conversation: super::conversation() };
     reader.request()?;
     Ok(reader.conversation)
 }
 
 struct Reader<'a> {
-    body: &'a str,
+    json: Json<'a>,
     conversation: Conversation<'a>,
 }
 
 impl<'a> Reader<'a> {
     fn request(&mut self) -> Result<(), ParseError> {
-        let body = self.body;
-        let request: Request<'a> = self.object(body.trim_matches([' ', '\n', '\r', '\t']))?;
+        let request: Request<'a> = self.json.whole()?;
         let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
-        self.conversation.model = self.text(request.model)?;
-        self.conversation.tools = request.tools.map(|tools| self.span(tools));
-        self.conversation.format = request.response_format.map(|format| self.span(format));
-        for message in self.array(messages)? {
+        self.conversation.model = self.json.text(request.model)?;
+        self.conversation.tools = request.tools.map(|tools| self.json.span(tools));
+        self.conversation.format = request.response_format.map(|format| self.json.span(format));
+        for message in self.json.array(messages)? {
             self.message(message)?;
         }
         Ok(())
     }
 
     fn message(&mut self, raw: &'a RawValue) -> Result<(), ParseError> {
-        let wire: WireMessage<'a> = self.object(raw.get())?;
+        let wire: WireMessage<'a> = self.json.object(raw.get())?;
         let index = self.conversation.units.len();
         let first_block = self.conversation.blocks.len();
-        let span = self.span(raw);
-        let role = self.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
+        let span = self.json.span(raw);
+        let role = self.json.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
         match (role, wire.tool_calls) {
             (Role::Assistant, Some(calls)) => {
-                for call in self.array(calls)? {
+                for call in self.json.array(calls)? {
                     self.tool_call(index, call)?;
                 }
             }
@@ -132,7 +98,7 @@ impl<'a> Reader<'a> {
             _ => {}
         }
         let blocks = first_block..self.conversation.blocks.len();
-        let content = wire.content.map(|content| self.span(content));
+        let content = wire.content.map(|content| self.json.span(content));
         let flags = Flags { speaks: super::speaks(wire.content.map(|raw| raw.get().as_bytes())), ..Flags::default() };
         let turn = self.conversation.next_turn(false);
         let unit = Unit { element: index, span, role, turn, content, blocks, flags, known: OnceCell::new() };
@@ -141,16 +107,16 @@ impl<'a> Reader<'a> {
     }
 
     fn tool_call(&mut self, unit: usize, raw: &'a RawValue) -> Result<(), ParseError> {
-        let wire: WireCall<'a> = self.object(raw.get())?;
+        let wire: WireCall<'a> = self.json.object(raw.get())?;
         let function = self.name(wire.function)?;
         let custom = self.name(wire.custom)?;
         let kind = BlockKind::ToolCall { id: self.call_id(wire.id)?, name: function.or(custom), answerable: true };
-        self.block(Block { unit, span: self.span(raw), kind })
+        self.block(Block { unit, span: self.json.span(raw), kind })
     }
 
     fn name(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
         match value.filter(|raw| raw.get().starts_with('{')) {
-            Some(raw) => self.text(self.object::<Named<'a>>(raw.get())?.name),
+            Some(raw) => self.json.text(self.json.object::<Named<'a>>(raw.get())?.name),
             None => Ok(None),
         }
     }
@@ -165,55 +131,9 @@ impl<'a> Reader<'a> {
 
     fn call_id(&self, value: Option<&'a RawValue>) -> Result<CallId<'a>, ParseError> {
         let Some(raw) = value else { return Ok(CallId::default()) };
-        match self.text(value)? {
-            Some(text) => Ok(CallId { kind: "", raw: Some(self.span(raw)), text }),
-            None => Err(self.refuse(raw.get(), ParseErrorKind::IdNotAString)),
+        match self.json.text(value)? {
+            Some(text) => Ok(CallId { kind: "", raw: Some(self.json.span(raw)), text }),
+            None => Err(self.json.refuse(raw.get(), ParseErrorKind::IdNotAString)),
         }
-    }
-
-    /// The text of a value that may be a string.
-    fn text(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
-        match value.map(RawValue::get).filter(|raw| raw.starts_with('"')) {
-            Some(raw) => match decode(raw.as_bytes()) {
-                Some(text) => Ok(Some(text)),
-                None => Err(self.refuse(raw, ParseErrorKind::NotJson)),
-            },
-            None => Ok(None),
-        }
-    }
-
-    fn array(&self, raw: &'a RawValue) -> Result<Vec<&'a RawValue>, ParseError> {
-        let kind = if raw.get().starts_with('[') { ParseErrorKind::TooMany } else { ParseErrorKind::NotAnArray };
-        let elements: Result<Elements<'a>, _> = serde_json::from_str(raw.get());
-        elements.map(|Elements(elements)| elements).map_err(|_| self.refuse(raw.get(), kind))
-    }
-
-    /// An object of ours. An array is sorted out first, because `serde` would take it for a struct as well.
-    fn object<T: Deserialize<'a>>(&self, raw: &'a str) -> Result<T, ParseError> {
-        if raw.starts_with('[') {
-            return Err(self.refuse(raw, ParseErrorKind::NotAnObject));
-        }
-        serde_json::from_str(raw).map_err(|invalid| match invalid.classify() {
-            Category::Data if raw.starts_with('{') => self.refuse(raw, ParseErrorKind::DuplicateKey),
-            Category::Data => self.refuse(raw, ParseErrorKind::NotAnObject),
-            _ => {
-                let lines: usize = raw.split_inclusive('\n').take(invalid.line().saturating_sub(1)).map(str::len).sum();
-                error(self.offset(raw) + lines + invalid.column().saturating_sub(1), ParseErrorKind::NotJson)
-            }
-        })
-    }
-
-    fn refuse(&self, part: &str, kind: ParseErrorKind) -> ParseError {
-        error(self.offset(part), kind)
-    }
-
-    fn span(&self, raw: &RawValue) -> Span {
-        let start = self.offset(raw.get());
-        Span { start, end: start + raw.get().len() }
-    }
-
-    /// Where in the body `part` lies: `serde_json` borrows raw values from it.
-    fn offset(&self, part: &str) -> usize {
-        part.as_ptr().addr().saturating_sub(self.body.as_ptr().addr())
     }
 }

@@ -24,6 +24,7 @@ use crate::{
 mod tools;
 
 pub(super) use tools::count as count_tools;
+pub(in crate::dialect) use tools::{TOOLS, count_function};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
@@ -32,7 +33,7 @@ const CALL: usize = 3;
 /// An image that is looked at as a whole, once.
 const IMAGE_LOW: usize = 85;
 /// An image of 1024 × 1024 in detail: four tiles of 170, and the whole.
-const IMAGE: usize = 765;
+pub(in crate::dialect) const IMAGE: usize = 765;
 /// 100 ms of 24 kHz and 16 bits.
 const BYTES_PER_TOKEN_OF_WAVE: usize = 4800;
 /// 100 ms at 128 kbit/s.
@@ -55,7 +56,7 @@ pub(super) fn count_format(gauge: &Gauge, raw: &[u8]) -> usize {
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
     match key {
         "tool_call_id" | "id" | "cache_control" => 0,
-        "content" | "images" => each(gauge, value, part),
+        "content" | "images" => each_part(gauge, value),
         "tool_calls" => each(gauge, value, count_call),
         "function_call" => count_call(gauge, value),
         "name" => match any(gauge, value) {
@@ -64,6 +65,11 @@ fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
         },
         _ => any(gauge, value),
     }
+}
+
+/// All parts of a content.
+pub(in crate::dialect) fn each_part(gauge: &Gauge, json: &str) -> usize {
+    each(gauge, json, part)
 }
 
 /// All elements of an array; the value itself if it is none.
@@ -122,14 +128,15 @@ pub(super) fn count_call(gauge: &Gauge, json: &str) -> usize {
 }
 
 /// The text of a string, the JSON of anything else, and nothing for what says nothing.
-fn any(gauge: &Gauge, json: &str) -> usize {
+pub(in crate::dialect) fn any(gauge: &Gauge, json: &str) -> usize {
     match json {
         "null" | "[]" | "{}" => 0,
         _ => gauge.text(string(json).as_deref().unwrap_or(json)),
     }
 }
 
-fn sum<T>(all: impl IntoIterator<Item = T>, count: impl Fn(T) -> usize) -> usize {
+/// The sum of what is counted of each.
+pub(in crate::dialect) fn sum<T>(all: impl IntoIterator<Item = T>, count: impl Fn(T) -> usize) -> usize {
     all.into_iter().map(count).sum()
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Once, if there is a tool at all.
-const TOOLS: usize = 12;
+pub(in crate::dialect) const TOOLS: usize = 12;
 /// What begins a function, and what did with GPT-4 and before.
 const FUNCTION: usize = 7;
 const FUNCTION_BEFORE_O200K: usize = 10;
@@ -33,14 +33,19 @@ pub(in crate::dialect::chat_completions) fn count(gauge: &Gauge, raw: &[u8]) -> 
 
 fn count_tool(gauge: &Gauge, json: &str) -> usize {
     let function = Fields::of(json).and_then(|tool| tool.object("function"));
-    let named = function.and_then(|function| Some((function.string("name")?, function)));
-    let Some((name, function)) = named else { return gauge.text(&compact(json)) };
+    function.and_then(|function| count_function(gauge, &function)).unwrap_or_else(|| gauge.text(&compact(json)))
+}
+
+/// A function; none if it has no name.
+pub(in crate::dialect) fn count_function(gauge: &Gauge, function: &Fields<'_>) -> Option<usize> {
+    let name = function.string("name")?;
     let begins = match gauge.encoding() {
         Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
         Encoding::Cl100kBase | Encoding::P50kBase | Encoding::R50kBase => FUNCTION_BEFORE_O200K,
     };
-    let line = format!("{name}:{}", description(&function));
-    begins + gauge.text(&line) + function.object("parameters").map_or(0, |schema| count_parameters(gauge, &schema))
+    let line = format!("{name}:{}", description(function));
+    let parameters = function.object("parameters").map_or(0, |schema| count_parameters(gauge, &schema));
+    Some(begins + gauge.text(&line) + parameters)
 }
 
 fn count_parameters(gauge: &Gauge, schema: &Fields<'_>) -> usize {

@@ -1,9 +1,9 @@
-//! Errors of abridge's own, in the shape that the clients of OpenAI's API read.
+//! Errors of abridge's own, in the shape that the clients of OpenAI's APIs read.
 
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::dialect::ErrorFields;
+use super::ErrorFields;
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -19,7 +19,7 @@ struct Fields<'a> {
 }
 
 /// The body of such an answer.
-pub(super) fn body(error: &ErrorFields<'_>) -> Bytes {
+pub(super) fn openai(error: &ErrorFields<'_>) -> Bytes {
     let &ErrorFields { message, is_client_error, code } = error;
     let r#type = if is_client_error { "invalid_request_error" } else { "server_error" };
     let body = Body { error: Fields { message, r#type, param: None, code } };

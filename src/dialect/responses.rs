@@ -1,0 +1,147 @@
+//! OpenAI Responses: `POST …/responses`, as every compatible server speaks it.
+//!
+//! An element of `input` is an item, and an item is one unit. Calls, reasoning and what a server did itself are the
+//! model's; a turn of the model is a run of them. Results of the client are units of tools. An `input` that is a string
+//! is one unit of the user.
+//!
+//! Two readers find the same values: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
+//! what is odd but valid, and what is refused. `items` says what they mean.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::{
+    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    json::{Odd, push_string},
+};
+use crate::{
+    conversation::{CallId, Conversation},
+    span::Span,
+    summary::{Prompt, Source},
+    tokens::Gauge,
+};
+
+mod answer;
+mod canonical;
+mod fallback;
+mod items;
+mod parts;
+mod render;
+mod scan;
+mod summary;
+mod tokens;
+
+/// `POST …/responses`.
+#[derive(Debug)]
+pub(super) struct Responses;
+
+const NAME: &str = "responses";
+
+impl Dialect for Responses {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn tag(&self) -> u8 {
+        1
+    }
+
+    fn path(&self) -> &'static str {
+        "/v1/responses"
+    }
+
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_suffix("/responses")
+    }
+
+    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
+        match scan::scan(body) {
+            Ok(conversation) => Ok(conversation),
+            Err(Odd) => fallback::parse(body),
+        }
+    }
+
+    fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
+        parts::texts(body, content).unwrap_or_default()
+    }
+
+    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+        parts::input(body, call).ok().flatten()
+    }
+
+    fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
+        parts::may_empty_input(body, call).unwrap_or_default()
+    }
+
+    fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
+        None
+    }
+
+    fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
+        parts::tool_names(body, tools).unwrap_or_default()
+    }
+
+    fn fields<'a>(&self, item: &'a [u8]) -> Vec<Field<'a>> {
+        canonical::fields(item).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![item] }])
+    }
+
+    fn render_user_message(&self, text: &str) -> Bytes {
+        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
+        message.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
+        push_string(&mut message, text);
+        message.push(b'}');
+        message.into()
+    }
+
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
+        render::tool_result(body, id, text)
+    }
+
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_item(gauge, raw)
+    }
+
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_item(gauge, raw)
+    }
+
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_tools(gauge, raw)
+    }
+
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_json(gauge, raw)
+    }
+
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_instructions(gauge, raw)
+    }
+
+    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+        summary::request(source, prompt)
+    }
+
+    fn reports(&self, data: &[u8]) -> bool {
+        answer::reports(data)
+    }
+
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+        answer::read(data, answer)
+    }
+
+    fn stop(&self, reason: &str) -> Stop {
+        answer::stop(reason)
+    }
+
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
+        super::error_body::openai(error)
+    }
+}
+
+fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
+    ParseError { dialect: NAME, offset, kind }
+}
+
+#[cfg(test)]
+mod tests;

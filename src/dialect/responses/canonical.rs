@@ -1,0 +1,209 @@
+//! An item as its model reads it, whichever way a client spells it from one request to the next.
+
+use super::super::{
+    Field,
+    json::{Cursor, Odd},
+};
+
+/// Members of an item or a part that a model does not read: marks for prompt caches, and how far an item had come.
+const UNREAD: [&[u8]; 2] = [b"status", b"prompt_cache_breakpoint"];
+
+/// What reasoning holds. Whether a client sends all of it back depends on its settings.
+const THOUGHTS: [&[u8]; 3] = [b"content", b"encrypted_content", b"summary"];
+
+/// Members of a text part that say nothing where they are empty.
+const NOTES: [&[u8]; 2] = [b"annotations", b"logprobs"];
+
+const EMPTY: &[u8] = b"\"\"";
+
+/// A member of an object: its key without quotes, and its value.
+type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The fields of an item that its model reads, by name.
+pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
+    if item.starts_with(b"\"") {
+        // An `input` that is a string.
+        let fields = [("content", content(item)?), ("role", vec![b"\"user\"".as_slice()])];
+        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        return Ok(said.map(|(name, value)| Field { name, value }).collect());
+    }
+    let members = members(&mut Cursor::starting(item, 0))?;
+    let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let kind = of(b"type");
+    let is_message = kind.map_or(of(b"role").is_some(), |kind| kind == b"\"message\"");
+    let is_reasoning = kind == Some(b"\"reasoning\"");
+    // The id of an item is no part of what is read, unless the item is known by nothing else.
+    let has_needless_id = is_message || is_reasoning || of(b"call_id").is_some();
+    let is_read = |name: &[u8]| match name {
+        b"id" => !has_needless_id,
+        b"type" => !is_message,
+        name => !(is_reasoning && THOUGHTS.contains(&name)),
+    };
+    let mut fields = Vec::new();
+    for (name, value) in members.into_iter().filter(|(name, _)| is_read(name)) {
+        let value = match (name, value.first()) {
+            (b"content" | b"output", Some(b'"' | b'[')) => content(value)?,
+            _ => vec![value],
+        };
+        if !value.is_empty() {
+            fields.push(Field { name: str::from_utf8(name).map_err(|_| Odd)?, value });
+        }
+    }
+    fields.sort_by_key(|field| field.name); // stable
+    Ok(fields)
+}
+
+/// A string is the same as an array of one text, and no text is the same as none.
+fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+    if value.starts_with(b"\"") {
+        let text = text(value);
+        return Ok(if text.is_empty() { text } else { array([text]) });
+    }
+    let mut cursor = Cursor::starting(value, 0);
+    let mut found = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        let element = if cursor.peek() == Some(b'{') {
+            part(members(&mut cursor)?)
+        } else {
+            let element = cursor.value()?;
+            vec![cursor.bytes(element)]
+        };
+        if !element.is_empty() {
+            found.push(element);
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(if found.is_empty() { Vec::new() } else { array(found) })
+}
+
+fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
+    let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let is_plain = members
+        .iter()
+        .all(|(name, value)| matches!(*name, b"type" | b"text") || (NOTES.contains(name) && *value == b"[]"));
+    match (of(b"type"), of(b"text")) {
+        (Some(b"\"input_text\"" | b"\"output_text\"" | b"\"text\""), Some(value @ [b'"', ..])) if is_plain => {
+            text(value)
+        }
+        _ => object(members),
+    }
+}
+
+fn text(value: &[u8]) -> Vec<&[u8]> {
+    if value == EMPTY { Vec::new() } else { vec![br#"{"text":"#, value, b"}"] }
+}
+
+fn object(members: Vec<Member<'_>>) -> Vec<&[u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"{"];
+    for (name, value) in members {
+        pieces.extend([b"\"", name, b"\":", value, b","]);
+    }
+    pieces.push(b"}");
+    pieces
+}
+
+fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"["];
+    for mut element in elements {
+        pieces.append(&mut element);
+        pieces.push(b",");
+    }
+    pieces.push(b"]");
+    pieces
+}
+
+/// The members of an object that are read, in the order in which they are written. `null` is the same as nothing.
+fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
+    let mut members = Vec::new();
+    let mut key = cursor.first_key()?;
+    while let Some(name) = key {
+        let value = cursor.value()?;
+        let value = cursor.bytes(value);
+        if value != b"null" && !UNREAD.contains(&name) {
+            members.push((name, value));
+        }
+        key = cursor.next_key()?;
+    }
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(item: &str) -> String {
+        let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
+        fields(item.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
+    }
+
+    fn same(items: &[&str]) -> String {
+        let all: Vec<_> = items.iter().map(|item| canonical(item)).collect();
+        assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
+        all[0].clone()
+    }
+
+    #[test]
+    fn a_message_is_the_same_in_every_spelling() {
+        same(&[
+            r#""x""#,
+            r#"{"role":"user","content":"x"}"#,
+            r#"{ "content" : "x", "role":"user" , "type" : "message", "status":null,"id":"msg_1"}"#,
+            r#"{"role":"user","content":[{"type":"input_text","text":"x"}]}"#,
+            r#"{"role":"user","content":[{"text":"x","prompt_cache_breakpoint":{"mode":"explicit"},"type":"input_text"}]}"#,
+        ]);
+        same(&[
+            r#"{"type":"message","role":"assistant","content":"x"}"#,
+            r#"{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[],"logprobs":[]}]}"#,
+        ]);
+    }
+
+    #[test]
+    fn ids_of_items_and_thoughts_are_not_read() {
+        same(&[
+            r#"{"type":"function_call","call_id":"1","name":"f","arguments":"{}"}"#,
+            r#"{"type":"function_call","id":"fc_1","status":"completed","call_id":"1","name":"f","arguments":"{}"}"#,
+        ]);
+        same(&[
+            r#"{"type":"reasoning","summary":[]}"#,
+            r#"{"type":"reasoning","id":"rs_1","summary":[{}],"encrypted_content":"gAAA","content":[]}"#,
+        ]);
+        same(&[
+            r#"{"type":"function_call_output","call_id":"1","output":"x"}"#,
+            r#"{"type":"function_call_output","call_id":"1","id":"fco_1","output":[{"type":"input_text","text":"x"}]}"#,
+        ]);
+    }
+
+    #[test]
+    fn all_else_is() {
+        let others = [
+            r#"{"role":"user","content":"x"}"#,
+            r#"{"role":"assistant","content":"x"}"#,
+            r#"{"role":"user","content":"x "}"#,
+            r#"{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_text","text":"x"}]}"#,
+            r#"{"role":"user","content":[{"type":"input_image","image_url":"x"}]}"#,
+            r#"{"role":"assistant","content":[{"type":"output_text","text":"x","annotations":[{}]}]}"#,
+            r#"{"type":"item_reference","id":"1"}"#,
+            r#"{"type":"item_reference","id":"2"}"#,
+            r#"{"type":"web_search_call","id":"1"}"#,
+            r#"{"type":"compaction","encrypted_content":"a"}"#,
+            r#"{"type":"compaction","encrypted_content":"b"}"#,
+            r#"{"type":"function_call","call_id":"1","name":"f"}"#,
+            r#"{"type":"custom_tool_call","call_id":"1","name":"f"}"#,
+            r#"{"type":"function_call","call_id":"2","name":"f"}"#,
+            r#"{"type":"function_call_output","call_id":"1","output":"x"}"#,
+            r#"{"type":"reasoning"}"#,
+        ];
+        let mut all = others.map(canonical).to_vec();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), others.len(), "{all:#?}");
+    }
+
+    #[test]
+    fn what_is_odd_is_left_as_it_is() {
+        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
+            assert!(fields(odd.as_bytes()).is_err(), "{odd}");
+        }
+    }
+}

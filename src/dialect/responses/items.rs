@@ -1,0 +1,338 @@
+//! What the items of `input` mean, and the fields beside it. Both readers find the values; this is told where they are.
+//!
+//! | item | unit |
+//! |---|---|
+//! | `message`, or anything without a type and with a role | by its role |
+//! | calls | the model's, a call; of a kind, which results of that kind answer |
+//! | results of the client | a tool's, a result |
+//! | `reasoning`, and what a server did itself with its own results | the model's; bound: leaves with its turn or not at all |
+//! | `compaction` | stands for all before it |
+//! | `item_reference`, `additional_tools`, anything unknown | stays where it is |
+//!
+//! What stands directly behind reasoning belongs to it, whatever it is: the server refuses one without the other.
+
+use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
+
+use memchr::memmem;
+
+use super::ParseErrorKind;
+use crate::{
+    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    dialect::json::decode,
+    span::Span,
+};
+
+/// The fields of an item that decide what it is. None of them may stand there twice.
+pub(super) const ITEM: [&[u8]; 12] = [
+    b"type",
+    b"role",
+    b"id",
+    b"call_id",
+    b"name",
+    b"content",
+    b"output",
+    b"environment",
+    b"execution",
+    b"caller",
+    b"arguments",
+    b"input",
+];
+
+/// The values of [`ITEM`]; none where a field is absent or null.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Item {
+    pub(super) kind: Option<Span>,
+    pub(super) role: Option<Span>,
+    pub(super) id: Option<Span>,
+    pub(super) call_id: Option<Span>,
+    pub(super) name: Option<Span>,
+    pub(super) content: Option<Span>,
+    pub(super) output: Option<Span>,
+    pub(super) environment: Option<Span>,
+    pub(super) execution: Option<Span>,
+    pub(super) caller: Option<Span>,
+}
+
+/// The values of a request beside `input`; none where a field is absent or null.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    pub(super) model: Option<Span>,
+    pub(super) tools: Option<Span>,
+    pub(super) format: Option<Span>,
+    pub(super) instructions: Option<Span>,
+    pub(super) previous_response: Option<Span>,
+    pub(super) conversation: Option<Span>,
+    pub(super) context_management: Option<Span>,
+}
+
+/// Kinds of calls. A local shell is answered by what answers a function, too.
+pub(super) mod kind {
+    pub(in crate::dialect::responses) const FUNCTION: &str = "function";
+    pub(in crate::dialect::responses) const CUSTOM: &str = "custom";
+    pub(in crate::dialect::responses) const SHELL: &str = "shell";
+    pub(in crate::dialect::responses) const APPLY_PATCH: &str = "apply_patch";
+    pub(in crate::dialect::responses) const COMPUTER: &str = "computer";
+    pub(in crate::dialect::responses) const TOOL_SEARCH: &str = "tool_search";
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Class {
+    Message,
+    /// A call of a kind. A text of the client answers it, if it is `answerable`.
+    Call {
+        kind: &'static str,
+        answerable: bool,
+    },
+    /// A result of the client. Without its call it is refused, if it is `plain`.
+    Result {
+        kind: &'static str,
+        plain: bool,
+    },
+    Reasoning,
+    /// What a server did, with what came of it.
+    Server,
+    /// What a server asks, or runs over several turns: as before, and nothing else stands for it.
+    ServerStays,
+    Compaction,
+    Reference,
+    Tools,
+    Trigger,
+    Unknown,
+}
+
+/// A fault, and where.
+pub(super) type Fault = (usize, ParseErrorKind);
+
+/// Gathers the view of a request.
+#[derive(Debug)]
+pub(super) struct Gatherer<'a> {
+    body: &'a [u8],
+    conversation: Conversation<'a>,
+    /// The ids of calls that the server ran itself.
+    run_by_server: HashSet<Cow<'a, str>>,
+    /// Whether an item stands for one that is not there.
+    has_reference: bool,
+    /// Whether the last item was reasoning, and whether it was a trigger of a compaction.
+    behind_reasoning: bool,
+    ends_in_trigger: bool,
+}
+
+impl<'a> Gatherer<'a> {
+    pub(super) fn new(body: &'a [u8]) -> Self {
+        Self {
+            body,
+            conversation: Conversation::default(),
+            run_by_server: HashSet::new(),
+            has_reference: false,
+            behind_reasoning: false,
+            ends_in_trigger: false,
+        }
+    }
+
+    /// An `input` that is a string.
+    pub(super) fn text_input(&mut self, span: Span) {
+        self.push(span, Role::User, Some(span), 0, Flags { speaks: true, ..Flags::default() });
+    }
+
+    /// An item of an `input` that is an array.
+    pub(super) fn item(&mut self, span: Span, item: &Item) -> Result<(), Fault> {
+        if self.conversation.units.len() == MAX_ELEMENTS {
+            return Err((span.start, ParseErrorKind::TooMany));
+        }
+        let class = self.class(item)?;
+        let first_block = self.conversation.blocks.len();
+        self.block(span, item, class)?;
+        let role = match class {
+            Class::Message => self.text(item.role)?.map_or(Role::Other, |role| role_named(&role)),
+            Class::Result { .. } => Role::Tool,
+            Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays => Role::Assistant,
+            // What the client puts in is in nobody's turn; the rest may be what the model went on with.
+            Class::Tools => Role::Developer,
+            Class::Reference | Class::Unknown if self.behind_reasoning => Role::Assistant,
+            Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => Role::Other,
+        };
+        let content = match class {
+            Class::Message => item.content,
+            Class::Result { .. } => item.output,
+            _ => None,
+        };
+        self.push(span, role, content, first_block, flags(class, self.is_run_by_program(item)));
+        if class == Class::Compaction {
+            self.conversation.traits.n_compacted = self.conversation.units.len();
+        }
+        self.has_reference |= class == Class::Reference;
+        self.behind_reasoning = class == Class::Reasoning;
+        self.ends_in_trigger = class == Class::Trigger;
+        Ok(())
+    }
+
+    /// The view, with what stands beside `input`.
+    pub(super) fn finish(mut self, beside: Beside) -> Result<Conversation<'a>, Fault> {
+        self.conversation.model = self.text(beside.model)?;
+        self.conversation.tools = beside.tools;
+        self.conversation.format = beside.format;
+        self.conversation.instructions = beside.instructions;
+        let edits = beside.context_management.map(|edits| edits.of(self.body));
+        let traits = &mut self.conversation.traits;
+        traits.history_elsewhere = beside.previous_response.or(beside.conversation).is_some();
+        traits.compacts_itself = self.ends_in_trigger || edits.is_some_and(|edits| !is_empty(edits));
+        if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
+            for block in &mut self.conversation.blocks {
+                if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
+                    *may_leave = false; // its call may be where nobody sees it
+                }
+            }
+        }
+        if self.has_reference {
+            for unit in self.conversation.units.iter_mut().filter(|unit| !unit.blocks.is_empty()) {
+                unit.flags.stays |= unit.role == Role::Assistant; // what is referred to may be its reasoning
+            }
+        }
+        Ok(self.conversation)
+    }
+
+    // === helpers ===
+
+    fn class(&mut self, item: &Item) -> Result<Class, Fault> {
+        let Some(name) = item.kind else {
+            return Ok(match (item.role, item.id) {
+                (Some(_), _) => Class::Message,
+                (None, Some(_)) => Class::Reference,
+                (None, None) => Class::Unknown,
+            });
+        };
+        let name = self.text(Some(name))?.unwrap_or_default();
+        let call = |kind, answerable| Class::Call { kind, answerable };
+        let result = |kind| Class::Result { kind, plain: true };
+        Ok(match &*name {
+            "message" => Class::Message,
+            "function_call" | "local_shell_call" => call(kind::FUNCTION, true),
+            "function_call_output" | "local_shell_call_output" => result(kind::FUNCTION),
+            "custom_tool_call" => call(kind::CUSTOM, true),
+            "custom_tool_call_output" => result(kind::CUSTOM),
+            "apply_patch_call" => call(kind::APPLY_PATCH, true),
+            "apply_patch_call_output" => result(kind::APPLY_PATCH),
+            "computer_call" => call(kind::COMPUTER, false),
+            "computer_call_output" => Class::Result { kind: kind::COMPUTER, plain: false },
+            "shell_call" if self.is_local(item) => call(kind::SHELL, true),
+            "shell_call" => {
+                let id = self.text(item.call_id)?;
+                self.run_by_server.extend(id);
+                Class::Server
+            }
+            "shell_call_output" => match self.text(item.call_id)? {
+                Some(id) if self.run_by_server.contains(&id) => Class::Server,
+                _ => result(kind::SHELL),
+            },
+            "tool_search_call" | "tool_search_output" if self.searches_itself(item)? => Class::Server,
+            "tool_search_call" => call(kind::TOOL_SEARCH, false),
+            "tool_search_output" => Class::Result { kind: kind::TOOL_SEARCH, plain: false },
+            "reasoning" => Class::Reasoning,
+            "web_search_call"
+            | "file_search_call"
+            | "code_interpreter_call"
+            | "image_generation_call"
+            | "mcp_call"
+            | "mcp_list_tools" => Class::Server,
+            "mcp_approval_request" | "program" | "program_output" => Class::ServerStays,
+            "compaction" | "compaction_summary" | "context_compaction" => Class::Compaction,
+            "compaction_trigger" => Class::Trigger,
+            "item_reference" => Class::Reference,
+            "additional_tools" => Class::Tools,
+            _ => Class::Unknown,
+        })
+    }
+
+    /// Adds the call or the result that an item is.
+    fn block(&mut self, span: Span, item: &Item, class: Class) -> Result<(), Fault> {
+        let kind = match class {
+            Class::Call { kind, answerable } => {
+                let id = self.call_id(kind, item.call_id)?;
+                let answerable = answerable && !id.text.is_empty();
+                BlockKind::ToolCall { id, name: self.text(item.name)?, answerable }
+            }
+            Class::Result { kind, plain } => {
+                // That of a local shell has the id of the call as its own.
+                let own = item.id.filter(|_| self.text(item.kind).is_ok_and(|name| names_itself(name.as_deref())));
+                let call_id = self.call_id(kind, item.call_id.or(own))?;
+                let may_leave = plain && !call_id.text.is_empty();
+                BlockKind::ToolResult { call_id, may_leave }
+            }
+            _ => return Ok(()),
+        };
+        self.conversation.blocks.push(Block { unit: self.conversation.units.len(), span, kind });
+        Ok(())
+    }
+
+    fn push(&mut self, span: Span, role: Role, content: Option<Span>, first_block: usize, flags: Flags) {
+        let blocks = first_block..self.conversation.blocks.len();
+        let continues = role == Role::Assistant
+            && self.conversation.units.last().is_some_and(|before| before.role == Role::Assistant);
+        let (element, turn) = (self.conversation.units.len(), self.conversation.next_turn(continues));
+        let known = OnceCell::new();
+        self.conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known });
+    }
+
+    fn call_id(&self, kind: &'static str, value: Option<Span>) -> Result<CallId<'a>, Fault> {
+        let Some(span) = value else { return Ok(CallId { kind, ..CallId::default() }) };
+        let text = self.text(value)?.ok_or((span.start, ParseErrorKind::IdNotAString))?;
+        Ok(CallId { kind, raw: Some(span), text })
+    }
+
+    /// The text of a value that may be a string, and then must be one that can be decoded.
+    fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, Fault> {
+        let Some(span) = value else { return Ok(None) };
+        match span.of(self.body) {
+            raw @ [b'"', ..] => decode(raw).map(Some).ok_or((span.start, ParseErrorKind::NotJson)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the commands of a shell run where the client is.
+    fn is_local(&self, item: &Item) -> bool {
+        item.environment.is_none_or(|environment| memmem::find(environment.of(self.body), br#""local""#).is_some())
+    }
+
+    /// Whether the server searches for tools.
+    fn searches_itself(&self, item: &Item) -> Result<bool, Fault> {
+        let by_server = self.text(item.execution)?.is_some_and(|by| by == "server");
+        Ok(by_server || item.call_id.is_none())
+    }
+
+    /// Whether a program that the model wrote has made a call.
+    fn is_run_by_program(&self, item: &Item) -> bool {
+        item.caller.is_some_and(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none())
+    }
+}
+
+fn flags(class: Class, by_program: bool) -> Flags {
+    let none = Flags::default();
+    match class {
+        Class::Message => Flags { speaks: true, ..none },
+        Class::Call { .. } => Flags { stays: by_program, ..none },
+        Class::Result { .. } => none,
+        Class::Reasoning => Flags { bound: true, ..none },
+        Class::Server => Flags { bound: true, parts: true, ..none },
+        Class::ServerStays => Flags { bound: true, parts: true, stays: true, ..none },
+        Class::Compaction | Class::Reference | Class::Tools | Class::Trigger | Class::Unknown => {
+            Flags { parts: true, stays: true, ..none }
+        }
+    }
+}
+
+/// The role of a message. Results are no messages here.
+fn role_named(name: &str) -> Role {
+    match Role::named(name) {
+        Role::Tool => Role::Other,
+        role => role,
+    }
+}
+
+fn names_itself(kind: Option<&str>) -> bool {
+    kind == Some("local_shell_call_output")
+}
+
+fn is_empty(array: &[u8]) -> bool {
+    array.iter().filter(|byte| !byte.is_ascii_whitespace()).eq(b"[]")
+}

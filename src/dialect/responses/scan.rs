@@ -1,0 +1,94 @@
+//! The quick reader: one pass over the body with a [`Cursor`].
+//!
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! `serde_json`.
+
+use super::items::{Beside, Gatherer, ITEM, Item};
+use crate::{
+    conversation::Conversation,
+    dialect::json::{Cursor, Odd, fields, fields_of, require},
+    span::Span,
+};
+
+/// The conversation in `body`.
+pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
+    let mut scanner = Scanner { cursor: Cursor::new(body), body, items: Gatherer::new(body) };
+    let beside = scanner.request()?;
+    scanner.cursor.end()?;
+    scanner.items.finish(beside).map_err(|_| Odd)
+}
+
+struct Scanner<'a> {
+    cursor: Cursor<'a>,
+    body: &'a [u8],
+    items: Gatherer<'a>,
+}
+
+/// Where a value is kept that its object may have once.
+fn once(place: &mut Option<Span>, value: Span) -> Result<(), Odd> {
+    require(place.replace(value).is_none())
+}
+
+impl Scanner<'_> {
+    fn request(&mut self) -> Result<Beside, Odd> {
+        let (mut input, mut text, mut beside) = (None, None, Beside::default());
+        let mut key = self.cursor.first_key()?;
+        while let Some(name) = key {
+            let value = if name == b"input" { self.input()? } else { self.cursor.value()? };
+            let place = match name {
+                b"input" => Some(&mut input),
+                b"text" => Some(&mut text),
+                b"model" => Some(&mut beside.model),
+                b"tools" => Some(&mut beside.tools),
+                b"instructions" => Some(&mut beside.instructions),
+                b"previous_response_id" => Some(&mut beside.previous_response),
+                b"conversation" => Some(&mut beside.conversation),
+                b"context_management" => Some(&mut beside.context_management),
+                _ => None,
+            };
+            place.map_or(Ok(()), |place| once(place, value))?;
+            key = self.cursor.next_key()?;
+        }
+        if let Some(text) = text.filter(|text| text.of(self.body).starts_with(b"{")) {
+            [beside.format] = fields_of(self.body, text, [b"format"])?;
+        }
+        let said = |value: Option<Span>| value.filter(|value| value.of(self.body) != b"null");
+        Ok(Beside {
+            model: said(beside.model),
+            tools: said(beside.tools),
+            format: said(beside.format),
+            instructions: said(beside.instructions),
+            previous_response: said(beside.previous_response),
+            conversation: said(beside.conversation),
+            context_management: said(beside.context_management),
+        })
+    }
+
+    fn input(&mut self) -> Result<Span, Odd> {
+        let start = self.cursor.at();
+        if self.cursor.peek() != Some(b'[') {
+            let value = self.cursor.value()?;
+            match value.of(self.body) {
+                [b'"', ..] => self.items.text_input(value),
+                other => require(other == b"null")?,
+            }
+            return Ok(value);
+        }
+        let mut more = self.cursor.first_element()?;
+        while more {
+            self.item()?;
+            more = self.cursor.next_element()?;
+        }
+        Ok(Span { start, end: self.cursor.at() })
+    }
+
+    fn item(&mut self) -> Result<(), Odd> {
+        let start = self.cursor.at();
+        let found = fields(&mut self.cursor, ITEM)?;
+        let span = Span { start, end: self.cursor.at() };
+        let said = found.map(|value| value.filter(|value| value.of(self.body) != b"null"));
+        let [kind, role, id, call_id, name, content, output, environment, execution, caller, _, _] = said;
+        let item = Item { kind, role, id, call_id, name, content, output, environment, execution, caller };
+        self.items.item(span, &item).map_err(|_| Odd)
+    }
+}

@@ -1,0 +1,173 @@
+//! The request that asks for a summary, made of the client's own.
+//!
+//! In the shape [`Input::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
+//! prompt cache. A request of the shape [`Input::Fresh`], or to another model, has no reasoning and no ids of items: the
+//! one may be encrypted for the client's model, and the other name what only that model's server has.
+//!
+//! Nothing of it is stored, and it is streamed: the backend behind ChatGPT takes nothing else.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use bytes::Bytes;
+
+use crate::{
+    dialect::json::push_string,
+    raw::{Fields, elements},
+    summary::{Input, Piece, Prompt, Source},
+};
+
+/// Keys of a client's request that shape its answer: some are written anew, the others would spoil a summary.
+const SHAPING: [&str; 14] = [
+    "tool_choice",
+    "stream",
+    "stream_options",
+    "stream_id",
+    "store",
+    "background",
+    "max_output_tokens",
+    "max_tool_calls",
+    "text",
+    "include",
+    "top_logprobs",
+    "context_management",
+    "previous_response_id",
+    "conversation",
+];
+
+/// Keys of a client's request that say who asks, what may be done with it, where it goes, and how long the model thinks.
+/// They stay in a request in the plain shape too, if it asks the client's own model.
+const ROUTING: [&str; 8] =
+    ["user", "safety_identifier", "service_tier", "metadata", "client_metadata", "provider", "models", "reasoning"];
+
+/// The request in the shape that is asked for. None if it cannot be made of what the client sent.
+pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
+    let items = elements(fields.get("input")?)?;
+    let last = items.last().and_then(|item| Fields::of(item));
+    if last.is_some_and(|last| last.string("type").as_deref() == Some("compaction_trigger")) {
+        return None; // it must stay the last one, and asks for another summary
+    }
+    match prompt.input {
+        Input::Cached => cached(source, &fields, prompt),
+        Input::Fresh => fresh(source, &fields, prompt),
+    }
+}
+
+/// The client's request with the items of `source`, then the instruction. Tools stay, as they stand before the items, but
+/// none may be called.
+fn cached(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
+    source.split()?;
+    let mut request = Request::default();
+    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
+        match (key, prompt.model) {
+            ("input", _) => request.items(&source.messages, prompt, prompt.model.is_some()),
+            ("model", Some(model)) => request.text(key, model),
+            _ => request.json(key, value),
+        }
+    }
+    if let (Some(model), None) = (prompt.model, fields.get("model")) {
+        request.text("model", model);
+    }
+    if fields.get("tools").and_then(elements).is_some_and(|tools| !tools.is_empty()) {
+        request.json("tool_choice", r#""none""#);
+    }
+    Some(request.end(fields, prompt))
+}
+
+/// A request of our own: instructions, what is summarised without the client's, the instruction, no tools. It has few of
+/// the client's keys, and none but its items if it asks another model than the client does.
+fn fresh(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let (_, region) = source.split()?;
+    let mut request = Request::default();
+    match (prompt.model, fields.get("model")) {
+        (Some(model), _) => request.text("model", model),
+        (None, Some(model)) => request.json("model", model),
+        (None, None) => {}
+    }
+    request.text("instructions", prompt.system);
+    request.items(region, prompt, true);
+    for (key, value) in fields.iter().filter(|(key, _)| prompt.model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value);
+    }
+    Some(request.end(fields, prompt))
+}
+
+/// The keys and values of a body; none if it is no object, or if a key stands there twice.
+fn fields(body: &[u8]) -> Option<Fields<'_>> {
+    let fields = Fields::of(str::from_utf8(body).ok()?)?;
+    let mut keys = HashSet::new();
+    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
+    drop(keys);
+    Some(fields)
+}
+
+/// An item without what only the server knows that made it; none of reasoning.
+fn anonymous(json: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let Some(fields) = str::from_utf8(json).ok().and_then(Fields::of) else { return Some(json.into()) };
+    let kind = fields.string("type");
+    let is = |kinds: &[&str]| kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
+    if is(&["reasoning"]) {
+        return None;
+    }
+    let has_own_id = is(&["message"]) || kind.is_none() || fields.get("call_id").is_some_and(|id| id != "null");
+    if !has_own_id || fields.get("id").is_none() {
+        return Some(json.into());
+    }
+    let mut item = Request::default();
+    fields.iter().filter(|(key, _)| *key != "id").for_each(|(key, value)| item.json(key, value));
+    item.0.push(b'}');
+    Some(item.0.into())
+}
+
+/// A request while it is written: an object without its end.
+#[derive(Default)]
+struct Request(Vec<u8>);
+
+impl Request {
+    fn key(&mut self, key: &str) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        push_string(&mut self.0, key);
+        self.0.push(b':');
+    }
+
+    fn json(&mut self, key: &str, value: &str) {
+        self.key(key);
+        self.0.extend_from_slice(value.as_bytes());
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.key(key);
+        push_string(&mut self.0, value);
+    }
+
+    /// Items, and the instruction behind them.
+    fn items(&mut self, pieces: &[Piece], prompt: &Prompt<'_>, strangers: bool) {
+        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+        self.key("input");
+        self.0.push(b'[');
+        for piece in pieces {
+            let json = if strangers { anonymous(&piece.json) } else { Some(Cow::from(&*piece.json)) };
+            if let Some(json) = json {
+                self.0.extend_from_slice(&json);
+                self.0.push(b',');
+            }
+        }
+        self.0.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
+        push_string(&mut self.0, prompt.instruction);
+        self.0.extend_from_slice(b"}]");
+    }
+
+    /// The length is limited only where the client limits it too: not every backend knows the key.
+    fn end(mut self, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
+        if fields.get("max_output_tokens").is_some_and(|limit| limit != "null") {
+            self.json("max_output_tokens", &prompt.max_tokens.to_string());
+        }
+        self.json("store", "false");
+        self.json("stream", "true");
+        self.0.push(b'}');
+        self.0.into()
+    }
+}
+
+#[cfg(test)]
+mod tests;
