@@ -152,11 +152,25 @@ pub trait Dialect: Debug + Send + Sync {
     /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer>;
 
+    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
+    fn opening(&self) -> Option<&'static Opening> {
+        None
+    }
+
     /// What a stop reason means.
     fn stop(&self, reason: &str) -> Stop;
 
     /// The body of an answer that reports an error of abridge's own.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
+}
+
+/// The names of events at the beginning of a streamed answer. With any other event, an answer has begun.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Opening {
+    /// Events that do not tell yet whether there is an answer.
+    pub silent: &'static [&'static str],
+    /// Events by which the request has failed.
+    pub failed: &'static [&'static str],
 }
 
 /// An error of abridge's own, as clients are told of it.

@@ -16,6 +16,8 @@ use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, 
 use crate::summary::{Prompt, Source};
 use crate::tokens::{Gauge, Meter};
 
+mod lifetimes;
+
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
