@@ -121,7 +121,7 @@ pub struct LiveConfig {
     pub require_auth: bool,
     /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
     pub rescue: Option<RescuePolicy>,
-    /// What becomes of WebSockets that would carry conversations.
+    /// What becomes of websockets that would carry conversations.
     pub responses: responses::Settings,
     /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,

@@ -1,4 +1,4 @@
-//! WebSockets of OpenAI Responses: a turn that goes through one is not edited, so they are refused by default.
+//! Upgrades of OpenAI Responses: a turn that goes through a websocket is not edited, so it is refused by default.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
