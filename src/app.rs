@@ -208,6 +208,7 @@ fn build_live(
         windows: WindowDiscovery::new(&config.tokens),
         access: access.with_allowed_origins(allowed_origins),
         require_auth: config.recall.require_auth,
+        responses: config.responses,
         inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,

@@ -20,7 +20,7 @@ use crate::edit::{
 };
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
-use crate::proxy::rescue;
+use crate::proxy::{rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models};
@@ -109,6 +109,8 @@ pub struct Config {
     pub inspect: inspect::Settings,
     /// A second try of a request that the upstream refuses, before the client sees anything. There is never a third.
     pub rescue: rescue::Settings,
+    /// What concerns OpenAI Responses alone.
+    pub responses: responses::Settings,
     /// How tokens are counted, and where the context windows of models come from.
     pub tokens: tokens::Settings,
     /// Facts about models that abridge does not know: one table for each model or pattern. The tables are tried from
@@ -142,6 +144,7 @@ impl Default for Config {
             events: events::Settings::default(),
             inspect: inspect::Settings::default(),
             rescue: rescue::Settings::default(),
+            responses: responses::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
         }

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use crate::{
     conversation::{CallId, Conversation},
@@ -35,6 +36,7 @@ mod tokens;
 /// | methods | Chat Completions | Responses | Messages |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
+/// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
@@ -60,6 +62,12 @@ pub trait Dialect: Debug + Send + Sync {
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
+
+    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
+    /// are read and edited as those of requests are. None if there are no such requests.
+    fn counting_path(&self) -> Option<&'static str> {
+        None
+    }
 
     // === reading requests ===
 
@@ -146,11 +154,25 @@ pub trait Dialect: Debug + Send + Sync {
     /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer>;
 
+    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
+    fn opening(&self) -> Option<&'static Opening> {
+        None
+    }
+
     /// What a stop reason means.
     fn stop(&self, reason: &str) -> Stop;
 
     /// The body of an answer that reports an error of abridge's own.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
+}
+
+/// The names of events at the beginning of a streamed answer. With any other event, an answer has begun.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Opening {
+    /// Events that do not tell yet whether there is an answer.
+    pub silent: &'static [&'static str],
+    /// Events by which the request has failed.
+    pub failed: &'static [&'static str],
 }
 
 /// An error of abridge's own, as clients are told of it.
@@ -217,15 +239,26 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
     ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
 }
 
-/// The dialect of a request that comes without a path, by the keys at its top: in a file, for instance. [`default`] if
-/// they do not say.
+/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
+pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
+/// instance. [`default`] if they do not say.
 pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
-    let has = |wanted: [&[u8]; 2]| json::fields(&mut json::Cursor::new(body), wanted);
-    match has([b"messages", b"input"]) {
-        Ok([None, Some(_)]) => &responses::Responses,
+    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
+    match json::fields(&mut json::Cursor::new(body), keys) {
+        Ok([None, Some(_), _]) => &responses::Responses,
+        Ok([Some(_), _, Some(_)]) => &messages::Messages,
+        // A quote inside of a string has a backslash before it.
+        Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
         _ => default(),
     }
 }
+
+/// What only bodies in Anthropic Messages have among their strings.
+const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
 
 /// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
 pub fn default() -> &'static dyn Dialect {
@@ -242,9 +275,10 @@ mod tests {
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
             assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
         }
-        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/messages", "/v1/chat/completions/x", "", "/"] {
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
+        assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());
     }
 
     #[test]
@@ -285,6 +319,19 @@ mod tests {
         {
             assert_eq!(of_body(body.as_bytes()).name(), "chat_completions", "{body}");
         }
+    }
+
+    #[test]
+    fn blocks_say_that_a_body_is_in_messages() {
+        for body in [
+            r#"{"messages":[],"system":"x"}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"tool_result"}]}]}"#,
+            r#"{"messages":[],"tools":[{"name":"f","input_schema":{}}]}"#,
+        ] {
+            assert_eq!(of_body(body.as_bytes()).name(), "messages", "{body}");
+        }
+        let quoted = r#"{"messages":[{"role":"user","content":"{\"type\":\"tool_use\"}"}]}"#;
+        assert_eq!(of_body(quoted.as_bytes()).name(), "chat_completions");
     }
 
     #[test]

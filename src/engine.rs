@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
-use crate::payload::{Caller, Chain, Keys};
+use crate::payload::{Caller, Chain, Keys, Lifetime};
 use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect, Why};
 use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
@@ -315,13 +315,13 @@ impl Engine {
         let request = Request { config, dialect, body: &body, options, offload };
         let mut wait = SummaryWait::default();
         let planned = self.plan_with_summaries(&request, &mut wait).await;
-        let offloads = match &planned {
-            Ok(plan) if options.mode == EditMode::Apply => plan.offloads.as_slice(),
-            _ => &[],
+        let (offloads, lifetime) = match &planned {
+            Ok(plan) if options.mode == EditMode::Apply => (plan.offloads.as_slice(), plan.lifetime),
+            _ => (&[][..], Lifetime::default()),
         };
         let persisted = match wait.persisted.take() {
             Some(persisted) => persisted,
-            None => self.persist(config, offloads).await,
+            None => self.persist(config, offloads, lifetime).await,
         };
         let Err(error) = persisted else {
             self.summaries.flush_uses().await;
@@ -365,7 +365,7 @@ impl Engine {
                         return Ok(plan);
                     }
                     // The summarizing model reads what the other edits have left, and may repeat the handles in it.
-                    let persisted = wait.persisted.insert(self.persist(config, &plan.offloads).await);
+                    let persisted = wait.persisted.insert(self.persist(config, &plan.offloads, plan.lifetime).await);
                     if persisted.is_err() {
                         return Ok(plan);
                     }
@@ -404,11 +404,17 @@ impl Engine {
     }
 
     /// Stores all payloads that a plan takes out. If one cannot be stored, the plan must not be used.
-    async fn persist(&self, config: &EngineConfig, offloads: &[OffloadEffect]) -> Result<(), EngineError> {
+    async fn persist(
+        &self,
+        config: &EngineConfig,
+        offloads: &[OffloadEffect],
+        lifetime: Lifetime,
+    ) -> Result<(), EngineError> {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
         let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
-        self.breakers.store.call(async move { store.put(payloads).await }).await?.map_err(EngineError::NotStored)?;
+        let storing = async move { store.put(payloads, lifetime).await };
+        self.breakers.store.call(storing).await?.map_err(EngineError::NotStored)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // A call while the breaker is open would occupy a blocking thread.
         self.breakers.export.check()?;

@@ -83,6 +83,16 @@ pub struct Payload {
     len: usize,
 }
 
+/// How long a payload is kept after its last use.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Lifetime {
+    /// As long as most.
+    #[default]
+    Usual,
+    /// Longer: the upstream keeps what names it, and the client does not send that again.
+    Chained,
+}
+
 /// Whose conversation it is: the hash of what a client shows to the upstream.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Caller([u8; KEPT]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::{
-    payload::{ChainKey, Fingerprint, Payload, PayloadKey},
+    payload::{ChainKey, Fingerprint, Lifetime, Payload, PayloadKey},
     span::Splice,
     summary::{Frame, Outline, Source, Used},
 };
@@ -19,6 +19,8 @@ pub struct Plan {
     pub splices: Vec<Splice>,
     /// What must be stored for good before the new body goes upstream, because that names it. Each key is there once.
     pub offloads: Vec<OffloadEffect>,
+    /// How long that is to be kept.
+    pub lifetime: Lifetime,
     /// What is needed for a better plan. This one can be carried out without.
     pub needs: Option<Need>,
     /// What the model reads, in order: the tools, and then each message as it is sent. Nothing where no tokens were counted.

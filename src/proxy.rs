@@ -1,40 +1,35 @@
 //! The path of one request, in order: route, admit, read, decode, plan, send, relay. The file to read first.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, Access, ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
 use crate::admin::{self, RecallHandler};
-use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::peek::PeekableBody;
-use crate::body::{self, BufferedBody, Limits, ReadError, RequestBody, UnreadBody};
+use crate::body::{BufferedBody, Limits, RequestBody};
 use crate::dialect::{self, Dialect};
-use crate::engine::summarizer::SummaryOrigin;
-use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
+use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig};
 use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
-use crate::payload::Caller;
 use crate::planner::When;
 use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
-use crate::tasks::{Tasks, run_blocking};
+use crate::tasks::Tasks;
 use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod counting;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -46,22 +41,25 @@ mod prefix_tracker;
 mod recording_input;
 pub mod rescue;
 mod respond;
+pub mod responses;
 pub mod scrape;
 mod send;
 mod status;
+mod steps;
 mod tunnel;
 pub mod windows;
 
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
-use fail_open::{FailOpenCounters, FailOpenReason};
+use exchange::{Accounting, OverheadTimer, RequestIds};
+use fail_open::FailOpenCounters;
 use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use rescue::{RescueCounters, RescuePolicy, RetryContext};
 use respond::ProxyError;
+use responses::SocketLog;
 use send::{request_body, send_request};
 use status::StatsCache;
 use tunnel::Tunnel;
@@ -84,6 +82,7 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpenCounters,
+    sockets: SocketLog,
     rescue_counters: RescueCounters,
     inspector: Inspector,
     stats: StatsCache,
@@ -122,6 +121,8 @@ pub struct LiveConfig {
     pub require_auth: bool,
     /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
     pub rescue: Option<RescuePolicy>,
+    /// What becomes of websockets that would carry conversations.
+    pub responses: responses::Settings,
     /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,
     /// Whether edits are reported but not made.
@@ -140,12 +141,11 @@ enum Route {
     Summarize(ManualSummary),
     /// Through the edits.
     Edit(&'static dyn Dialect),
+    /// Through the edits, to be counted.
+    Count(&'static dyn Dialect),
     /// To the upstream, unread.
     Pass,
 }
-
-/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
-const MAX_DISCARD: Duration = Duration::from_secs(10);
 
 // === impl Proxy ===
 
@@ -167,6 +167,7 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
+            sockets: SocketLog::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
             stats: StatsCache::default(),
@@ -184,9 +185,13 @@ impl Proxy {
             tracing::debug!(%error, "refused a request for a path of abridge itself");
             return error.to_response().map(full_body);
         }
-        let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
+        let path = request.uri().path();
+        let dialect =
+            dialect::for_path(path).or_else(|| dialect::for_counting_path(path)).unwrap_or(dialect::default());
         let answer = match route(&request) {
-            Route::Edit(_) | Route::Pass if let Some(error) = self.page_error(&request, connection) => {
+            Route::Edit(_) | Route::Count(_) | Route::Pass
+                if let Some(error) = self.page_error(&request, connection) =>
+            {
                 Err(self.reject_page(request, error))
             }
             Route::Admin => {
@@ -198,7 +203,11 @@ impl Proxy {
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
             Route::Summarize(manual) => self.summarize(manual, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
-            Route::Pass => self.pass(request).await,
+            Route::Count(dialect) => self.count(dialect, request).await,
+            Route::Pass => match self.sockets.check(&self.live.load(), &request) {
+                Some(refused) => return refused.to_response(dialect).map(full_body),
+                None => self.pass(request).await,
+            },
         };
         let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of abridge itself");
@@ -307,15 +316,12 @@ fn route(request: &Request<Incoming>) -> Route {
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
     }
-    match dialect::for_path(path) {
-        Some(dialect)
-            if request.method() == Method::POST
-                && ControlHeader::from_headers(request.headers()) != ControlHeader::Off =>
-        {
-            Route::Edit(dialect)
-        }
-        _ => Route::Pass,
+    let is_off = || ControlHeader::from_headers(request.headers()) == ControlHeader::Off;
+    if request.method() != Method::POST || is_off() {
+        return Route::Pass;
     }
+    let counted = || dialect::for_counting_path(path).map(Route::Count);
+    dialect::for_path(path).map(Route::Edit).or_else(counted).unwrap_or(Route::Pass)
 }
 
 /// Wraps a body that abridge writes itself.
@@ -345,126 +351,6 @@ fn relay(upstream: &Upstream, mut answer: Response<PeekableBody>, mut exchange: 
     headers::to_client(answer.headers_mut());
     exchange.on_answer_head(&mut answer);
     answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
-}
-
-// === the steps of an edit ===
-
-impl Proxy {
-    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
-    fn admit(&self, headers: &HeaderMap, body: Incoming) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
-        if headers::has_unsupported_coding(headers) {
-            return Err(ProxyError::BadTransfer);
-        }
-        if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
-            return Ok((permit, body));
-        }
-        self.discard_unread(headers, UnreadBody::All(body));
-        Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
-    }
-
-    /// Reads the whole body, undecoded.
-    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<BufferedBody, ProxyError> {
-        body::read_up_to(body, &self.limits).await.map_err(|error| match error {
-            ReadError::TooLong { limit, announced, rest } => {
-                self.discard_unread(headers, rest);
-                ProxyError::BodyTooLarge { limit, announced }
-            }
-            ReadError::NoBudget { rest } => {
-                self.discard_unread(headers, rest);
-                ProxyError::TooManyBytes
-            }
-            ReadError::Paused(_) => ProxyError::BodyTimeout(error),
-            ReadError::Broken(_) => ProxyError::BodyBroken(error),
-        })
-    }
-
-    /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
-    /// it looks like JSON: its header and its content disagree, and the upstream decides which one counts.
-    async fn decode(&self, headers: &HeaderMap, buffered: &mut BufferedBody) -> Result<Option<Bytes>, ProxyError> {
-        let coded = buffered.bytes.clone();
-        let encoding = match ContentEncoding::from_headers(headers) {
-            ContentEncoding::Identity => return Ok(Some(coded)),
-            ContentEncoding::Supported(encoding) => encoding,
-            ContentEncoding::Unsupported => {
-                self.fail_open
-                    .count(FailOpenReason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
-                return Ok(None);
-            }
-        };
-        let limit = self.limits.max_body;
-        let decoding = run_blocking(move || encoding.decode(&coded, limit));
-        match decoding.await {
-            Ok(Ok(text)) if self.limits.budget.extend(&mut buffered.lease, text.len()) => Ok(Some(text)),
-            Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
-            Ok(Err(DecodeError::TooLong { limit })) => Err(ProxyError::BodyTooLarge { limit, announced: None }),
-            Ok(Err(error @ DecodeError::Broken(_))) => {
-                self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
-                Ok(None)
-            }
-            Err(error) => {
-                self.fail_open.count(FailOpenReason::Bug, &error);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
-    async fn plan(
-        &self,
-        live: &LiveConfig,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
-        text: Bytes,
-        asked: EditOptions<'_>,
-    ) -> EditedBody {
-        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
-        match (&edited.parse_error, &edited.error) {
-            (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
-            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
-            (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
-            (None, None) => {}
-        }
-        if let Some(report) = &edited.report {
-            live.windows.fetch_if_needed(report, &live.rules, &live.upstream, parts, &self.tasks);
-        }
-        edited
-    }
-
-    /// Identifies the caller by the request's credential.
-    fn caller(&self, headers: &HeaderMap) -> Caller {
-        self.engine.caller(headers::credential(headers))
-    }
-
-    /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
-    fn origin(
-        &self,
-        live: &LiveConfig,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
-        target: &Uri,
-        id: RequestId,
-        caller: Caller,
-    ) -> SummaryOrigin {
-        let mut headers = parts.headers.clone();
-        headers::to_upstream(&mut headers);
-        SummaryOrigin {
-            request_id: Some(id.to_string()),
-            caller,
-            dialect,
-            target: target.clone(),
-            headers,
-            upstream: live.upstream.clone(),
-            budget: self.limits.budget.clone(),
-        }
-    }
-
-    /// Discards the rest of a request body after an answer that did not wait for it.
-    fn discard_unread(&self, headers: &HeaderMap, unread: UnreadBody) {
-        match unread {
-            UnreadBody::All(_) if headers.contains_key(EXPECT) => {}
-            UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
-        }
-    }
 }
 
 // === control by the app ===

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::histogram::Snapshot;
-use crate::payload::{ChainKey, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::units::{ByteSize, Period};
 
 pub mod conformance;
@@ -42,8 +42,12 @@ pub struct Settings {
     pub path: Option<PathBuf>,
     /// How long a text is kept after it was last used, by a request or by a recall. Allowed: 1m to 365d.
     pub keep_for: Period,
+    /// How long a text is kept at least after its last use if the upstream keeps the conversation that it was cut out of
+    /// (`previous_response_id`, `conversation`): what the upstream keeps names the text, and no later request does.
+    /// Allowed: 1m to 365d.
+    pub keep_for_chained: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
-    /// of `[inspect]` (at most an eighth). What was unused for longest is removed first; what was used in the last
+    /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
     /// minute is spared. Allowed: 1MiB to 1048576GiB.
     pub max_bytes: ByteSize,
     /// How much of the file is held in memory. Allowed: 1MiB to 1048576GiB.
@@ -59,8 +63,8 @@ pub struct Settings {
 /// If a future is dropped before it has ended, its operation is done completely or not at all.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Stores all payloads, or none. When it returns, they survive a crash of the process and of the machine. Payloads
-    /// that are stored already count as used now.
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()>;
+    /// that are stored already count as used now, and are kept for the longer one of their lifetime and this one.
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()>;
 
     /// The payload, which counts as used now; `None` if it is not stored.
     fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>>;
@@ -94,8 +98,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes what was stored of requests, except of the last `most`.
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()>;
 
-    /// Removes what was unused for longer than `keep_for`, and the oldest of what exceeds `max_bytes`. Trusts the
-    /// clock, as an operator asks for it.
+    /// Removes what was unused for longer than its lifetime, and what would expire first of what exceeds `max_bytes`.
+    /// Trusts the clock, as an operator asks for it.
     fn sweep(&self) -> StoreFuture<'_, SweepResult>;
 
     /// Periodic maintenance: writes pending uses, sweeps, and compacts a file that is mostly free space. A jump of the
@@ -196,7 +200,7 @@ pub struct PayloadInfo {
 /// What a sweep removed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct SweepResult {
-    /// Payloads that were unused for longer than `keep_for`.
+    /// Payloads that were unused for longer than their lifetime.
     pub aged: u64,
     /// Payloads that exceeded `max_bytes`.
     pub crowded_out: u64,
@@ -286,6 +290,7 @@ impl Default for Settings {
             enabled: true,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),
+            keep_for_chained: Period(Duration::from_hours(24 * 30)),
             max_bytes: ByteSize::mib(4096),
             cache: ByteSize::mib(16),
             timeout: Period::secs(10),
@@ -296,6 +301,14 @@ impl Default for Settings {
 // === impl Settings ===
 
 impl Settings {
+    /// By how much payloads of this lifetime are kept longer than for `keep_for`.
+    fn extra_time(&self, lifetime: Lifetime) -> Duration {
+        match lifetime {
+            Lifetime::Usual => Duration::ZERO,
+            Lifetime::Chained => self.keep_for_chained.0.saturating_sub(self.keep_for.0),
+        }
+    }
+
     /// How many bytes all summaries may take.
     fn max_summary_bytes(&self) -> u64 {
         self.max_bytes.0 / SHARE_DIVISOR
@@ -354,6 +367,11 @@ impl fmt::Display for StoreErrorKind {
 // === impl Time, Clock ===
 
 impl Time {
+    /// The time this much later.
+    fn later(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(by.as_secs()))
+    }
+
     /// The time that has passed since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))

@@ -10,7 +10,7 @@ use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State,
 use abridge_proxy::body::Budget;
 use abridge_proxy::history::History;
 use abridge_proxy::inspect;
-use abridge_proxy::payload::Keys;
+use abridge_proxy::payload::{Keys, Lifetime};
 use abridge_proxy::recall::PATH;
 use abridge_proxy::store::memory::MemoryStore;
 use abridge_proxy::store::{Clock, Settings, Store, Time};
@@ -41,7 +41,7 @@ pub fn run(input: &[u8]) {
     };
     let Ok(target) = Uri::try_from(target) else { return };
     let store = MemoryStore::new(Settings::default(), Clock::new(|| Time(0)));
-    store.put(vec![(handle, payload.clone().into())]).now_or_never().expect("at once").expect("kept");
+    store.put(vec![(handle, payload.clone().into())], Lifetime::Usual).now_or_never().expect("at once").expect("kept");
     let scene = Scene { store, places: Arc::new(Semaphore::new(1)), budget: Budget::new(1 << 26) };
 
     let answer = scene.ask(&target, Requester::Unrestricted);

@@ -11,6 +11,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+/// What a held frame takes beside its data, in bytes.
+const FRAME_COST: usize = 128;
+
 /// The body of an answer. Peeked frames are yielded first, unchanged.
 #[derive(Debug)]
 pub struct PeekableBody {
@@ -40,6 +43,35 @@ impl PeekableBody {
             text.extend_from_slice(frame.as_ref().ok()?.data_ref().map_or(&[][..], |data| data));
         }
         Some(text.into())
+    }
+
+    /// Reads until `judge`, which is shown each chunk once, has decided. `None` if the body ends or breaks off before, if
+    /// more than `max` bytes would be held, or if it takes longer than `within`. It can be relayed in each case.
+    pub async fn peek_until<T>(
+        &mut self,
+        max: usize,
+        within: Duration,
+        mut judge: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let reading = async {
+            let mut held = 0;
+            while !self.ended && held <= max {
+                let Some(frame) = self.rest.frame().await else {
+                    self.ended = true;
+                    break;
+                };
+                self.ended = frame.is_err();
+                let data = frame.as_ref().ok().and_then(Frame::data_ref).map_or(&[][..], |data| data);
+                held += data.len() + FRAME_COST;
+                let decided = judge(data);
+                self.peeked.push_back(frame);
+                if decided.is_some() {
+                    return decided;
+                }
+            }
+            None
+        };
+        timeout(within, reading).await.ok().flatten()
     }
 
     /// Reads until the end, or until there are more than `max` bytes.

@@ -232,6 +232,7 @@ impl Checker<'_> {
         let store = &self.config.store;
         for (key, period, least) in [
             ("keep_for", store.keep_for, Period::secs(60)),
+            ("keep_for_chained", store.keep_for_chained, Period::secs(60)),
             ("timeout", store.timeout, Period(Duration::from_millis(1))),
         ] {
             let most = MAX_PERIOD;

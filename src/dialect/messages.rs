@@ -52,6 +52,10 @@ impl Dialect for Messages {
         "/v1/messages"
     }
 
+    fn counting_path(&self) -> Option<&'static str> {
+        Some("/v1/messages/count_tokens")
+    }
+
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         // Other APIs have paths that end in `/messages`, too, but not behind a version.
         path.strip_suffix("/messages").filter(|base| base.ends_with("/v1"))

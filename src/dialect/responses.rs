@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind, Stop,
     json::{Odd, push_string},
 };
 use crate::{
@@ -38,6 +38,12 @@ pub(super) struct Responses;
 
 const NAME: &str = "responses";
 
+/// Of the silent events each repeats the request.
+const OPENING: Opening = Opening {
+    silent: &["response.created", "response.in_progress", "response.queued"],
+    failed: &["error", "response.failed"],
+};
+
 impl Dialect for Responses {
     fn name(&self) -> &'static str {
         NAME
@@ -53,6 +59,10 @@ impl Dialect for Responses {
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         path.strip_suffix("/responses")
+    }
+
+    fn counting_path(&self) -> Option<&'static str> {
+        Some("/responses/input_tokens")
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
@@ -128,6 +138,10 @@ impl Dialect for Responses {
 
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
         answer::read(data, answer)
+    }
+
+    fn opening(&self) -> Option<&'static Opening> {
+        Some(&OPENING)
     }
 
     fn stop(&self, reason: &str) -> Stop {

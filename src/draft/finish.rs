@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{Added, Applied, Draft, Placed, replace::Slot, seams};
 use crate::{
     dialect::Emptied,
-    payload::{Name, Payload},
+    payload::{Lifetime, Name, Payload},
     plan::{Action, Basis, Layout, OffloadEffect, Plan, Report, Sizes, Stretch},
     span::{Span, Splice, joined, splice},
     summary::Used,
@@ -48,7 +48,9 @@ impl Draft<'_> {
             Used { end, summary: Arc::clone(&applied.summary) }
         };
         let basis = Basis { window, summary: self.applied().map(used) };
-        Plan { splices, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
+        let lifetime =
+            if self.source.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
+        Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
     }
 
     /// Gives the units in changes the indices that their elements had as they came.

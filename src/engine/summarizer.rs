@@ -20,7 +20,7 @@ use super::{DiskBreakers, EngineConfig, export};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
-use crate::payload::Caller;
+use crate::payload::{Caller, Lifetime};
 use crate::plan::SummaryEffect;
 use crate::store::{Clock, Store};
 use crate::summary::Summary;
@@ -256,7 +256,7 @@ impl Shared {
             let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
             self.breakers
                 .store
-                .call(async move { store.put(payloads).await })
+                .call(async move { store.put(payloads, Lifetime::Usual).await })
                 .await?
                 .map_err(SummaryError::NotStored)?;
             if let Some((dir, payloads)) = exported {

@@ -16,6 +16,8 @@ use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, 
 use crate::summary::{Prompt, Source};
 use crate::tokens::{Gauge, Meter};
 
+mod lifetimes;
+
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
@@ -252,7 +254,7 @@ async fn counting_tokens_does_not_block_other_requests() {
 struct Stuck(MemoryStore);
 
 impl Store for Stuck {
-    fn put(&self, _: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
+    fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> StoreFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 

@@ -235,7 +235,7 @@ impl Exchange {
         response.map(|_| Full::default())
     }
 
-    /// Logs one line per request: at info if it was edited, else at debug. Never content, never a key.
+    /// Logs one line per request: at info if it was edited and is no mere count, else at debug. Never content, never a key.
     fn log(&self, tap_report: &TapReport, end: End) {
         let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
@@ -279,6 +279,7 @@ impl Exchange {
         match edit.counts() {
             None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
+            Some(edits) if self.conversation.is_none() => line!(debug, "counted", Some(edits.as_str()), sentence()),
             Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
             Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
         }

@@ -118,7 +118,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn names(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+/// The entries of a field that is a list.
+pub(super) fn names(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
 }
 

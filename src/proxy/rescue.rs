@@ -22,7 +22,7 @@ use crate::body::Lease;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Opening};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
@@ -32,13 +32,14 @@ use crate::tasks::run_blocking;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
+mod opening;
 
 /// `[rescue]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Sends a request that the upstream refused once more in another form. When the upstream answers 400 or 413
-    /// because the conversation is too long for the model, all results that the model has read are cleared, and the
+    /// because the conversation is too long for the model, or says so in the first events of a stream, all results that the model has read are cleared, and the
     /// rest is summarised if that is not enough and `"summarize"` is in `policy.edits`.
     pub enabled: bool,
     /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
@@ -142,7 +143,8 @@ impl Proxy {
         mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
     ) -> Response<PeekableBody> {
-        let Some(refusal) = read_refusal(&mut first).await else { return first };
+        let opening = retry.dialect.opening();
+        let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let Ok(target) = live.upstream.join(&retry.parts.uri) else { return first };
         let (edited, by) = match refusal {
             Refusal::Overflow(counts) => match self.shorten(live, rescue, &retry, counts, exchange).await {
@@ -157,11 +159,11 @@ impl Proxy {
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
         let second = send_request(&live.upstream, Request::from_parts(parts, body), target, None).await;
-        let second = match second {
-            Ok(second) if by == RescueKind::Original || second.status().is_success() => second,
-            Ok(_) | Err(_) => return self.rescue_counters.count(by, false, first),
-        };
-        let helped = second.status().is_success();
+        let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
+        let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
+        if !helped && by != RescueKind::Original {
+            return self.rescue_counters.count(by, false, first);
+        }
         if helped && by == RescueKind::Original {
             let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
             keys.last().into_iter().for_each(|key| rescue.bypassed.insert(*key));
@@ -225,7 +227,11 @@ impl Proxy {
 }
 
 /// Classifies the answer if it is a refusal. Peeks at the body for that.
-async fn read_refusal(answer: &mut Response<PeekableBody>) -> Option<Refusal> {
+async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static Opening>) -> Option<Refusal> {
+    if let Some(event) = opening::failure(answer, opening).await {
+        // A sequence of messages is refused before a stream begins.
+        return refusal::classify_event(&event).filter(|refusal| matches!(refusal, Refusal::Overflow(_)));
+    }
     if ![StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE].contains(&answer.status()) {
         return None;
     }

@@ -8,6 +8,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTE
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
+use super::responses;
 use crate::admin::access::AccessError;
 use crate::body::ReadError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
@@ -66,6 +67,9 @@ pub(super) enum ProxyError {
     /// No summary could be made.
     #[error(transparent)]
     NoSummary(ManualSummaryError),
+    /// A WebSocket would carry turns past the edits.
+    #[error("a websocket was refused")]
+    SocketRefused,
     /// The upstream gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -87,6 +91,7 @@ impl ProxyError {
             | Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => StatusCode::BAD_REQUEST,
             Self::NoSummary(_) => StatusCode::BAD_GATEWAY,
             Self::Page(_) => StatusCode::FORBIDDEN,
+            Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
@@ -116,6 +121,7 @@ impl ProxyError {
             Self::NotUnderstood(_) => "not_understood",
             Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => "summarize_off",
             Self::NoSummary(_) => "not_summarized",
+            Self::SocketRefused => "websocket_refused",
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
                 UpstreamErrorKind::Tls => "upstream_tls",
@@ -156,6 +162,9 @@ impl ProxyError {
             }
             Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
             Self::NoSummary(none) => format!("abridge: {none}"),
+            Self::SocketRefused => {
+                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in proxy.toml".to_owned()
+            }
             Self::Upstream(error) => format!("abridge: {error}; {}", advice(error.kind)),
         }
     }
@@ -186,6 +195,9 @@ impl ProxyError {
         if matches!(self, Self::BadTransfer) {
             // Another server may disagree on where the body ends.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if matches!(self, Self::SocketRefused) {
+            responses::set_wanted_protocol(headers);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));

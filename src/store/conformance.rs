@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::{Clock, IN_USE, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
-use crate::payload::{Caller, ChainKey, Keys, PayloadKey};
+use crate::payload::{Caller, ChainKey, Keys, Lifetime, PayloadKey};
 use crate::units::{ByteSize, Period};
+
+mod lifetimes;
 
 /// A day, in seconds.
 const DAY: u64 = 86_400;
@@ -24,7 +26,7 @@ pub struct TestClock(Arc<AtomicU64>);
 pub trait PutAll: Store {
     /// Stores all of them, or none.
     fn put_all(&self, payloads: Vec<(PayloadKey, Bytes)>) -> StoreFuture<'_, ()> {
-        self.put(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect())
+        self.put(payloads.into_iter().map(|(key, payload)| (key, payload.into())).collect(), Lifetime::Usual)
     }
 }
 
@@ -41,6 +43,7 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
     takes_concurrent_puts(&default(&open).0).await;
     lists_newest_first(default(&open)).await;
     sweeps_by_age(default(&open)).await;
+    lifetimes::suite(&open).await;
     remembers_what_was_swept(default(&open)).await;
     let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };

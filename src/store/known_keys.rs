@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Time;
-use crate::payload::PayloadKey;
+use crate::payload::{Lifetime, PayloadKey};
 
 /// Stored keys, and when they were used.
 #[derive(Debug)]
@@ -22,11 +22,12 @@ pub(super) struct KnownKeys {
     resolution: Duration,
 }
 
-/// When a key was last used, and its last use in the file.
+/// When a key was last used, its last use in the file, and a lifetime that it has in the file.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     used: Time,
     written: Time,
+    lifetime: Lifetime,
 }
 
 // === impl KnownKeys ===
@@ -37,28 +38,29 @@ impl KnownKeys {
         Self { young: HashMap::new(), old: HashMap::new(), forgotten: HashMap::new(), generation_size, resolution }
     }
 
-    /// Notes a use; `false` if the key is not known to be stored.
-    pub(super) fn touch(&mut self, key: PayloadKey, now: Time) -> bool {
+    /// Notes a use; `false` if the key is not known to be stored with this lifetime or a longer one.
+    pub(super) fn touch(&mut self, key: PayloadKey, lifetime: Lifetime, now: Time) -> bool {
         if let Some(known) = self.young.get_mut(&key) {
             known.used = known.used.max(now);
-            return true;
+            return known.lifetime >= lifetime;
         }
         let Some(known) = self.old.remove(&key) else { return false };
         self.insert_use(key, Use { used: known.used.max(now), ..known });
-        true
+        known.lifetime >= lifetime
     }
 
     /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
-    pub(super) fn insert(&mut self, key: PayloadKey, written: Time, now: Time) {
-        self.old.remove(&key);
+    pub(super) fn insert(&mut self, key: PayloadKey, lifetime: Lifetime, written: Time, now: Time) {
+        let before = self.young.get(&key).copied().or(self.old.remove(&key));
+        let lifetime = before.map_or(lifetime, |before| before.lifetime.max(lifetime));
         self.forgotten.remove(&key);
-        self.insert_use(key, Use { used: now.max(written), written });
+        self.insert_use(key, Use { used: now.max(written), written, lifetime });
     }
 
     /// Sets uses that are later than `now` to `now`, after the clock was set back.
     pub(super) fn clamp_times(&mut self, now: Time) {
         for known in self.young.values_mut().chain(self.old.values_mut()) {
-            *known = Use { used: known.used.min(now), written: known.written.min(now) };
+            (known.used, known.written) = (known.used.min(now), known.written.min(now));
         }
         for used in self.forgotten.values_mut() {
             *used = now.min(*used);
@@ -128,12 +130,12 @@ mod tests {
     #[test]
     fn unused_keys_are_forgotten_but_their_uses_are_written() {
         let mut known = KnownKeys::new(2, Duration::from_secs(10));
-        known.insert(key(1), Time(0), Time(50));
+        known.insert(key(1), Lifetime::Usual, Time(0), Time(50));
         for n in 2..=6 {
-            known.insert(key(n), Time(50), Time(50));
+            known.insert(key(n), Lifetime::Usual, Time(50), Time(50));
         }
-        assert!(!known.touch(key(1), Time(60)));
-        assert!(known.touch(key(6), Time(51)));
+        assert!(!known.touch(key(1), Lifetime::Usual, Time(60)));
+        assert!(known.touch(key(6), Lifetime::Usual, Time(51)));
         assert_eq!(known.last_use(key(1)), Some(Time(50)));
         assert_eq!(known.take_unwritten(), [(key(1), Time(50))]);
         assert_eq!(known.take_unwritten(), []);
@@ -142,21 +144,36 @@ mod tests {
     #[test]
     fn used_keys_stay_known() {
         let mut known = KnownKeys::new(2, Duration::ZERO);
-        known.insert(key(0), Time(0), Time(0));
+        known.insert(key(0), Lifetime::Usual, Time(0), Time(0));
         for n in 1..100 {
-            known.insert(key(n), Time(0), Time(0));
-            assert!(known.touch(key(0), Time(u64::from(n))));
+            known.insert(key(n), Lifetime::Usual, Time(0), Time(0));
+            assert!(known.touch(key(0), Lifetime::Usual, Time(u64::from(n))));
         }
     }
 
     #[test]
     fn a_use_is_written_once_and_only_if_it_is_newer_by_the_resolution() {
         let mut known = KnownKeys::new(8, Duration::from_secs(10));
-        known.insert(key(1), Time(100), Time(100));
-        known.touch(key(1), Time(109));
+        known.insert(key(1), Lifetime::Usual, Time(100), Time(100));
+        known.touch(key(1), Lifetime::Usual, Time(109));
         assert_eq!(known.take_unwritten(), []);
-        known.touch(key(1), Time(110));
+        known.touch(key(1), Lifetime::Usual, Time(110));
         assert_eq!(known.take_unwritten(), [(key(1), Time(110))]);
         assert_eq!(known.take_unwritten(), []);
+    }
+
+    #[test]
+    fn a_key_is_known_for_the_lifetimes_that_it_was_stored_with() {
+        let mut known = KnownKeys::new(1, Duration::ZERO);
+        known.insert(key(1), Lifetime::Usual, Time(0), Time(0));
+        assert!(known.touch(key(1), Lifetime::Usual, Time(1)));
+        assert!(!known.touch(key(1), Lifetime::Chained, Time(2)), "the file is to be told");
+        assert_eq!(known.last_use(key(1)), Some(Time(2)));
+        known.insert(key(1), Lifetime::Chained, Time(2), Time(2));
+        known.insert(key(1), Lifetime::Usual, Time(3), Time(3));
+        // It moves from one generation to the next with its lifetime.
+        known.insert(key(2), Lifetime::Usual, Time(3), Time(3));
+        assert!(known.touch(key(1), Lifetime::Chained, Time(4)));
+        assert!(known.touch(key(1), Lifetime::Usual, Time(4)));
     }
 }

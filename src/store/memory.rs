@@ -10,7 +10,7 @@ use super::{
     Clock, IN_USE, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreError, StoreErrorKind,
     StoreFuture, SweepResult, Time,
 };
-use crate::payload::{ChainKey, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 
 /// Payloads in memory.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ struct Row {
     payload: Bytes,
     created: Time,
     used: Time,
+    lifetime: Lifetime,
 }
 
 /// The store was closed.
@@ -76,16 +77,16 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
-        self.with_lock(Op::Put, |inner, now| {
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
                 if let Some(row) = inner.rows.get_mut(&key) {
-                    row.used = now;
+                    (row.used, row.lifetime) = (now, row.lifetime.max(lifetime));
                     inner.stats.known += 1;
                 } else {
                     let payload = payload.bytes();
-                    inner.rows.insert(key, Row { payload, created: now, used: now });
+                    inner.rows.insert(key, Row { payload, created: now, used: now, lifetime });
                     inner.stats.written += 1;
                 }
             }
@@ -240,17 +241,18 @@ impl Inner {
         self.clamp_times(now);
         let mut swept = SweepResult { summaries: self.sweep_summaries(settings, now), ..SweepResult::default() };
         self.trim_inspected(settings, now, usize::MAX);
-        let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| row.entry(*key)).collect();
-        rows.sort_by_key(|entry| (entry.used, entry.key));
+        let due = |row: &Row| row.used.later(settings.extra_time(row.lifetime));
+        let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (due(row), row.entry(*key))).collect();
+        rows.sort_by_key(|(due, entry)| (*due, entry.key));
         let mut bytes = self.bytes() + self.other_bytes();
         let oldest = self.expiry.cutoff(now);
-        for entry in rows {
-            if entry.used < oldest {
+        for (due, entry) in rows {
+            if due < oldest {
                 swept.aged += 1;
             } else if bytes > settings.max_bytes.0 && now.since(entry.used) >= IN_USE {
                 swept.crowded_out += 1;
             } else {
-                break;
+                continue;
             }
             bytes -= entry.bytes;
             swept.stored_bytes += entry.bytes;

@@ -27,7 +27,7 @@ use super::{
     StoreErrorKind, StoreFuture, SweepResult, Time,
 };
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
-use crate::payload::{ChainKey, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::tasks::run_blocking;
 
 mod codec;
@@ -38,6 +38,7 @@ mod writer;
 use codec::Encoded;
 pub use file::OpenError;
 use file::{Opener, SCHEMA, Schema, Secret, kind_of};
+use tables::NewPayload;
 use writer::{Job, Reply, Writer};
 
 /// How many jobs may be queued for the writer; further requests wait for a place.
@@ -199,14 +200,14 @@ impl fmt::Debug for RedbStore {
 }
 
 impl Store for RedbStore {
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>) -> StoreFuture<'_, ()> {
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let missing = self.shared.missing(payloads).await;
+            let missing = self.shared.missing(payloads, lifetime).await;
             if missing.is_empty() {
                 return Ok(());
             }
             let began = Instant::now();
-            let payloads = encode_all(missing).await?;
+            let payloads = encode_all(missing, lifetime).await?;
             let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
             self.shared.counts.waits.observe_time(began.elapsed());
             kept
@@ -232,7 +233,7 @@ impl Store for RedbStore {
             let unknown: Vec<_> = {
                 let mut known = self.shared.known.lock().await;
                 let now = self.shared.clock.now();
-                keys.into_iter().filter(|key| !known.touch(*key, now)).collect()
+                keys.into_iter().filter(|key| !known.touch(*key, Lifetime::Usual, now)).collect()
             };
             if unknown.is_empty() {
                 return Ok(());
@@ -364,12 +365,16 @@ impl Store for RedbStore {
 // === impl Shared ===
 
 impl Shared {
-    /// Filters out the payloads that are known to be stored, which count as used now.
-    async fn missing(&self, mut payloads: Vec<(PayloadKey, Payload)>) -> Vec<(PayloadKey, Payload)> {
+    /// Filters out the payloads that are known to be stored for as long, which count as used now.
+    async fn missing(
+        &self,
+        mut payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+    ) -> Vec<(PayloadKey, Payload)> {
         let n = payloads.len();
         let mut known = self.known.lock().await;
         let now = self.clock.now();
-        payloads.retain(|(key, _)| !known.touch(*key, now));
+        payloads.retain(|(key, _)| !known.touch(*key, lifetime, now));
         self.counts.known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
         payloads
     }
@@ -391,9 +396,10 @@ impl Shared {
 
 // === helpers ===
 
-async fn encode_all(payloads: Vec<(PayloadKey, Payload)>) -> Result<Vec<(PayloadKey, Encoded)>, StoreError> {
+async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let encode = move || payloads.into_iter().map(|(key, payload)| (key, Encoded::new(payload.bytes()))).collect();
+    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: Encoded::new(payload.bytes()), lifetime };
+    let encode = move || payloads.into_iter().map(new).collect();
     if bytes < BLOCKING_FROM { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
 }
 

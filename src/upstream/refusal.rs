@@ -146,6 +146,9 @@ const SEQUENCE_PHRASES: &[&str] = &[
     "role \"tool\"",
     "role tool",
     "function call",
+    "no tool output found",
+    "without its required",
+    "duplicate item found",
     "must alternate",
     "alternate between",
     "unexpected role",
@@ -183,6 +186,25 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
     overflow.or_else(sequence).or_else(tools)
+}
+
+/// Classifies the data of an event by which a streamed answer fails: a refusal, or an answer with one in it.
+pub fn classify_event(data: &[u8]) -> Option<Refusal> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow)]
+        response: Failed<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Failed<'a> {
+        #[serde(borrow)]
+        error: &'a RawValue,
+    }
+    match serde_json::from_slice(data) {
+        // The rest of the answer repeats what the client sent.
+        Ok(Event { response }) => classify(response.error.get().as_bytes()),
+        Err(_) => classify(data),
+    }
 }
 
 /// The texts of one refusal, in lower case.
@@ -314,7 +336,8 @@ impl RefusalText {
         let about_messages = self.param.starts_with("messages") || self.param.starts_with("tool_call");
         // A refusal that names another field concerns that one, whatever its message says.
         let (words, _) = numbered(&self.message);
-        about_messages || self.param.is_empty() && SEQUENCE_PHRASES.iter().any(|known| words.contains(known))
+        let may_be = self.param.is_empty() || self.param.starts_with("input");
+        about_messages || may_be && SEQUENCE_PHRASES.iter().any(|known| words.contains(known))
     }
 
     fn is_about_tools(&self) -> bool {

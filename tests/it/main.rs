@@ -43,6 +43,8 @@ mod recording; // `serve --record`, and replaying what it wrote
 mod reductions; // properties of reducing edits, on generated conversations
 mod reload; // settings reloaded at SIGHUP
 mod rescue; // a second attempt of a refused request
+mod responses; // paths of OpenAI Responses
+mod responses_streams; // refusals in the first events of a stream
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
 mod secrets; // keys and contents that must never be logged
 mod shutdown; // drain, and the second signal

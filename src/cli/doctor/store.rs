@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Findings, try_write};
 use crate::config::{Config, Environment, NoStorePathError};
-use crate::payload::{Keys, Payload};
+use crate::payload::{Keys, Lifetime, Payload};
 use crate::store::{Clock, OpenError, RedbStore, Stats, Store};
 use crate::units::ByteSize;
 
@@ -94,7 +94,7 @@ async fn write_and_read_back(store: &RedbStore) -> Result<(), String> {
     let keys = Keys::new(store.secret());
     let text = Bytes::from_static(PROBE_TEXT.as_bytes());
     let key = keys.payload(keys.caller(b"abridge doctor"), &text);
-    store.put(vec![(key, Payload::from(text.clone()))]).await.map_err(|error| error.to_string())?;
+    store.put(vec![(key, Payload::from(text.clone()))], Lifetime::Usual).await.map_err(|error| error.to_string())?;
     match store.get(key).await {
         Ok(Some(kept)) if kept == text => Ok(()),
         Ok(_) => Err("what was written cannot be read again".to_owned()),

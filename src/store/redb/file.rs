@@ -26,7 +26,8 @@ pub(super) type Migration = fn(&WriteTransaction) -> Result<(), Error>;
 pub(super) struct Schema(pub(super) &'static [Migration]);
 
 /// The current schema.
-pub(super) const SCHEMA: Schema = Schema(&[tables::add_summaries, tables::add_inspected]);
+pub(super) const SCHEMA: Schema =
+    Schema(&[tables::add_summaries, tables::add_inspected, tables::lifetimes::add_lifetimes]);
 
 /// Why a store cannot be opened. One line that says what to do.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -9,10 +9,13 @@ use ::redb::{
 use bytes::Bytes;
 
 use super::codec::{Encoded, decode};
-use crate::payload::{ChainKey, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 
 pub(super) mod clock;
+pub(super) mod lifetimes;
+
+use lifetimes::CHAINED;
 
 /// The schema version and the secret.
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta_v1");
@@ -34,11 +37,23 @@ const INSPECTED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("inspect
 /// For each inspected request: its id, when it was stored, and its length in the file.
 const INSPECTED_ROWS: TableDefinition<'_, u64, (&str, u64, u64)> = TableDefinition::new("inspected_rows_v1");
 
+/// A payload to be stored.
+pub(super) struct NewPayload {
+    /// Its name.
+    pub(super) key: PayloadKey,
+    /// What is written.
+    pub(super) encoded: Encoded,
+    /// How long it is kept at least.
+    pub(super) lifetime: Lifetime,
+}
+
 /// The result of storing payloads.
 #[derive(Debug, Default)]
 pub(super) struct PutResult {
-    /// Each key, and its last use in the file.
-    pub(super) kept: Vec<(PayloadKey, Time)>,
+    /// Each key, a lifetime that it has in the file, and its last use there.
+    pub(super) kept: Vec<(PayloadKey, Lifetime, Time)>,
+    /// Whether there was anything to write.
+    pub(super) committed: bool,
     /// How many payloads were new.
     pub(super) written: u64,
     /// The length of the new ones.
@@ -74,6 +89,7 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
     transaction.open_table(SUMMARY_ROWS)?;
     transaction.open_table(INSPECTED)?;
     transaction.open_table(INSPECTED_ROWS)?;
+    transaction.open_table(CHAINED)?;
     Ok(())
 }
 
@@ -91,32 +107,35 @@ pub(super) fn add_inspected(transaction: &WriteTransaction) -> Result<(), Error>
     Ok(())
 }
 
-/// Stores all payloads, or none. Payloads that are stored already need no transaction.
-pub(super) fn put(db: &Database, payloads: &[(PayloadKey, Encoded)], now: Time) -> Result<PutResult, Error> {
+/// Stores all payloads, or none. Payloads that are stored already, for as long, need no transaction.
+pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Result<PutResult, Error> {
     let mut put = PutResult::default();
     let missing: Vec<_> = {
         let rows = db.begin_read()?.open_table(ROWS)?;
         let mut missing = Vec::new();
-        for (key, encoded) in payloads {
-            match rows.get(key.as_bytes())? {
-                Some(row) => put.kept.push((*key, Time(row.value().0))),
-                None => missing.push((*key, encoded)),
+        for new in payloads {
+            match rows.get(new.key.as_bytes())? {
+                Some(row) => put.kept.push((new.key, new.lifetime, Time(row.value().0))),
+                None => missing.push(new),
             }
         }
         missing
     };
-    if missing.is_empty() {
+    let shorter = lifetimes::shorter(db, payloads)?;
+    if missing.is_empty() && shorter.is_empty() {
         return Ok(put);
     }
     let transaction = begin(db)?;
     insert(&transaction, &missing, now, &mut put)?;
+    lifetimes::prolong(&transaction, &shorter)?;
     transaction.commit()?;
+    put.committed = true;
     Ok(put)
 }
 
 fn insert(
     transaction: &WriteTransaction,
-    missing: &[(PayloadKey, &Encoded)],
+    missing: &[&NewPayload],
     now: Time,
     put: &mut PutResult,
 ) -> Result<(), Error> {
@@ -124,7 +143,7 @@ fn insert(
     let mut rows = transaction.open_table(ROWS)?;
     let mut swept = transaction.open_table(SWEPT)?;
     let mut seen = HashSet::new();
-    for (key, encoded) in missing {
+    for NewPayload { key, encoded, lifetime } in missing {
         if !seen.insert(*key) {
             continue;
         }
@@ -133,7 +152,7 @@ fn insert(
         let stored_bytes = encoded.len() as u64;
         rows.insert(bytes, (now.0, now.0, encoded.plain_len, stored_bytes))?;
         swept.remove(bytes)?;
-        put.kept.push((*key, now));
+        put.kept.push((*key, *lifetime, now));
         put.written += 1;
         put.bytes += encoded.plain_len;
         put.stored_bytes += stored_bytes;
@@ -201,10 +220,12 @@ pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<()
     {
         let mut payloads = transaction.open_table(PAYLOADS)?;
         let mut rows = transaction.open_table(ROWS)?;
+        let mut chained = transaction.open_table(CHAINED)?;
         let mut swept = transaction.open_table(SWEPT)?;
         for key in keys {
             payloads.remove(key.as_bytes())?;
             rows.remove(key.as_bytes())?;
+            chained.remove(key.as_bytes())?;
             swept.insert(key.as_bytes(), now.0)?;
         }
     }

@@ -94,7 +94,7 @@ fn files_that_are_no_store_are_refused_and_unchanged() {
 #[tokio::test]
 async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
     // Two more schema versions, as later programs may have them.
-    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v4");
+    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v5");
     fn add_a_table(transaction: &WriteTransaction) -> Result<(), Error> {
         transaction.open_table(NOTES)?.insert("n", 1)?;
         Ok(())
@@ -105,7 +105,8 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
         notes.insert("n", n + 1)?;
         Ok(())
     }
-    const STEPS: &[Migration] = &[tables::add_summaries, tables::add_inspected, add_a_table, count_up];
+    const STEPS: &[Migration] =
+        &[tables::add_summaries, tables::add_inspected, tables::lifetimes::add_lifetimes, add_a_table, count_up];
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
@@ -131,9 +132,9 @@ async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
     assert_eq!(db.begin_read().unwrap().open_table(NOTES).unwrap().get("n").unwrap().unwrap().value(), 2);
     drop(db);
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 5, known: 3, .. }), "{error:?}");
-    let error = as_version(&STEPS[..3]).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 5, known: 4, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Newer { found: 6, known: 4, .. }), "{error:?}");
+    let error = as_version(&STEPS[..4]).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 6, known: 5, .. }), "{error:?}");
 }
 
 #[tokio::test]

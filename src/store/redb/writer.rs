@@ -11,9 +11,9 @@ use zeroize::Zeroizing;
 
 use super::codec::Encoded;
 use super::file::{self, Opener, Schema, Secret};
-use super::tables::{InspectedQuota, SummaryQuota};
+use super::tables::{InspectedQuota, NewPayload, SummaryQuota};
 use super::{DatabaseOptions, Shared, closed, failed, tables};
-use crate::payload::{ChainKey, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::expiry::Expiry;
 use crate::store::{Op, StoreError, StoreErrorKind, SweepResult, Time};
 
@@ -25,7 +25,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// A job for the writer.
 pub(super) enum Job {
     Put {
-        payloads: Vec<(PayloadKey, Encoded)>,
+        payloads: Vec<NewPayload>,
         reply: Reply<()>,
     },
     PutSummary {
@@ -166,13 +166,13 @@ impl Writer {
     }
 
     /// Stores the payloads, and those of all puts that are queued.
-    fn put(&mut self, mut payloads: Vec<(PayloadKey, Encoded)>, reply: Reply<()>) {
+    fn put(&mut self, mut payloads: Vec<NewPayload>, reply: Reply<()>) {
         let mut replies = vec![reply];
-        let mut bytes: usize = payloads.iter().map(|(_, encoded)| encoded.len()).sum();
+        let mut bytes: usize = payloads.iter().map(|new| new.encoded.len()).sum();
         while bytes < MAX_GROUP_BYTES && self.next.is_none() {
             match self.queue.try_recv() {
                 Ok(Job::Put { payloads: more, reply }) => {
-                    bytes += more.iter().map(|(_, encoded)| encoded.len()).sum::<usize>();
+                    bytes += more.iter().map(|new| new.encoded.len()).sum::<usize>();
                     payloads.extend(more);
                     replies.push(reply);
                 }
@@ -186,16 +186,16 @@ impl Writer {
         };
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
-            if put.written > 0 {
+            if put.committed {
                 self.note_recovery();
             }
             let mut known = self.shared.known.blocking_lock();
-            for (key, used) in put.kept {
-                known.insert(key, used, now);
+            for (key, lifetime, used) in put.kept {
+                known.insert(key, lifetime, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
-            self.shared.counts.commits.fetch_add(u64::from(put.written > 0), Ordering::Relaxed);
+            self.shared.counts.commits.fetch_add(u64::from(put.committed), Ordering::Relaxed);
             self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
         });
         for reply in replies {
@@ -249,7 +249,7 @@ impl Writer {
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
         for (key, used) in used {
-            known.insert(key, used, now);
+            known.insert(key, Lifetime::Usual, used, now);
         }
         Ok(())
     }

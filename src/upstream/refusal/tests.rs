@@ -146,6 +146,46 @@ const OVERFLOWS: &[OverflowCase] = &[
         r#"{"error":"The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 9000>= n_ctx: 4096). Try to load the model with a larger context length."}"#,
         [None, None, None],
     ),
+    (
+        "OpenAI Responses; recorded, crmne/ruby_llm",
+        r#"{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input and try again.","type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}"#,
+        [None, None, None],
+    ),
+    (
+        "ChatGPT's backend has its own shape",
+        r#"{"detail":"Your input exceeds the context window of this model. Please adjust your input and try again."}"#,
+        [None, None, None],
+    ),
+];
+
+/// Events by which a stream fails because the conversation is too long: where they were seen, and their data.
+const EVENTS: &[(&str, &str)] = &[
+    (
+        "OpenAI, the shape of a recording of vercel/ai with the code of openai/codex#4116",
+        r#"{"type":"error","sequence_number":2,"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model. Please adjust your input and try again.","param":"input"}}"#,
+    ),
+    (
+        "OpenAI, the fields of its SDK",
+        r#"{"type":"error","sequence_number":2,"code":"context_length_exceeded","message":"Your input exceeds the context window of this model.","param":"input"}"#,
+    ),
+    (
+        "OpenAI, the whole answer; openai/codex, core/src/client.rs",
+        r#"{"type":"response.failed","sequence_number":3,"response":{"id":"resp_1","object":"response","status":"failed","error":{"code":"context_length_exceeded","message":"Your input exceeds the context window of this model."},"instructions":"Too many requests?","metadata":{"message":"rate limit"},"usage":null}}"#,
+    ),
+    (
+        "OpenRouter's words",
+        r#"{"type":"error","code":"invalid_prompt","message":"This endpoint's maximum context length is 128000 tokens. However, you requested about 175410 tokens (174162 of text input, 1248 of tool input)."}"#,
+    ),
+];
+
+/// Events by which a stream fails for another reason.
+const OTHER_EVENTS: &[&str] = &[
+    r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"Rate limit reached. Please try again in 1.3s."},"instructions":"This model's maximum context length is 9 tokens"}}"#,
+    r#"{"type":"response.failed","response":{"error":{"code":"server_is_overloaded","message":"Try again."},"metadata":{"message":"prompt is too long: 9 tokens > 5 maximum"}}}"#,
+    r#"{"type":"error","error":{"type":"insufficient_quota","code":"insufficient_quota","message":"You exceeded your current quota."}}"#,
+    r#"{"type":"response.failed","response":{"error":null}}"#,
+    r#"{"type":"response.failed"}"#,
+    "[DONE]",
 ];
 
 /// Refusals for the sequence of messages: where they were seen, and their bodies.
@@ -182,6 +222,17 @@ const SEQUENCES: &[(&str, &str)] = &[
         "llama.cpp; recorded from llama-server",
         r#"{"error":{"code":400,"message":"Expected 'messages' to be an array","type":"invalid_request_error"}}"#,
     ),
+];
+
+/// Refusals for the sequence of items in OpenAI Responses. Their parameter is `input`.
+const ITEM_SEQUENCES: &[&str] = &[
+    "No tool output found for function call call_1.",
+    "No tool output found for custom tool call call_1.",
+    "No tool output found for apply patch call call_1.",
+    "No tool call found for function call output with call_id call_1.",
+    "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+    "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.",
+    "Duplicate item found with id msg_1. Remove duplicate items from your input and try again.",
 ];
 
 /// Refusals for tools, or for the choice of one.
@@ -235,6 +286,18 @@ const OTHERS: &[(&str, &str)] = &[
         "what the client sent, in a list",
         r#"{"detail":[{"loc":["body","n"],"msg":"not a number","input":"prompt is too long: 9 tokens > 5 maximum"}]}"#,
     ),
+    (
+        "OpenAI Responses: reasoning of another organisation",
+        r#"{"error":{"message":"The encrypted content gAAA could not be verified. Reason: Encrypted content could not be decrypted or parsed.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
+    ),
+    (
+        "OpenAI Responses: an answer that is gone",
+        r#"{"error":{"message":"Previous response with id 'resp_1' not found.","type":"invalid_request_error","param":"previous_response_id","code":"previous_response_not_found"}}"#,
+    ),
+    (
+        "OpenAI Responses: a value of an item",
+        r#"{"error":{"message":"Invalid 'input[3].content[0].image_url'. Expected a valid URL, but got a value with an invalid format.","type":"invalid_request_error","param":"input[3].content[0].image_url","code":"invalid_value"}}"#,
+    ),
     ("a page of a proxy in between", "<html><head><title>413 Request Entity Too Large</title></head></html>"),
     ("nothing", ""),
     ("no object", "[1,2]"),
@@ -252,6 +315,27 @@ fn overflows_are_classified_with_their_sizes() {
 fn refused_sequences_are_classified() {
     for (seen, body) in SEQUENCES {
         assert_eq!(classify(body.as_bytes()), Some(Refusal::Sequence), "{seen}: {body}");
+    }
+}
+
+#[test]
+fn refused_sequences_of_items_are_classified() {
+    for message in ITEM_SEQUENCES {
+        let message = serde_json::to_string(message).unwrap();
+        let body = format!(
+            r#"{{"error":{{"message":{message},"type":"invalid_request_error","param":"input","code":null}}}}"#
+        );
+        assert_eq!(classify(body.as_bytes()), Some(Refusal::Sequence), "{body}");
+    }
+}
+
+#[test]
+fn events_of_overflows_are_classified() {
+    for (seen, event) in EVENTS {
+        assert!(matches!(classify_event(event.as_bytes()), Some(Refusal::Overflow(_))), "{seen}: {event}");
+    }
+    for event in OTHER_EVENTS {
+        assert_eq!(classify_event(event.as_bytes()), None, "{event}");
     }
 }
 

@@ -1,11 +1,13 @@
 //! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::redb::Error;
 
 use super::{Job, Writer};
+use crate::payload::Lifetime;
 use crate::store::expiry::Expiry;
 use crate::store::redb::tables::{SizeChange, SummaryQuota};
 use crate::store::redb::{closed, failed, tables};
@@ -23,6 +25,14 @@ const INEFFECTIVE_SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// A shorter file is not compacted.
 const COMPACT_FROM: u64 = 64 << 20;
+
+/// A payload that a sweep may remove.
+#[derive(Debug)]
+struct Candidate {
+    entry: PayloadInfo,
+    /// Its last use, later by as much as it is kept longer than others.
+    due: Time,
+}
 
 impl Writer {
     pub(super) fn maintain(&mut self) -> Result<(), StoreError> {
@@ -142,15 +152,16 @@ impl Writer {
         Ok(swept)
     }
 
-    /// The payloads that have expired, and then the oldest ones while the store exceeds its limit.
-    fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<PayloadInfo>, StoreError> {
+    /// The payloads that have expired, and then those that would expire first while the store exceeds its limit.
+    fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<Candidate>, StoreError> {
         let most = self.shared.settings.max_bytes.0;
         let mut left = self.stored_bytes()?;
         let now = self.shared.clock.now();
         let crowded = left > most;
-        let mut entries = Vec::new();
+        let (mut entries, mut chained) = (Vec::new(), HashSet::new());
         self.attempt(Op::Sweep, |db, _| {
             entries.clear();
+            chained = tables::lifetimes::chained(db)?;
             tables::for_each_payload(db, |entry| {
                 if crowded || entry.used < oldest {
                     entries.push(entry);
@@ -163,35 +174,40 @@ impl Writer {
                 entry.used = known.last_use(entry.key).unwrap_or_default().max(entry.used);
             }
         }
-        entries.sort_unstable_by_key(|entry| (entry.used, entry.key));
-        let n = entries.iter().take_while(|entry| {
-            let goes = entry.used < oldest || left > most && now.since(entry.used) >= IN_USE;
-            left = left.saturating_sub(entry.stored_bytes);
+        let settings = &self.shared.settings;
+        let candidate = |entry: PayloadInfo| {
+            let lifetime = if chained.contains(&entry.key) { Lifetime::Chained } else { Lifetime::Usual };
+            Candidate { due: entry.used.later(settings.extra_time(lifetime)), entry }
+        };
+        let mut candidates: Vec<_> = entries.into_iter().map(candidate).collect();
+        candidates.sort_unstable_by_key(|candidate| (candidate.due, candidate.entry.key));
+        candidates.retain(|Candidate { entry, due }| {
+            let goes = *due < oldest || left > most && now.since(entry.used) >= IN_USE;
+            left = left.saturating_sub(if goes { entry.stored_bytes } else { 0 });
             goes
         });
-        let n = n.count();
-        entries.truncate(n);
-        Ok(entries)
+        Ok(candidates)
     }
 
     /// Removes those that were not used in the meantime.
-    fn remove(&mut self, entries: &[PayloadInfo], oldest: Time, swept: &mut SweepResult) -> Result<(), StoreError> {
-        let entries: Vec<_> = {
+    fn remove(&mut self, candidates: &[Candidate], oldest: Time, swept: &mut SweepResult) -> Result<(), StoreError> {
+        let candidates: Vec<_> = {
             let mut known = self.shared.known.blocking_lock();
-            let unused = |entry: &&PayloadInfo| known.last_use(entry.key).is_none_or(|used| used <= entry.used);
-            let entries: Vec<_> = entries.iter().filter(unused).copied().collect();
+            let unused =
+                |Candidate { entry, .. }: &&Candidate| known.last_use(entry.key).is_none_or(|used| used <= entry.used);
+            let candidates: Vec<_> = candidates.iter().filter(unused).collect();
             // They are forgotten before they are removed: a concurrent request puts them again, after this job.
-            for entry in &entries {
+            for Candidate { entry, .. } in &candidates {
                 known.forget(entry.key);
             }
-            entries
+            candidates
         };
-        let keys: Vec<_> = entries.iter().map(|entry| entry.key).collect();
+        let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
         self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
-        let bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();
-        let aged = entries.iter().filter(|entry| entry.used < oldest).count() as u64;
+        let bytes: u64 = candidates.iter().map(|candidate| candidate.entry.stored_bytes).sum();
+        let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
         swept.aged += aged;
-        swept.crowded_out += entries.len() as u64 - aged;
+        swept.crowded_out += candidates.len() as u64 - aged;
         swept.stored_bytes += bytes;
         self.apply_size_change(SizeChange { bytes_removed: bytes, ..SizeChange::default() });
         Ok(())

@@ -1,0 +1,54 @@
+//! Requests that only ask how many tokens a turn has. They get the edits of the turn, so that what is sent is counted.
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+
+use super::exchange::{Exchange, OverheadTimer};
+use super::headers::ControlHeader;
+use super::respond::ProxyError;
+use super::send::request_body;
+use super::{Proxy, ResponseBody, relay, send};
+use crate::body::BufferedBody;
+use crate::dialect::Dialect;
+use crate::engine::{EditMode, EditOptions, EditedBody};
+use crate::planner::When;
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Serves a request that only counts. Nothing is stored for it, no summary is made for it, and it is neither in the
+    /// history nor recorded: the turn itself is.
+    pub(super) async fn count(
+        &self,
+        dialect: &'static dyn Dialect,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, ProxyError> {
+        let mut timer = OverheadTimer::start();
+        let (mut parts, body) = request.into_parts();
+        let (permit, body) = self.admit(&parts.headers, body)?;
+        let live = self.live.load_full();
+        let target = live.upstream.join(&parts.uri)?;
+        let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
+        let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let rescue = live.rescue.as_ref().filter(|_| !dry_run);
+        let edited = match decoded {
+            Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
+                // As in a dry run nothing is stored or made; what comes out is sent all the same.
+                let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
+                let asked = EditOptions { caller, mode, when: When::Triggered, origin: None };
+                self.plan(&live, dialect, &parts, text, asked).await
+            }
+            _ => EditedBody::untouched(buffered.bytes.clone()),
+        };
+        let accounting = Arc::clone(&self.accounting);
+        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), accounting, timer);
+        let BufferedBody { bytes, lease } = buffered;
+        let body = request_body(&mut parts.headers, bytes, Arc::new(lease), &edited, dry_run);
+        exchange.set_edited(edited, dry_run, live.report_headers);
+        let answer = send(&live.upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        Ok(relay(&live.upstream, answer, exchange))
+    }
+}

@@ -1,0 +1,113 @@
+//! Upgrades of OpenAI Responses: a turn that goes through a websocket is not edited, so it is refused by default.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::header::{HeaderMap, HeaderValue};
+use http::{Method, Request};
+use serde::{Deserialize, Serialize};
+
+use super::headers::{self, ControlHeader};
+use super::{LiveConfig, ProxyError};
+
+/// `[responses]` of `proxy.toml`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// What becomes of a WebSocket to a path that ends in `/responses`, where at least one edit is on. With `dry_run`,
+    /// or with `x-abridge: off` or `dry-run` in the request, it is always tunnelled.
+    pub websocket: WebSocket,
+}
+
+/// What becomes of a WebSocket.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WebSocket {
+    /// It is refused with 426, and the client goes on over HTTP, where its requests are edited.
+    #[default]
+    Refuse,
+    /// It is passed on, and no request in it is edited.
+    Tunnel,
+}
+
+/// How the paths of turns end, which is where clients open sockets too.
+const PATH: &str = "/responses";
+
+/// Which outcomes of sockets have been logged.
+#[derive(Debug, Default)]
+pub(super) struct SocketLog {
+    refused: AtomicBool,
+    tunnelled: AtomicBool,
+}
+
+// === impl SocketLog ===
+
+impl SocketLog {
+    /// The error for a socket that is refused. The log says once what becomes of sockets.
+    pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
+        if !is_socket(request) || live.rules.planner.parts.policy.edits.is_empty() {
+            return None;
+        }
+        let follows_policy =
+            matches!(ControlHeader::from_headers(request.headers()), ControlHeader::Policy | ControlHeader::Unknown);
+        if live.responses.websocket == WebSocket::Refuse && !live.dry_run && follows_policy {
+            if !self.refused.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; [responses] websocket = \"tunnel\" lets sockets through, unedited"
+                );
+            }
+            return Some(ProxyError::SocketRefused);
+        }
+        if !self.tunnelled.swap(true, Ordering::Relaxed) {
+            tracing::info!("a websocket to {PATH} is tunnelled, and no request in it is edited");
+        }
+        None
+    }
+}
+
+/// Whether a request asks for a WebSocket to a path of turns.
+fn is_socket<B>(request: &Request<B>) -> bool {
+    request.method() == Method::GET && request.uri().path().ends_with(PATH) && asks_for_websocket(request.headers())
+}
+
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    let protocol = headers::upgrade_protocol(headers);
+    let mut names = protocol.iter().flat_map(headers::names);
+    names
+        .any(|name| name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")))
+}
+
+/// Sets the fields that RFC 9110, section 15.5.22, wants in a 426: the protocol to use instead.
+pub(super) fn set_wanted_protocol(headers: &mut HeaderMap) {
+    headers::set_upgrade(headers, HeaderValue::from_static("HTTP/1.1"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(path: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let request = fields.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap()
+    }
+
+    #[test]
+    fn a_socket_is_a_get_with_an_upgrade_to_websocket() {
+        let upgrade = |protocol| [("connection", "Upgrade"), ("upgrade", protocol)];
+        for path in ["/v1/responses", "/responses", "/backend-api/codex/responses", "/openai/responses?api-version=1"] {
+            assert!(is_socket(&get(path, &upgrade("websocket"))), "{path}");
+        }
+        for protocol in ["WebSocket", "websocket/13", "foo, websocket"] {
+            assert!(is_socket(&get("/v1/responses", &upgrade(protocol))), "{protocol}");
+        }
+        for path in ["/v1/realtime", "/v1/responses/resp_1", "/v1/chat/completions", "/v1/responses/"] {
+            assert!(!is_socket(&get(path, &upgrade("websocket"))), "{path}");
+        }
+        for protocol in ["foo", "h2c", "websocket, h2c", "websockets"] {
+            assert!(!is_socket(&get("/v1/responses", &upgrade(protocol))), "{protocol}");
+        }
+        assert!(!is_socket(&get("/v1/responses", &[("upgrade", "websocket")])));
+        let mut post = get("/v1/responses", &upgrade("websocket"));
+        *post.method_mut() = Method::POST;
+        assert!(!is_socket(&post));
+    }
+}

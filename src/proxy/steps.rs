@@ -1,0 +1,153 @@
+//! The steps of serving a request that is edited, up to its body for the upstream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::EXPECT;
+use http::request::Parts;
+use http::{HeaderMap, Uri};
+use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::exchange::RequestId;
+use super::fail_open::FailOpenReason;
+use super::headers;
+use super::respond::ProxyError;
+use super::{LiveConfig, Proxy};
+use crate::body::encoding::{ContentEncoding, DecodeError};
+use crate::body::{self, BufferedBody, ReadError, UnreadBody};
+use crate::dialect::Dialect;
+use crate::engine::summarizer::SummaryOrigin;
+use crate::engine::{EditOptions, EditedBody, EngineError};
+use crate::payload::Caller;
+use crate::tasks::run_blocking;
+
+/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
+const MAX_DISCARD: Duration = Duration::from_secs(10);
+
+impl Proxy {
+    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
+    pub(super) fn admit(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
+        if headers::has_unsupported_coding(headers) {
+            return Err(ProxyError::BadTransfer);
+        }
+        if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
+            return Ok((permit, body));
+        }
+        self.discard_unread(headers, UnreadBody::All(body));
+        Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
+    }
+
+    /// Reads the whole body, undecoded.
+    pub(super) async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<BufferedBody, ProxyError> {
+        body::read_up_to(body, &self.limits).await.map_err(|error| match error {
+            ReadError::TooLong { limit, announced, rest } => {
+                self.discard_unread(headers, rest);
+                ProxyError::BodyTooLarge { limit, announced }
+            }
+            ReadError::NoBudget { rest } => {
+                self.discard_unread(headers, rest);
+                ProxyError::TooManyBytes
+            }
+            ReadError::Paused(_) => ProxyError::BodyTimeout(error),
+            ReadError::Broken(_) => ProxyError::BodyBroken(error),
+        })
+    }
+
+    /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
+    /// it looks like JSON: its header and its content disagree, and the upstream decides which one counts.
+    pub(super) async fn decode(
+        &self,
+        headers: &HeaderMap,
+        buffered: &mut BufferedBody,
+    ) -> Result<Option<Bytes>, ProxyError> {
+        let coded = buffered.bytes.clone();
+        let encoding = match ContentEncoding::from_headers(headers) {
+            ContentEncoding::Identity => return Ok(Some(coded)),
+            ContentEncoding::Supported(encoding) => encoding,
+            ContentEncoding::Unsupported => {
+                self.fail_open
+                    .count(FailOpenReason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
+                return Ok(None);
+            }
+        };
+        let limit = self.limits.max_body;
+        let decoding = run_blocking(move || encoding.decode(&coded, limit));
+        match decoding.await {
+            Ok(Ok(text)) if self.limits.budget.extend(&mut buffered.lease, text.len()) => Ok(Some(text)),
+            Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
+            Ok(Err(DecodeError::TooLong { limit })) => Err(ProxyError::BodyTooLarge { limit, announced: None }),
+            Ok(Err(error @ DecodeError::Broken(_))) => {
+                self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
+                Ok(None)
+            }
+            Err(error) => {
+                self.fail_open.count(FailOpenReason::Bug, &error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
+    pub(super) async fn plan(
+        &self,
+        live: &LiveConfig,
+        dialect: &'static dyn Dialect,
+        parts: &Parts,
+        text: Bytes,
+        asked: EditOptions<'_>,
+    ) -> EditedBody {
+        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
+        match (&edited.parse_error, &edited.error) {
+            (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
+            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
+            (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
+            (None, None) => {}
+        }
+        if let Some(report) = &edited.report {
+            live.windows.fetch_if_needed(report, &live.rules, &live.upstream, parts, &self.tasks);
+        }
+        edited
+    }
+
+    /// Identifies the caller by the request's credential.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
+        self.engine.caller(headers::credential(headers))
+    }
+
+    /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
+    pub(super) fn origin(
+        &self,
+        live: &LiveConfig,
+        dialect: &'static dyn Dialect,
+        parts: &Parts,
+        target: &Uri,
+        id: RequestId,
+        caller: Caller,
+    ) -> SummaryOrigin {
+        let mut headers = parts.headers.clone();
+        headers::to_upstream(&mut headers);
+        SummaryOrigin {
+            request_id: Some(id.to_string()),
+            caller,
+            dialect,
+            target: target.clone(),
+            headers,
+            upstream: live.upstream.clone(),
+            budget: self.limits.budget.clone(),
+        }
+    }
+
+    /// Discards the rest of a request body after an answer that did not wait for it.
+    pub(super) fn discard_unread(&self, headers: &HeaderMap, unread: UnreadBody) {
+        match unread {
+            UnreadBody::All(_) if headers.contains_key(EXPECT) => {}
+            UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
+        }
+    }
+}
