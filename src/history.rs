@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Serialize, Serializer};
 
 use crate::dialect::Usage;
-use crate::events::AnswerEnd;
 use crate::inspect::Changes;
 
 mod change_log;
@@ -112,6 +111,20 @@ pub enum Outcome {
     NotUnderstood,
     /// It was forwarded without being read.
     Passed,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerEnd {
+    /// Completely.
+    Complete,
+    /// The upstream broke off.
+    Cut,
+    /// The client disconnected.
+    ClientGone,
+    /// There was no answer.
+    Unanswered,
 }
 
 /// Totals of all requests since the start.

@@ -115,7 +115,7 @@ pub struct Edits {
 pub struct Counts(pub Vec<(&'static str, usize)>);
 
 /// How an answer ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerEnd {
     /// Completely.

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::Dialect;
-use crate::events::AnswerEnd;
-use crate::history::{Entry, History, Outcome};
+use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
+use crate::relay::End;
 use crate::relay::tap::TapReport;
 
 /// Where ended requests are accounted for.
@@ -95,7 +95,7 @@ impl Accounting {
 
 impl Exchange {
     /// Adds the exchange to metrics and history. Only the first call has an effect.
-    pub(super) fn account(&mut self, tap_report: &TapReport, end: AnswerEnd) {
+    pub(super) fn account(&mut self, tap_report: &TapReport, end: history::AnswerEnd) {
         let Some(accounting) = self.accounting.take() else { return };
         let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
         accounting.metrics.observe_added(way, self.added);
@@ -105,7 +105,7 @@ impl Exchange {
                 accounting.metrics.count_edits(report);
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
-            if is_answer && end == AnswerEnd::Complete {
+            if is_answer && end == history::AnswerEnd::Complete {
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
@@ -148,7 +148,7 @@ impl Exchange {
     }
 
     /// The history entry; `None` if the request is no conversation.
-    fn entry(&self, tap_report: &TapReport, end: AnswerEnd) -> Option<Entry> {
+    fn entry(&self, tap_report: &TapReport, end: history::AnswerEnd) -> Option<Entry> {
         let Conversation { uri, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
@@ -194,6 +194,16 @@ impl EditState {
             Some(true) => Outcome::Edited,
             None if !(readable && self.understood) => Outcome::NotUnderstood,
             Some(false) | None => Outcome::Unedited,
+        }
+    }
+}
+
+impl From<End> for history::AnswerEnd {
+    fn from(end: End) -> Self {
+        match end {
+            End::Complete => Self::Complete,
+            End::Cut => Self::Cut,
+            End::ClientGone => Self::ClientGone,
         }
     }
 }
