@@ -15,6 +15,7 @@ fmt:
 # Lint the code, its tests and its benches
 clippy:
     cargo clippy --all-targets -- -D warnings
+    cargo clippy --test sessions -- -D warnings
 
 # Run the tests; `just test NAME` runs those with NAME in theirs
 test *args:

@@ -18,6 +18,8 @@ if cargo deny --version >/dev/null 2>&1; then
 fi
 step cargo update --locked --workspace --manifest-path fuzz/Cargo.toml
 step cargo clippy --locked --all-targets -- -D warnings
+# `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
+step cargo clippy --locked --test sessions -- -D warnings
 step cargo test --locked
 # In the profile that the benches are built with, so that nothing is built for it alone.
 step cargo test --locked --profile bench --test sessions

@@ -22,7 +22,7 @@ use crate::payload::{Caller, Chain, Keys, Lifetime};
 use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect, Why};
 use crate::planner::{Offload, Planner, Situation, When};
 use crate::span::splice;
-use crate::store::{Clock, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{Memory, Recollection, Summary};
 use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;
@@ -32,12 +32,14 @@ mod error;
 pub mod export;
 mod flight;
 pub mod manual_summary;
+mod persist;
 mod recent_summaries;
 pub mod summaries;
 pub mod summarizer;
 
-use breaker::{BreakerError, DiskBreaker};
+use breaker::BreakerError;
 use error::SummaryError;
+use persist::{DiskBreakers, PersistError};
 use summaries::Summaries;
 use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
 
@@ -49,14 +51,6 @@ pub struct Engine {
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     summarizer: Summarizer,
-}
-
-/// The circuit breakers for writes, which requests and summaries wait for.
-#[derive(Clone, Debug)]
-struct DiskBreakers {
-    store: DiskBreaker,
-    // The export directory is usually on another file system than the store.
-    export: DiskBreaker,
 }
 
 /// The part of the engine's configuration that a reload replaces.
@@ -163,11 +157,14 @@ const MAX_PLANS: usize = 4;
 
 // === impl EngineError ===
 
-impl From<BreakerError> for EngineError {
-    fn from(error: BreakerError) -> Self {
+impl From<PersistError> for EngineError {
+    fn from(error: PersistError) -> Self {
         match error {
-            BreakerError::TimedOut(timeout) => Self::TimedOut(timeout),
-            BreakerError::Open(timeout) => Self::BreakerOpen(timeout),
+            PersistError::Store(error) => Self::NotStored(error),
+            PersistError::Breaker(BreakerError::TimedOut(timeout)) => Self::TimedOut(timeout),
+            PersistError::Breaker(BreakerError::Open(timeout)) => Self::BreakerOpen(timeout),
+            PersistError::Export(error) => Self::NotExported(Arc::new(error)),
+            PersistError::ShuttingDown => Self::ShuttingDown,
         }
     }
 }
@@ -239,10 +236,7 @@ impl Engine {
     /// Creates an engine that stores payloads in `store` and names them with `keys`. Without a store, no edit takes out
     /// a text that must be recallable. A request waits for the disk for `most` at the longest.
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
-        let breakers = DiskBreakers {
-            store: DiskBreaker::new(most, tasks.clone()),
-            export: DiskBreaker::new(most, tasks.clone()),
-        };
+        let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
         Self { store, keys, breakers, summaries, summarizer }
@@ -411,16 +405,8 @@ impl Engine {
         lifetime: Lifetime,
     ) -> Result<(), EngineError> {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
-        let payloads: Vec<_> = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
-        let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
-        let storing = async move { store.put(payloads, lifetime).await };
-        self.breakers.store.call(storing).await?.map_err(EngineError::NotStored)?;
-        let Some((dir, payloads)) = exported else { return Ok(()) };
-        // A call while the breaker is open would occupy a blocking thread.
-        self.breakers.export.check()?;
-        let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-        let written = self.breakers.export.call(exporting).await?;
-        written.map_err(|_| EngineError::ShuttingDown)?.map_err(|error| EngineError::NotExported(Arc::new(error)))
+        let payloads = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
+        Ok(self.breakers.persist(store, config.export_dir(), payloads, lifetime).await?)
     }
 }
 

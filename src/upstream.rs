@@ -21,6 +21,7 @@ use crate::units::Period;
 
 pub mod connect;
 pub mod framing;
+pub mod models;
 pub mod probe;
 pub mod progress;
 pub mod refusal;

@@ -216,6 +216,7 @@ fn planned(
         let summary = Summary {
             text: effect.frame.around("It went well."),
             tokens_replaced: effect.tokens_replaced,
+            made_at: effect.n_elements,
             transcript: effect.transcript.as_ref().map(|effect| effect.key),
         };
         summaries.insert(effect.key, Recollection::Summary(Arc::new(summary)));

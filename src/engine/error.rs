@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::BreakerError;
+use super::persist::PersistError;
 use crate::store::StoreError;
 use crate::units::Period;
 
@@ -43,5 +44,16 @@ impl From<BreakerError> for SummaryError {
     fn from(error: BreakerError) -> Self {
         let (BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) = error;
         Self::BreakerOpen(timeout)
+    }
+}
+
+impl From<PersistError> for SummaryError {
+    fn from(error: PersistError) -> Self {
+        match error {
+            PersistError::Store(error) => Self::NotStored(error),
+            PersistError::Breaker(error) => error.into(),
+            PersistError::Export(error) => Self::NotExported(Arc::new(error)),
+            PersistError::ShuttingDown => Self::ShuttingDown,
+        }
     }
 }

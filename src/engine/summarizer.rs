@@ -14,17 +14,18 @@ use http::{HeaderMap, Uri};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use super::EngineConfig;
 use super::error::SummaryError;
+use super::persist::DiskBreakers;
 use super::summaries::{Claim, Leader, Summaries};
-use super::{DiskBreakers, EngineConfig, export};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
 use crate::payload::{Caller, Lifetime};
 use crate::plan::SummaryEffect;
-use crate::store::{Clock, Store};
+use crate::store::Store;
 use crate::summary::Summary;
-use crate::tasks::{Tasks, run_blocking};
+use crate::tasks::Tasks;
 use crate::upstream::Upstream;
 
 mod call;
@@ -253,19 +254,7 @@ impl Shared {
     ) -> Result<(), SummaryError> {
         if let (Some(transcript), Some(store)) = (&effect.transcript, self.store.clone()) {
             let payloads = vec![(transcript.key, transcript.payload.clone())];
-            let exported = config.export_dir().map(|dir| (dir, payloads.clone()));
-            self.breakers
-                .store
-                .call(async move { store.put(payloads, Lifetime::Usual).await })
-                .await?
-                .map_err(SummaryError::NotStored)?;
-            if let Some((dir, payloads)) = exported {
-                let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
-                let written = self.breakers.export.call(exporting).await?;
-                written
-                    .map_err(|_| SummaryError::ShuttingDown)?
-                    .map_err(|error| SummaryError::NotExported(Arc::new(error)))?;
-            }
+            self.breakers.persist(store, config.export_dir(), payloads, Lifetime::Usual).await?;
         }
         let (summaries, key) = (Arc::clone(&self.summaries), effect.key);
         self.breakers

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
-use http::{Method, Request, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 
-use crate::body::{self, Budget, Lease, Limits, RequestBody, pool::Pool};
+use crate::body::{ReadError, RequestBody};
 use crate::dialect;
 use crate::engine::EngineConfig;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
-use crate::tokens::models::windows_in;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamError, models};
 
 use super::headers::API_KEY;
 
@@ -46,9 +45,6 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_mins(1), Duration::fr
 /// Shorter bodies, in bytes, are far from filling any window and start no fetch.
 const MIN_BODY: usize = 8 * 1024;
 
-/// The longest list that is read, in bytes. Those of large gateways are a tenth of it.
-const MAX_LISTING: usize = 8 << 20;
-
 /// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -60,9 +56,9 @@ enum FetchError {
     #[error("it took longer than {} s", FETCH_TIMEOUT.as_secs())]
     Timeout,
     #[error(transparent)]
-    Upstream(#[from] crate::upstream::UpstreamError),
+    Upstream(#[from] UpstreamError),
     #[error(transparent)]
-    Body(#[from] body::ReadError),
+    Body(#[from] ReadError),
 }
 
 // === impl WindowDiscovery ===
@@ -156,15 +152,12 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestB
     let folder = dialect::for_path(path)?.base_path(path)?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
-    let mut request = Request::new(RequestBody::buffered(&[], Lease::default()));
-    *request.method_mut() = Method::GET;
-    *request.uri_mut() = upstream.join(&path).ok()?;
+    let mut request = models::request(upstream.join(&path).ok()?);
     for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT] {
         if let Some(value) = parts.headers.get(&name) {
             request.headers_mut().insert(name, value.clone());
         }
     }
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
     Some(request)
 }
 
@@ -176,15 +169,7 @@ async fn fetch(upstream: &Upstream, request: Request<RequestBody>) -> Result<Vec
     if response.status() != StatusCode::OK {
         return Err(FetchError::Status(response.status()));
     }
-    // A separate budget, so that this takes nothing from requests.
-    let limits = Limits {
-        max_body: MAX_LISTING,
-        pause: FETCH_TIMEOUT,
-        budget: Budget::new(2 * MAX_LISTING),
-        pool: Pool::default(),
-    };
-    let listing = body::read_up_to(response.into_body(), &limits).await?;
-    Ok(windows_in(&listing.bytes))
+    Ok(models::read_windows(response, FETCH_TIMEOUT).await?)
 }
 
 #[cfg(test)]

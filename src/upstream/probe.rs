@@ -7,15 +7,13 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, DATE, HeaderValue, LOCATION};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::header::{AUTHORIZATION, DATE, LOCATION};
+use http::{Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
 
-use super::{DescriptorLimit, Settings, Upstream, UpstreamError, UpstreamErrorKind, chain};
-use crate::body::{self, Budget, Lease, Limits, RequestBody, pool::Pool};
-use crate::tokens::models::windows_in;
+use super::{DescriptorLimit, Settings, Upstream, UpstreamError, UpstreamErrorKind, chain, models};
 
 /// A finished probe.
 #[derive(Debug)]
@@ -62,18 +60,11 @@ pub enum ProbeOutcome {
     Timeout(Duration),
 }
 
-/// The longest listing that is read, in bytes.
-const MAX_LISTING: usize = 8 << 20;
-
 impl Probe {
     /// Sends the request and waits at most `within` for the head of the answer.
     pub async fn run(upstream: &Upstream, within: Duration) -> Self {
         let url = upstream.join(&Uri::from_static("/v1/models")).unwrap_or_default();
-        let mut request = Request::new(RequestBody::buffered(&[], Lease::default()));
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = url.clone();
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-        match timeout(within, upstream.send(request)).await {
+        match timeout(within, upstream.send(models::request(url.clone()))).await {
             Err(_) => Self { url, outcome: ProbeOutcome::Timeout(within), answer: None },
             Ok(Err(error)) => Self { url, outcome: ProbeOutcome::of_error(&error), answer: None },
             Ok(Ok(answer)) => {
@@ -91,15 +82,8 @@ impl Probe {
     /// The context windows of the upstream's models, as far as the answer has them.
     pub async fn windows(self, within: Duration) -> Vec<(String, usize)> {
         let Some(answer) = self.answer.filter(|answer| answer.status() == StatusCode::OK) else { return Vec::new() };
-        let limits = Limits {
-            max_body: MAX_LISTING,
-            pause: within,
-            budget: Budget::new(2 * MAX_LISTING),
-            pool: Pool::default(),
-        };
-        let reading = body::read_up_to(answer.into_body(), &limits);
-        let listing = timeout(within, reading).await;
-        listing.ok().and_then(Result::ok).map(|listing| windows_in(&listing.bytes)).unwrap_or_default()
+        let windows = timeout(within, models::read_windows(answer, within)).await;
+        windows.ok().and_then(Result::ok).unwrap_or_default()
     }
 }
 

@@ -1,0 +1,104 @@
+//! Makes payloads durable before a text names them: in the store, and as files in `recall.export_dir`.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::breaker::{BreakerError, DiskBreaker};
+use super::export;
+use crate::payload::{Lifetime, Payload, PayloadKey};
+use crate::store::{Clock, Store, StoreError};
+use crate::tasks::{Tasks, run_blocking};
+
+/// The circuit breakers for writes, which requests and summaries wait for. Clones share their states.
+#[derive(Clone, Debug)]
+pub(super) struct DiskBreakers {
+    pub(super) store: DiskBreaker,
+    // The export directory is usually on another file system than the store.
+    export: DiskBreaker,
+}
+
+/// Why payloads are not durable. [`EngineError`](super::EngineError) and [`SummaryError`](super::error::SummaryError) say
+/// what that means.
+#[derive(Debug)]
+pub(super) enum PersistError {
+    /// The store refused them.
+    Store(StoreError),
+    /// A disk did not answer in time.
+    Breaker(BreakerError),
+    /// They could not be written to `recall.export_dir`.
+    Export(io::Error),
+    /// The runtime no longer runs blocking tasks because the process is shutting down.
+    ShuttingDown,
+}
+
+impl From<BreakerError> for PersistError {
+    fn from(error: BreakerError) -> Self {
+        Self::Breaker(error)
+    }
+}
+
+// === impl DiskBreakers ===
+
+impl DiskBreakers {
+    /// Closed breakers; a disk is waited for for `timeout` at the longest.
+    pub(super) fn new(timeout: Duration, tasks: &Tasks) -> Self {
+        Self { store: DiskBreaker::new(timeout, tasks.clone()), export: DiskBreaker::new(timeout, tasks.clone()) }
+    }
+
+    /// Stores payloads, and then writes them as files if there is an export directory. After an error, no text may name
+    /// any of them.
+    pub(super) async fn persist(
+        &self,
+        store: Arc<dyn Store>,
+        export_dir: Option<PathBuf>,
+        payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+    ) -> Result<(), PersistError> {
+        let exported = export_dir.map(|dir| (dir, payloads.clone()));
+        self.store.call(async move { store.put(payloads, lifetime).await }).await?.map_err(PersistError::Store)?;
+        let Some((dir, payloads)) = exported else { return Ok(()) };
+        // A call while the breaker is open would occupy a blocking thread.
+        self.export.check()?;
+        let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
+        let written = self.export.call(exporting).await?;
+        written.map_err(|_| PersistError::ShuttingDown)?.map_err(PersistError::Export)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::{self, memory::MemoryStore};
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn payload() -> (PayloadKey, Payload) {
+        (PayloadKey::from_bytes([1; 16]), Payload::from(Bytes::from_static(b"a result")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn payloads_are_stored_and_exported_and_nothing_is_written_to_a_directory_that_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, payload) = payload();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(store::Settings::default(), Clock::system()));
+        let breakers = DiskBreakers::new(TIMEOUT, &Tasks::default());
+        let persist = |name: &str| {
+            let dir = folder.path().join(name);
+            breakers.persist(Arc::clone(&store), Some(dir), vec![(key, payload.clone())], Lifetime::Usual)
+        };
+        persist("before").await.unwrap();
+        assert_eq!(std::fs::read(folder.path().join(format!("before/{key}.txt"))).unwrap(), payload.bytes());
+        assert_eq!(store.get(key).await.unwrap().as_deref(), Some(&*payload.bytes()));
+
+        assert_eq!(breakers.export.call(pending::<()>()).await, Err(BreakerError::TimedOut(TIMEOUT)));
+        let error = persist("after").await.unwrap_err();
+        assert!(matches!(error, PersistError::Breaker(BreakerError::Open(TIMEOUT))), "{error:?}");
+        assert!(!folder.path().join("after").exists(), "a blocking thread wrote");
+    }
+}
