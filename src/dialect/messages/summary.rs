@@ -112,7 +112,7 @@ fn without_thinking(json: &str) -> Option<String> {
         let kind = Fields::of(entry).and_then(|entry| entry.string("type").map(std::borrow::Cow::into_owned));
         matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"))
     };
-    if !entries.iter().any(|entry| is_thinking(entry)) {
+    if !entries.iter().any(is_thinking) {
         return None;
     }
     let rest: Vec<_> = entries.into_iter().filter(|entry| !is_thinking(entry)).collect();
