@@ -1,4 +1,4 @@
-//! The request that asks for a summary, made of the client's own.
+//! The request in Anthropic Messages that asks for a summary, made of the client's own.
 //!
 //! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
 //! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
