@@ -275,7 +275,7 @@ mod tests {
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
             assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
         }
-        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/chat/completions/x", "", "/"] {
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/embeddings", "/v1/chat/completions/x", "", "/"] {
             assert!(for_path(path).is_none(), "{path}");
         }
         assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());

@@ -49,10 +49,14 @@ struct Block<'a> {
 
 #[derive(Deserialize)]
 struct Billed {
-    input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_creation: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
 }
 
 /// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
@@ -116,11 +120,11 @@ fn read_block(block: &Block<'_>, answer: &mut Answer) {
 fn bill(billed: &Billed, answer: &mut Answer) {
     let old = answer.usage.unwrap_or_default();
     let old_created = old.input.saturating_sub(old.cached).saturating_sub(answer.plain_input);
-    answer.plain_input = billed.input_tokens.unwrap_or(answer.plain_input);
-    let cached = billed.cache_read_input_tokens.unwrap_or(old.cached);
-    let created = billed.cache_creation_input_tokens.unwrap_or(old_created);
+    answer.plain_input = billed.input.unwrap_or(answer.plain_input);
+    let cached = billed.cache_read.unwrap_or(old.cached);
+    let created = billed.cache_creation.unwrap_or(old_created);
     let input = answer.plain_input.saturating_add(created).saturating_add(cached);
-    answer.usage = Some(Usage { input, cached, output: billed.output_tokens.unwrap_or(old.output) });
+    answer.usage = Some(Usage { input, cached, output: billed.output.unwrap_or(old.output) });
 }
 
 /// What a stop reason means. Of the reasons that are known, two say that the model was done.

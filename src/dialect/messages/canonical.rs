@@ -1,4 +1,4 @@
-//! A message as its model reads it, whichever way a client spells it from one request to the next.
+//! A message of Anthropic's API, or a block of one, as its model reads it, whichever way a client spells it.
 //!
 //! Clients move their mark for the prompt cache with every request, and then write a content as an array that was a string.
 //! An entry of a user message reads as a message of the user that holds it alone.

@@ -1,4 +1,4 @@
-//! The thorough reader: `serde_json` over raw values, for bodies that the quick one gave up on.
+//! The thorough reader of Anthropic Messages: `serde_json` over raw values, for bodies that the quick one gave up on.
 //!
 //! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
 //! rest.

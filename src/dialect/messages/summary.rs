@@ -1,4 +1,4 @@
-//! The request that asks for a summary, made of the client's own.
+//! The request in Anthropic Messages that asks for a summary, made of the client's own.
 //!
 //! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
 //! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
@@ -112,7 +112,7 @@ fn without_thinking(json: &str) -> Option<String> {
         let kind = Fields::of(entry).and_then(|entry| entry.string("type").map(std::borrow::Cow::into_owned));
         matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"))
     };
-    if !entries.iter().any(|entry| is_thinking(entry)) {
+    if !entries.iter().any(is_thinking) {
         return None;
     }
     let rest: Vec<_> = entries.into_iter().filter(|entry| !is_thinking(entry)).collect();

@@ -63,7 +63,8 @@ pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
     let tool = |json: &str| {
         let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
         let read = fields.iter().filter(|(key, _)| *key != "cache_control");
-        gauge.text(&read.map(|(key, value)| format!("\"{key}\":{},", compact(value))).collect::<String>())
+        let members: Vec<_> = read.map(|(key, value)| format!("\"{key}\":{}", compact(value))).collect();
+        gauge.text(&members.join(","))
     };
     elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
 }

@@ -321,8 +321,8 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
         BlockKind::ToolCall { id, .. } => is_double(id),
         BlockKind::ToolResult { call_id, .. } => is_double(call_id),
     });
-    let doubles: Vec<usize> = doubles.map(|(n, _)| n).collect();
-    for n in doubles {
+    let found: Vec<usize> = doubles.map(|(n, _)| n).collect();
+    for n in found {
         match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
             Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,
             Some(BlockKind::ToolResult { may_leave, .. }) => *may_leave = false,

@@ -240,8 +240,8 @@ fn a_summary_is_a_message_of_the_user_before_the_next_turn() {
         let Some(Need::Make(effect)) = plan.needs else { return format!("none: {plan}") };
         assert!(effect.source.messages.iter().all(|piece| serde_json::from_slice::<Value>(&piece.json).is_ok()));
         let text = effect.frame.around("So far.");
-        let tokens_replaced = effect.tokens_replaced;
-        let summary = Arc::new(Summary { text, tokens_replaced, made_at: 0, transcript: None });
+        let (tokens_replaced, made_at) = (effect.tokens_replaced, effect.n_elements);
+        let summary = Arc::new(Summary { text, tokens_replaced, made_at, transcript: None });
         known.insert(effect.key, Recollection::Summary(summary));
         let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
         words(&splice(&came, &plan.splices).concat())
