@@ -1,4 +1,4 @@
-//! The request that asks for a summary, made of the client's own.
+//! The request that asks for a summary of items, made of the client's own.
 //!
 //! In the shape [`Input::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
 //! prompt cache. A request of the shape [`Input::Fresh`], or to another model, has no reasoning and no ids of items: the
