@@ -4,7 +4,7 @@
 //! prompt cache. A request of the shape [`Input::Fresh`], or to another model, has no reasoning and no ids of items: the
 //! one may be encrypted for the client's model, and the other name what only that model's server has.
 //!
-//! Nothing of it is stored, and it is streamed: the backend behind ChatGPT takes nothing else.
+//! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
 use std::{borrow::Cow, collections::HashSet};
 
