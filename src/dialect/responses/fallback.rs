@@ -1,4 +1,4 @@
-//! The thorough reader: `serde_json` over raw values, for bodies that the quick one gave up on.
+//! The thorough reader of items: `serde_json` over raw values, for bodies that the quick one gave up on.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! The quick reader: one pass over the body with a [`Cursor`].
+//! The quick reader of items: one pass over the body with a [`Cursor`].
 //!
 //! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
 //! `serde_json`.

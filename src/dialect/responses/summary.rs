@@ -1,10 +1,10 @@
-//! The request that asks for a summary, made of the client's own.
+//! The request that asks for a summary of items, made of the client's own.
 //!
 //! In the shape [`Input::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
 //! prompt cache. A request of the shape [`Input::Fresh`], or to another model, has no reasoning and no ids of items: the
 //! one may be encrypted for the client's model, and the other name what only that model's server has.
 //!
-//! Nothing of it is stored, and it is streamed: the backend behind ChatGPT takes nothing else.
+//! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
 use std::{borrow::Cow, collections::HashSet};
 
