@@ -9,6 +9,9 @@
 //! | environment | `ABRIDGE__SERVER__MAX_BODY=64MiB`, `ABRIDGE__DRY_RUN=true`, `ABRIDGE__UPSTREAM__HEADERS='{ x-key = "v" }'` | the variable |
 //! | flags | `--listen`, `--upstream`, `--log-format`, `--dry-run` | the flag |
 //!
+//! `--upstream NAME=URL` is a table of `[[upstreams]]`, and stands before those of the file; where the file has a table of this
+//! name, only its `url` is replaced.
+//!
 //! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
 //! stronger source overrides the value.
 
@@ -23,9 +26,11 @@ use crate::proxy::rescue;
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models};
+use crate::upstream::routes;
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
+pub mod clients;
 pub mod environment;
 mod error;
 pub mod preset;
@@ -70,6 +75,9 @@ pub struct Config {
     pub tls: Option<tls::Settings>,
     /// The server that requests are forwarded to.
     pub upstream: upstream::Settings,
+    /// Further upstreams, each for some of the requests; `[upstream]` is for all others. Two agents with different APIs
+    /// can so use one abridge.
+    pub upstreams: Vec<routes::Settings>,
     /// The file that keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
@@ -125,6 +133,7 @@ impl Default for Config {
             admin: server::admin::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
+            upstreams: Vec::new(),
             store: store::Settings::default(),
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
@@ -154,6 +163,9 @@ impl Config {
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.read_instruction(&written)?;
+        for upstream in &mut config.upstreams {
+            upstream.when = upstream.requests();
+        }
         Ok(config)
     }
 

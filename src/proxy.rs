@@ -21,7 +21,7 @@ use crate::body::peek::PeekableBody;
 use crate::body::{self, BufferedBody, Limits, ReadError, RequestBody, UnreadBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::summarizer::SummaryOrigin;
-use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
+use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineError};
 use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
@@ -31,10 +31,12 @@ use crate::planner::When;
 use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
 use crate::tasks::{Tasks, run_blocking};
+use crate::upstream::routes::RequestFacts;
 use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod destinations;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -52,6 +54,7 @@ mod status;
 mod tunnel;
 pub mod windows;
 
+pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
@@ -60,7 +63,7 @@ use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
-use rescue::{RescueCounters, RescuePolicy, RetryContext};
+use rescue::{RescueCounters, RetryContext};
 use respond::ProxyError;
 use send::{request_body, send_request};
 use status::StatsCache;
@@ -110,18 +113,12 @@ pub struct Services {
 /// The configuration that a reload can replace while the proxy runs.
 #[derive(Debug)]
 pub struct LiveConfig {
-    /// Which edits run, and how.
-    pub rules: Arc<EngineConfig>,
-    /// Where requests go.
-    pub upstream: Upstream,
-    /// Fetches the context windows of the upstream's models.
-    pub windows: WindowDiscovery,
+    /// Where requests go, and which edits run.
+    pub destinations: Destinations,
     /// Access control for the paths below `/abridge/`.
     pub access: Access,
     /// Whether a recall needs the credential of the conversation.
     pub require_auth: bool,
-    /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
-    pub rescue: Option<RescuePolicy>,
     /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,
     /// Whether edits are reported but not made.
@@ -184,7 +181,7 @@ impl Proxy {
             tracing::debug!(%error, "refused a request for a path of abridge itself");
             return error.to_response().map(full_body);
         }
-        let dialect = dialect::for_path(request.uri().path()).unwrap_or(dialect::default());
+        let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let answer = match route(&request) {
             Route::Edit(_) | Route::Pass if let Some(error) = self.page_error(&request, connection) => {
                 Err(self.reject_page(request, error))
@@ -222,7 +219,6 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&parts.uri)?;
         let control = ControlHeader::from_headers(&parts.headers);
         if control == ControlHeader::Unknown {
             tracing::warn!("the x-abridge header of a request is neither \"off\" nor \"dry-run\"; the policy applies");
@@ -232,14 +228,17 @@ impl Proxy {
 
         let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let path = parts.uri.path();
+        let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
+        let target = destination.upstream.join(&parts.uri)?;
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
-        let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
+        let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
             Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
-                let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
+                let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
                 let asked = EditOptions { caller, mode, when: When::Triggered, origin: Some(&origin) };
-                self.plan(&live, dialect, &parts, text, asked).await
+                self.plan(destination, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };
@@ -252,7 +251,7 @@ impl Proxy {
             readable,
             self.accounting.prefixes.cache_scope(&target, caller),
         );
-        let meter = &live.rules.planner.meter;
+        let meter = &destination.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
         });
@@ -266,11 +265,12 @@ impl Proxy {
             rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
         let body = request_body(&mut parts.headers, bytes, lease, &edited, dry_run);
         exchange.set_edited(edited, dry_run, live.report_headers);
-        let mut answer = send(&live.upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        let upstream = &destination.upstream;
+        let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {
-            answer = self.rescue(&live, rescue, retry, answer, &mut exchange).await;
+            answer = self.rescue(&live, upstream, rescue, retry, answer, &mut exchange).await;
         }
-        Ok(relay(&live.upstream, answer, exchange))
+        Ok(relay(upstream, answer, exchange))
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
@@ -283,7 +283,8 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&parts.uri)?;
+        let upstream = &live.destinations.of_head(parts.uri.path(), &parts.headers).upstream;
+        let target = upstream.join(&parts.uri)?;
 
         let mut exchange =
             Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
@@ -294,8 +295,8 @@ impl Proxy {
             exchange.set_conversation(dialect, &parts.uri, 0, true, CacheScope::default());
         }
         let request = Request::from_parts(parts, RequestBody::Streamed(body));
-        let answer = send(&live.upstream, request, target, &mut exchange).await?;
-        Ok(relay(&live.upstream, answer, exchange))
+        let answer = send(upstream, request, target, &mut exchange).await?;
+        Ok(relay(upstream, answer, exchange))
     }
 }
 
@@ -330,7 +331,7 @@ async fn send(
     target: Uri,
     exchange: &mut Exchange,
 ) -> Result<Response<PeekableBody>, UpstreamError> {
-    exchange.mark_sent();
+    exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_ref()).await;
     answer.inspect_err(|_| exchange.on_send_error())
 }
@@ -411,13 +412,13 @@ impl Proxy {
     /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
     async fn plan(
         &self,
-        live: &LiveConfig,
+        destination: &Destination,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
         asked: EditOptions<'_>,
     ) -> EditedBody {
-        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
+        let edited = self.engine.edit_body(&destination.rules, dialect, text, asked).await;
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
             (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
@@ -425,7 +426,8 @@ impl Proxy {
             (None, None) => {}
         }
         if let Some(report) = &edited.report {
-            live.windows.fetch_if_needed(report, &live.rules, &live.upstream, parts, &self.tasks);
+            let Destination { upstream, rules, windows, .. } = destination;
+            windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
         }
         edited
     }
@@ -438,7 +440,7 @@ impl Proxy {
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
     fn origin(
         &self,
-        live: &LiveConfig,
+        upstream: &Upstream,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         target: &Uri,
@@ -453,7 +455,7 @@ impl Proxy {
             dialect,
             target: target.clone(),
             headers,
-            upstream: live.upstream.clone(),
+            upstream: upstream.clone(),
             budget: self.limits.budget.clone(),
         }
     }

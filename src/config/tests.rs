@@ -318,7 +318,7 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
     ] {
         assert_eq!(load("", &[(name, value)], Flags::default()).map(drop), Err(format!("{name}: {line}")));
     }
-    let flags = Flags { upstream: Some("nowhere".into()), ..Flags::default() };
+    let flags = Flags { upstream: vec!["nowhere".into()], ..Flags::default() };
     let line = load("", &[], flags).unwrap_err();
     assert!(line.starts_with("--upstream: \"nowhere\" is not an upstream URL: write "), "{line}");
 }
@@ -327,7 +327,7 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
 fn an_error_is_reported_even_where_a_stronger_source_overrides_the_value() {
     let line = load("[server]\nworkers = \"x\"", &[("ABRIDGE__SERVER__WORKERS", "1")], Flags::default()).unwrap_err();
     assert_eq!(line, "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a string");
-    let flags = Flags { upstream: Some("http://up".into()), ..Flags::default() };
+    let flags = Flags { upstream: vec!["http://up".into()], ..Flags::default() };
     let line = load("", &[("ABRIDGE__UPSTREAM__URL", "nowhere")], flags).unwrap_err();
     assert!(line.starts_with("ABRIDGE__UPSTREAM__URL: \"nowhere\" is not an upstream URL"), "{line}");
 }

@@ -29,6 +29,7 @@ use crate::plan::Report;
 use crate::planner::When;
 use crate::recording::RequestForm;
 use crate::tasks::run_blocking;
+use crate::upstream::Upstream;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
@@ -137,15 +138,16 @@ impl Proxy {
     pub(super) async fn rescue(
         &self,
         live: &LiveConfig,
+        upstream: &Upstream,
         rescue: &RescuePolicy,
         retry: RetryContext,
         mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
     ) -> Response<PeekableBody> {
         let Some(refusal) = read_refusal(&mut first).await else { return first };
-        let Ok(target) = live.upstream.join(&retry.parts.uri) else { return first };
+        let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
         let (edited, by) = match refusal {
-            Refusal::Overflow(counts) => match self.shorten(live, rescue, &retry, counts, exchange).await {
+            Refusal::Overflow(counts) => match self.shorten(upstream, rescue, &retry, counts, exchange).await {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
@@ -156,7 +158,7 @@ impl Proxy {
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
-        let second = send_request(&live.upstream, Request::from_parts(parts, body), target, None).await;
+        let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let second = match second {
             Ok(second) if by == RescueKind::Original || second.status().is_success() => second,
             Ok(_) | Err(_) => return self.rescue_counters.count(by, false, first),
@@ -180,7 +182,7 @@ impl Proxy {
     /// A shorter form of the request: cleared, and summarised if that does not fit. `None` if it gets no shorter.
     async fn shorten(
         &self,
-        live: &LiveConfig,
+        upstream: &Upstream,
         rescue: &RescuePolicy,
         retry: &RetryContext,
         counts: TokenCounts,
@@ -188,8 +190,8 @@ impl Proxy {
     ) -> Option<EditedBody> {
         let rules = &rescue.rules;
         let caller = self.caller(&retry.parts.headers);
-        let target = live.upstream.join(&retry.parts.uri).ok()?;
-        let origin = || self.origin(live, retry.dialect, &retry.parts, &target, exchange.id(), caller);
+        let target = upstream.join(&retry.parts.uri).ok()?;
+        let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
             let asked = EditOptions { caller, mode: EditMode::Apply, when, origin };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)

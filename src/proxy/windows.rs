@@ -18,7 +18,7 @@ use crate::tokens;
 use crate::tokens::models::windows_in;
 use crate::upstream::Upstream;
 
-use super::headers::API_KEY;
+use super::headers::{ANTHROPIC_VERSION, API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
 /// with a growing delay after each failure.
@@ -159,7 +159,7 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestB
     let mut request = Request::new(RequestBody::buffered(&[], Lease::default()));
     *request.method_mut() = Method::GET;
     *request.uri_mut() = upstream.join(&path).ok()?;
-    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT] {
+    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION] {
         if let Some(value) = parts.headers.get(&name) {
             request.headers_mut().insert(name, value.clone());
         }
