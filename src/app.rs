@@ -20,6 +20,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
+use crate::planner;
 use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
@@ -172,21 +173,22 @@ fn build_live(
     keys: Keys,
     present: Option<(&Config, &LiveConfig)>,
 ) -> anyhow::Result<LiveConfig> {
-    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
-        environment.summarizer_keys.get(name)?.bearer().ok()
-    });
     let same_counts = |present: &Config| {
         // Another upstream may report other windows for its models.
         present.tokens == config.tokens
             && present.models == config.models
             && present.upstream.url == config.upstream.url
-            && present.upstreams.iter().map(|upstream| &upstream.url).eq(config.upstreams.iter().map(|upstream| &upstream.url))
+            && present
+                .upstreams
+                .iter()
+                .map(|upstream| &upstream.url)
+                .eq(config.upstreams.iter().map(|upstream| &upstream.url))
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::giving_way(&config.tokens, &config.models, yield_thread),
         |(_, live)| live.destinations.default().rules.planner.meter.clone(),
     );
-    let endpoints = endpoints.context("[summarize]")?;
+    let endpoints = endpoints(config, environment)?;
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
@@ -206,20 +208,45 @@ fn build_live(
     })
 }
 
+/// The models of the settings that can be called for summaries.
+fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
+    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
+        environment.summarizer_keys.get(name)?.bearer().ok()
+    });
+    endpoints.context("[summarize]")
+}
+
+/// The edits of an upstream that names a policy. They share the counts of tokens with all others.
+fn rules_of(
+    policy: &str,
+    config: &Config,
+    environment: &Environment,
+    rules: &EngineConfig,
+) -> anyhow::Result<Arc<EngineConfig>> {
+    let config = config.under_policy(policy)?;
+    let recall = rules.planner.parts.recall.clone();
+    let planner = rules.planner.under(planner::Parts { recall, ..config.parts() });
+    Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
+}
+
 /// Builds the upstreams, without open connections.
 fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineConfig>) -> anyhow::Result<Destinations> {
-    let destination = |upstream| Destination {
+    let destination = |upstream, rules: Arc<EngineConfig>| Destination {
         upstream,
-        rules: Arc::clone(rules),
+        rescue: rescue_policy(config, &rules),
+        rules,
         windows: WindowDiscovery::new(&config.tokens),
-        rescue: rescue_policy(config, rules),
     };
     let routes = config.upstreams.iter().map(|settings| {
-        let requests = settings.requests().unwrap_or_default();
-        Ok((requests.matcher(), destination(clients::of_route(config, environment, settings)?)))
+        let rules = match &settings.policy {
+            Some(policy) => rules_of(policy, config, environment, rules)?,
+            None => Arc::clone(rules),
+        };
+        let upstream = clients::of_route(config, environment, settings)?;
+        Ok((settings.requests().unwrap_or_default().matcher(), destination(upstream, rules)))
     });
     let routes = routes.collect::<anyhow::Result<_>>()?;
-    Ok(Destinations::new(routes, destination(clients::of_default(config, environment)?)))
+    Ok(Destinations::new(routes, destination(clients::of_default(config, environment)?, Arc::clone(rules))))
 }
 
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {

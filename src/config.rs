@@ -33,6 +33,7 @@ mod check;
 pub mod clients;
 pub mod environment;
 mod error;
+pub mod policies;
 pub mod preset;
 mod sources;
 mod value;
@@ -78,6 +79,12 @@ pub struct Config {
     /// Further upstreams, each for some of the requests; `[upstream]` is for all others. Two agents with different APIs
     /// can so use one abridge.
     pub upstreams: Vec<routes::Settings>,
+    /// Other settings of the edits, for the upstreams that name them in `policy`: tables `policy`, `patch_tool_calls`,
+    /// `filter_tool_calls`, `truncate_tool_results`, `clear_tool_results`, `summarize` and `tools` below a name, with the
+    /// keys that they set. For all other keys the settings of the top level hold.
+    ///
+    /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
+    pub policies: policies::Policies,
     /// The file that keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
@@ -134,6 +141,7 @@ impl Default for Config {
             tls: None,
             upstream: upstream::Settings::default(),
             upstreams: Vec::new(),
+            policies: policies::Policies::default(),
             store: store::Settings::default(),
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
@@ -162,6 +170,7 @@ impl Config {
         let written = preset.apply_under(written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
+        config.check_policies(&written)?;
         config.read_instruction(&written)?;
         for upstream in &mut config.upstreams {
             upstream.when = upstream.requests();

@@ -1,4 +1,4 @@
-//! The path of one request, in order: route, admit, read, decode, plan, send, relay. The file to read first.
+//! The path of one request, in order: route, admit, read, decode, choose the upstream, plan, send, relay. Read it first.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -214,11 +214,7 @@ impl Upstream {
     /// # Errors
     ///
     /// As [`Connector::new`].
-    pub fn new(
-        settings: &Settings,
-        proxies: &Proxies,
-        key: Option<http::HeaderValue>,
-    ) -> Result<Self, ConnectorError> {
+    pub fn new(settings: &Settings, proxies: &Proxies, key: Option<http::HeaderValue>) -> Result<Self, ConnectorError> {
         let base = settings.url.uri();
         let within = settings.connect_timeout.0;
         let (connector, proxy) = Connector::new(base, settings.http, within, settings.ca_file.as_deref(), proxies)?;

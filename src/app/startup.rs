@@ -11,11 +11,11 @@ use crate::config::{Config, Environment};
 use crate::dialect;
 use crate::edit::trigger::{Condition, Trigger};
 use crate::planner::EditName;
+use crate::proxy::Destinations;
 use crate::server::listen::Address;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
-use crate::proxy::Destinations;
 use crate::upstream::probe::Probe;
 use crate::upstream::routes;
 use crate::upstream::{Settings, Upstream};
@@ -98,7 +98,9 @@ fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: St
             (StartupOutput::Lines(colour), Some(fix)) => {
                 write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
             }
-            (StartupOutput::Log, None) => tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable"),
+            (StartupOutput::Log, None) => {
+                tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable")
+            }
             (StartupOutput::Log, Some(fix)) => {
                 tracing::warn!(upstream = %upstream.name(), seen, fix, "the upstream is not well");
             }

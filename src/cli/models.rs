@@ -80,7 +80,9 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
         }
         let said = if name.is_route() { format!("{name}: {said}") } else { said };
         results.push(match windows.len() {
-            0 => format!("{said}; it reports no windows, so only those of the settings and the built-in ones are known"),
+            0 => {
+                format!("{said}; it reports no windows, so only those of the settings and the built-in ones are known")
+            }
             n => format!("{said}, with {n} windows"),
         });
     }

@@ -135,7 +135,10 @@ impl Environment {
         let upstream_keys = config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?;
         let admin_token =
             config.admin.token_env.as_deref().map(|name| read_admin_token(variables, name)).transpose()?;
-        let endpoints = config.summarize.model.iter().chain(&config.summarize.failover);
+        let policies = config.policies.names().map(|name| config.under_policy(name).map(|config| config.summarize));
+        let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
+        let all = std::iter::once(&config.summarize).chain(&policies);
+        let endpoints = all.flat_map(|summarize| summarize.model.iter().chain(&summarize.failover));
         let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))

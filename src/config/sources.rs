@@ -141,6 +141,11 @@ impl Flags {
         Ok(layer)
     }
 
+    /// Whether `--upstream URL` is given.
+    pub fn has_default_upstream(&self) -> bool {
+        self.upstream.iter().any(|flag| named_upstream(flag).is_none())
+    }
+
     /// Lays each `--upstream NAME=URL` over the `[[upstreams]]`: over the `url` of the one of this name, or else as a new one
     /// before all others.
     fn name_upstreams(&self, written: &mut LocatedValue) -> Result<(), ConfigError> {
@@ -149,9 +154,7 @@ impl Flags {
         for (n, (name, url)) in self.upstream.iter().filter_map(|flag| named_upstream(flag)).enumerate() {
             let path = |key: &str| [key.to_owned()];
             let Some(upstreams) = written.list_mut("upstreams") else { continue };
-            let is_it = |upstream: &&mut LocatedValue| {
-                matches!(upstream.get(&["name"]), Some(LocatedValue { value: Value::Text(of), .. }) if of == name)
-            };
+            let is_it = |upstream: &&mut LocatedValue| matches!(upstream.get(&["name"]), Some(LocatedValue { value: Value::Text(of), .. }) if of == name);
             if let Some(upstream) = upstreams.iter_mut().find(is_it) {
                 upstream.overlay(text(url).nested_in(&path("url")));
                 continue;

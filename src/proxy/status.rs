@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Destination, Proxy};
 use super::scrape::resident_memory;
+use super::{Destination, Proxy};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::store::{self, Store};

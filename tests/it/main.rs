@@ -57,8 +57,8 @@ mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tenants; // separation of callers
 mod tls; // certificates on both sides
-mod upstreams; // several upstreams behind one abridge
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod upstreams; // several upstreams behind one abridge
 mod webhook; // events posted to a webhook
 mod windows; // context windows learned from the upstream
 mod wire; // the test upstream, checked with an independent client

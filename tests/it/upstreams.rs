@@ -2,6 +2,7 @@
 
 use crate::metrics::scrape;
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
+use crate::support::offloads::with_results;
 use crate::support::wire::{Head, Reply};
 use crate::support::{Abridge, ClosedPort, Setup, Upstream, chat, post, request, within};
 
@@ -101,7 +102,7 @@ async fn the_first_table_whose_conditions_hold_gets_the_request() {
         blue.url()
     );
     let abridge = Setup::before(&default).with(tables).start().await;
-    let asks = PLAIN.replace("gpt-4o", "house-7b");
+    let asks = PLAIN.replace("\"model\":\"m\"", "\"model\":\"house-7b\"");
     assert_ne!(asks, PLAIN);
     let post_to = |target, fields: &[&str], body: &str| post(target, fields, body);
     // By the model, which is read only where the conversation is.
@@ -147,12 +148,12 @@ async fn wrong_settings_of_an_upstream_are_named() {
         ("name = \"house\"\nurl = \"http://localhost:1\"", "upstreams.0.name", "does not say which requests go there"),
         ("name = \"default\"\nurl = \"http://localhost:1\"", "upstreams.0.name", "is the name of [upstream]"),
         ("name = \"A B\"\nurl = \"http://localhost:1\"", "upstreams.0.name", "is no name"),
-        ("name = \"anthropic\"", "upstreams.0", "url"),
+        ("name = \"anthropic\"", "upstreams", "\"url\" is missing"),
         (&format!("{good}\n[[upstreams]]\n{good}"), "upstreams.1.name", "is there twice"),
-        (&format!("{good}\nwhen = {{}}"), "upstreams.0.when", "at least one of path, dialect, model and header"),
-        (&format!("{good}\nwhen = {{ path = \"v1\" }}"), "upstreams.0.when", "a path begins with /"),
-        (&format!("{good}\nwhen = {{ dialect = \"gemini\" }}"), "upstreams.0.when.dialect", "messages"),
-        (&format!("{good}\nwhen = {{ header = \"a b\" }}"), "upstreams.0.when.header", "name: value"),
+        (&format!("{good}\nwhen = {{}}"), "upstreams.when", "at least one of path, dialect, model and header"),
+        (&format!("{good}\nwhen = {{ path = \"v1\" }}"), "upstreams.when", "a path begins with /"),
+        (&format!("{good}\nwhen = {{ dialect = \"gemini\" }}"), "upstreams.when.dialect", "messages"),
+        (&format!("{good}\nwhen = {{ header = \"a b\" }}"), "upstreams.when.header", "name: value"),
         (&format!("{good}\nidle_timeout = \"0s\""), "upstreams.0.idle_timeout", "out of range"),
         (&format!("{good}\nheaders = {{ host = \"h\" }}"), "upstreams.0.headers.host", "abridge sets this header"),
         (&format!("{good}\nheaders = {{ x-a = \"1\", X-A = \"2\" }}"), "x-a", "given twice"),
@@ -179,15 +180,13 @@ async fn wrong_settings_of_an_upstream_are_named() {
 
 #[tokio::test]
 async fn the_keys_and_headers_of_one_upstream_never_go_to_another() {
-    let mut crossing = Crossing::set_up(
-        "api_key_env = \"ANTHROPIC_KEY\"\nheaders = { x-gate-b = \"CANARY-B\" }",
-        |setup| {
+    let mut crossing =
+        Crossing::set_up("api_key_env = \"ANTHROPIC_KEY\"\nheaders = { x-gate-b = \"CANARY-B\" }", |setup| {
             let setup = setup.with("upstream.api_key_env = \"OPENAI_KEY\"");
             let setup = setup.with("upstream.headers = { x-gate-a = \"CANARY-A\" }");
             setup.environment("OPENAI_KEY", "CANARY-OPENAI").environment("ANTHROPIC_KEY", "CANARY-ANTHROPIC")
-        },
-    )
-    .await;
+        })
+        .await;
     let client = ["authorization: Bearer CANARY-CLIENT", "x-api-key: CANARY-CLIENT-2", "api-key: CANARY-CLIENT-3"];
     let canaries = |head: &Head| {
         let canary = |(name, value): &(String, String)| value.contains("CANARY").then(|| format!("{name}: {value}"));
@@ -306,12 +305,25 @@ async fn status_metrics_and_history_have_the_name_of_the_upstream() {
     assert_eq!(status["upstreams"], expected);
     let requests = answered(&crossing.abridge, get("/abridge/requests", &["connection: close"])).await;
     let requests: serde_json::Value = serde_json::from_slice(&requests.body).unwrap();
-    assert_eq!(requests["requests"][0]["upstream"], "default");
+    let requests = requests["requests"].as_array().unwrap();
+    let found = requests.iter().find(|request| request["path"] == "/v1/chat/completions").unwrap();
+    assert_eq!(found["upstream"], "default");
 }
 
 #[tokio::test]
 async fn a_reload_changes_upstreams_and_running_answers_go_on() {
-    let mut crossing = Crossing::with("").await;
+    let (openai, anthropic) = (Upstream::start().await, Upstream::start().await);
+    let abridge = Setup::before(&openai).start().await;
+    let mut crossing = Crossing { openai, anthropic, abridge };
+    crossing.to_openai(messages("/v1/messages", &[])).await;
+
+    let table = format!("[[upstreams]]\nname = \"anthropic\"\nurl = {:?}", crossing.anthropic.origin());
+    let reload = async |abridge: &Abridge, lines: &str, said: &str| {
+        let from = abridge.stderr().len();
+        abridge.reload_with(lines);
+        abridge.says(said, from).await;
+    };
+    reload(&crossing.abridge, &table, "settings reloaded").await;
     let mut client = crossing.abridge.connect().await;
     client.send(messages("/v1/messages", &[])).await;
     let mut call = crossing.anthropic.request().await;
@@ -319,22 +331,92 @@ async fn a_reload_changes_upstreams_and_running_answers_go_on() {
     call.begin_stream().await;
     client.head().await;
 
-    let from = crossing.abridge.stderr().len();
-    crossing.abridge.reload_with("");
-    crossing.abridge.says("settings reloaded", from).await;
+    reload(&crossing.abridge, &table.replace("anthropic", "house"), "not reloaded").await;
+    crossing.to_anthropic(messages("/v1/messages", &[])).await;
+    reload(&crossing.abridge, "", "settings reloaded").await;
     call.send_chunk("data: 1\n\n").await;
     assert_eq!(client.chunk().await.unwrap(), "data: 1\n\n");
     call.end_stream().await;
     crossing.to_openai(messages("/v1/messages", &[])).await;
+}
 
-    let from = crossing.abridge.stderr().len();
-    crossing.abridge.reload_with("[[upstreams]]\nname = \"house\"\nurl = \"http://localhost:1\"");
-    crossing.abridge.says("not reloaded", from).await;
-    crossing.to_openai(messages("/v1/messages", &[])).await;
+// === policies ===
 
-    let table = format!("[[upstreams]]\nname = \"messages\"\nurl = {:?}", crossing.anthropic.origin());
-    let from = crossing.abridge.stderr().len();
-    crossing.abridge.reload_with(&table);
-    crossing.abridge.says("settings reloaded", from).await;
-    crossing.to_anthropic(messages("/v1/messages", &[])).await;
+#[tokio::test]
+async fn an_upstream_may_have_a_policy_of_its_own() {
+    let (mut default, mut house) = (Upstream::start().await, Upstream::start().await);
+    let table = format!(
+        "[[upstreams]]\nname = \"house\"\nurl = {:?}\nwhen = {{ path = \"/house\" }}\nstrip_path = \"/house\"\npolicy = \"cut\"",
+        house.url()
+    );
+    let setup = Setup::before(&default).with("truncate_tool_results.notice = \"short\"");
+    let policy = "policies.cut = { policy = { edits = [\"truncate_tool_results\"] }, truncate_tool_results = { max_bytes = 9000 } }";
+    let abridge = setup.with(policy).with(table).start().await;
+    let chat_at = |target, body: &str| post(target, &["content-type: application/json"], body);
+    let (_, body) = pass(&abridge, &mut default, chat_at("/v1/chat/completions", DANGLING)).await;
+    assert_patched(&body);
+    let (_, body) = pass(&abridge, &mut house, chat_at("/house/v1/chat/completions", DANGLING)).await;
+    assert_eq!(body, DANGLING.as_bytes(), "the policy patches nothing");
+    let long = with_results(&["x ".repeat(10_000)]);
+    let (_, body) = pass(&abridge, &mut default, chat_at("/v1/chat/completions", &long)).await;
+    assert_eq!(body, long.as_bytes(), "50,000 bytes are the limit here");
+    let (_, body) = pass(&abridge, &mut house, chat_at("/house/v1/chat/completions", &long)).await;
+    assert!(body.len() < 10_000, "{}", body.len());
+}
+
+#[tokio::test]
+async fn wrong_policies_are_named() {
+    let table = "[[upstreams]]\nname = \"anthropic\"\nurl = \"http://localhost:1\"\npolicy = \"cut\"";
+    for (policy, key, said) in [
+        ("", "upstreams.0.policy", "there is no policies.cut"),
+        ("policies.cut = { server = { workers = 2 } }", "policies.cut.server", "is no table of a policy"),
+        ("policies.cut = { policy = { edits = 3 } }", "policies.cut.policy.edits", "3"),
+        ("policies.cut = { summarize = { timeout = \"0s\" } }", "summarize.timeout", "out of range"),
+    ] {
+        let failed = Setup::to("http://localhost:1/v1").with(policy).with(table).fail().await;
+        assert_eq!(failed.status.code(), Some(78), "{policy}: {failed:?}");
+        assert!(failed.stderr.contains(key) && failed.stderr.contains(said), "{key}, {said}: {failed:?}");
+    }
+}
+
+// === errors of abridge's own ===
+
+#[tokio::test]
+async fn errors_have_the_shape_of_the_dialect_of_the_path() {
+    // Paths whose dialect this build knows; all others have the shape of the first one.
+    let paths = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/batches"];
+    let speaks_messages = abridge_proxy::dialect::for_path("/v1/messages").is_some();
+    let (openai, mut anthropic) = (Upstream::start().await, Upstream::start().await);
+    let closed = ClosedPort::new();
+    let tables = |url: &str| format!("[[upstreams]]\nname = \"all\"\nurl = {url:?}\nwhen = {{ path = \"/v1\" }}");
+    let check = |path: &str, status: u16, code: &str, reply: &Reply| {
+        assert_eq!((reply.head.status(), reply.head.get("x-abridge-error")), (status, Some(code)), "{path}");
+        assert_eq!(reply.head.get("content-type"), Some("application/json"));
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert!(body["error"]["message"].as_str().is_some_and(|said| said.starts_with("abridge: ")), "{body}");
+        if path.contains("messages") && speaks_messages {
+            assert_eq!(body["type"], "error", "{path} {body}");
+            assert!(body["error"]["type"].is_string(), "{body}");
+        } else {
+            assert_eq!(body["error"]["code"], code, "{path} {body}");
+        }
+    };
+    let setup = Setup::before(&openai).with("server.max_body = \"1KiB\"").with("server.max_in_flight = 1");
+    let setup = setup.with(tables(&anthropic.origin()) + "\nfirst_byte_timeout = \"200ms\"");
+    let abridge = setup.start().await;
+    for path in paths {
+        if abridge_proxy::dialect::for_path(path).is_some() {
+            check(path, 413, "body_too_large", &answered(&abridge, post(path, &[], "x".repeat(2000))).await);
+        }
+        let mut client = abridge.connect().await;
+        client.send(post(path, &[], "{}")).await;
+        let mut call = anthropic.request().await;
+        call.bytes().await;
+        check(path, 503, "overloaded", &answered(&abridge, post(path, &[], "{}")).await);
+        check(path, 504, "upstream_timeout", &client.reply().await);
+    }
+    let abridge = Setup::before(&openai).with(tables(&closed.url())).start().await;
+    for path in paths {
+        check(path, 502, "upstream_connect", &answered(&abridge, post(path, &[], "{}")).await);
+    }
 }

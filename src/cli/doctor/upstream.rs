@@ -73,12 +73,7 @@ fn check_clock(findings: &mut Findings, date: Option<&str>, named: &dyn Fn(Strin
     findings.warn("clock", named(said), "set the clock, such as with `timedatectl set-ntp true`");
 }
 
-async fn check_windows(
-    findings: &mut Findings,
-    config: &Config,
-    probed: Probe,
-    named: &dyn Fn(String) -> String,
-) {
+async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe, named: &dyn Fn(String) -> String) {
     let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
     let is_known = probed.url.host() == Some("api.openai.com");
     let reported = probed.windows(STEP_TIMEOUT).await;
