@@ -301,7 +301,9 @@ impl Upstream {
         let headers = request.headers_mut();
         headers.remove(HOST);
         if self.key_header.is_some() {
-            KeyHeader::ALL.iter().for_each(|key| drop(headers.remove(key.name())));
+            for key in KeyHeader::ALL {
+                headers.remove(key.name());
+            }
         }
         for (name, value) in &self.headers {
             headers.insert(name.clone(), value.clone());

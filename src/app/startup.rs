@@ -1,5 +1,5 @@
-//! Output at startup: at most eight lines for people. The first line, with the address, is the one that scripts wait
-//! for.
+//! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
+//! The first line, with the address, is the one that scripts wait for.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -99,7 +99,7 @@ fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: St
                 write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
             }
             (StartupOutput::Log, None) => {
-                tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable")
+                tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable");
             }
             (StartupOutput::Log, Some(fix)) => {
                 tracing::warn!(upstream = %upstream.name(), seen, fix, "the upstream is not well");
