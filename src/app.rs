@@ -13,15 +13,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, NoStorePathError, Secret, Sources};
+use crate::config::{Config, Environment, NoStorePathError, Secret, Sources, clients};
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, EngineConfig, export};
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
+use crate::planner;
 use crate::proxy::rescue::RescuePolicy;
-use crate::proxy::{LiveConfig, Proxy, Services, WindowDiscovery};
+use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, local_url};
 use crate::server::tls::Acceptor;
@@ -30,7 +31,6 @@ use crate::store::{self, Clock, RedbStore, Store, SweepResult};
 use crate::tasks::{Tasks, run_blocking, yield_thread};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
-use crate::upstream::Upstream;
 use crate::webhook::Webhook;
 
 pub mod manual_summary;
@@ -98,7 +98,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let address = local_url(&bound, acceptor.is_some());
     let live = build_live(&config, &environment, address.clone(), keys.clone(), None)?;
     if config.tokens.preload {
-        let meter = live.rules.planner.meter.clone();
+        let meter = live.destinations.default().rules.planner.meter.clone();
         // After a failure, the vocabulary is loaded when it is first needed.
         let _loaded = run_blocking(move || meter.load()).await;
     }
@@ -126,7 +126,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let upkeep = store.clone().map(|store| maintain_store(store, Arc::clone(&proxy), config.store.clone(), &tasks));
     let output = StartupOutput::of(&config, colour);
     startup::report_settings(&config, &environment, address.as_deref(), output);
-    let probing = startup::spawn_probe(&config, proxy.live().upstream.clone(), &tasks, output);
+    let probing = startup::spawn_probes(&config, &proxy.live().destinations, &tasks, output);
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 
@@ -173,45 +173,88 @@ fn build_live(
     keys: Keys,
     present: Option<(&Config, &LiveConfig)>,
 ) -> anyhow::Result<LiveConfig> {
-    let authorization = environment.api_key.as_ref().map(Secret::bearer);
-    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
-        environment.summarizer_keys.get(name)?.bearer().ok()
-    });
     let same_counts = |present: &Config| {
         // Another upstream may report other windows for its models.
         present.tokens == config.tokens
             && present.models == config.models
             && present.upstream.url == config.upstream.url
+            && present
+                .upstreams
+                .iter()
+                .map(|upstream| &upstream.url)
+                .eq(config.upstreams.iter().map(|upstream| &upstream.url))
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::giving_way(&config.tokens, &config.models, yield_thread),
-        |(_, live)| live.rules.planner.meter.clone(),
+        |(_, live)| live.destinations.default().rules.planner.meter.clone(),
     );
-    let endpoints = endpoints.context("[summarize]")?;
+    let endpoints = endpoints(config, environment)?;
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
-    let upstream = Upstream::new(&config.upstream, &environment.proxies, authorization.transpose()?);
-    let upstream = upstream.context("[upstream]")?;
-    let spends = upstream.has_key() || !environment.summarizer_keys.is_empty();
+    let rules = Arc::new(EngineConfig { planner, endpoints });
+    let destinations = destinations(config, environment, &rules)?;
+    let spends = !environment.summarizer_keys.is_empty() || destinations.iter().any(|of| of.upstream.has_key());
     let allowed_origins =
         if spends { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
-    let rescue = config.rescue.enabled.then(|| {
-        let planner = planner.under(planner.parts.shortest());
-        RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints: endpoints.clone() }))
-    });
     Ok(LiveConfig {
-        rules: Arc::new(EngineConfig { planner, endpoints }),
-        rescue,
-        upstream,
-        windows: WindowDiscovery::new(&config.tokens),
+        destinations,
         access: access.with_allowed_origins(allowed_origins),
         require_auth: config.recall.require_auth,
         responses: config.responses,
         inspect: config.inspect,
         dry_run: config.dry_run,
         report_headers: config.report_headers,
+    })
+}
+
+/// The models of the settings that can be called for summaries.
+fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
+    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
+        environment.summarizer_keys.get(name)?.bearer().ok()
+    });
+    endpoints.context("[summarize]")
+}
+
+/// The edits of an upstream that names a policy. They share the counts of tokens with all others.
+fn rules_of(
+    policy: &str,
+    config: &Config,
+    environment: &Environment,
+    rules: &EngineConfig,
+) -> anyhow::Result<Arc<EngineConfig>> {
+    let config = config.under_policy(policy)?;
+    let recall = rules.planner.parts.recall.clone();
+    let planner = rules.planner.under(planner::Parts { recall, ..config.parts() });
+    Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
+}
+
+/// Builds the upstreams, without open connections.
+fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineConfig>) -> anyhow::Result<Destinations> {
+    let destination = |upstream, rules: Arc<EngineConfig>| Destination {
+        upstream,
+        rescue: rescue_policy(config, &rules),
+        rules,
+        windows: WindowDiscovery::new(&config.tokens),
+    };
+    let routes = config.upstreams.iter().map(|settings| {
+        let rules = match &settings.policy {
+            Some(policy) => rules_of(policy, config, environment, rules)?,
+            None => Arc::clone(rules),
+        };
+        let upstream = clients::of_route(config, environment, settings)?;
+        Ok((settings.requests().unwrap_or_default().matcher(), destination(upstream, rules)))
+    });
+    let routes = routes.collect::<anyhow::Result<_>>()?;
+    Ok(Destinations::new(routes, destination(clients::of_default(config, environment)?, Arc::clone(rules))))
+}
+
+fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
+    config.rescue.enabled.then(|| {
+        let planner = rules.planner.under(rules.planner.parts.shortest());
+        let endpoints = rules.endpoints.clone();
+        RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints }))
     })
 }
 
@@ -273,7 +316,7 @@ fn maintain_store(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Set
 
 /// Removes exported files by the same limits as stored payloads.
 async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
-    let Some(dir) = proxy.live().rules.export_dir() else { return };
+    let Some(dir) = proxy.live().destinations.default().rules.export_dir() else { return };
     let settings = settings.clone();
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
     match run_blocking(sweep).await {
@@ -348,7 +391,7 @@ impl Reloader {
         let config = Config::load(&self.sources)?;
         let environment = Environment::read(&self.sources.variables, &config)?;
         let present = self.proxy.live();
-        let keys = present.rules.planner.keys.clone();
+        let keys = present.destinations.default().rules.planner.keys.clone();
         let live = build_live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;

@@ -101,9 +101,10 @@ struct SettingsArgs {
     #[arg(long, global = true, value_name = "ADDR")]
     #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
     listen: Vec<String>,
-    /// The upstream's base URL.
-    #[arg(long, global = true, value_name = "URL", help = "Where requests go [default: https://api.openai.com/v1]")]
-    upstream: Option<String>,
+    /// The upstreams' base URLs.
+    #[arg(long, global = true, value_name = "[NAME=]URL")]
+    #[arg(help = UPSTREAM_HELP)]
+    upstream: Vec<String>,
     /// The format of the log lines [default: text]
     #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
     log_format: Option<String>,
@@ -120,6 +121,9 @@ pub struct ServeArgs {
     pub record: Option<PathBuf>,
 }
 
+const UPSTREAM_HELP: &str = "Where requests go [default: https://api.openai.com/v1]; once more as anthropic=URL for the \
+requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
+
 const EXAMPLES: &str = "\
 Examples:
   abridge demo                                     a demonstration without a key or a network
@@ -133,6 +137,7 @@ variables, variables over the file. Exit codes: 64 usage, 66 no input, 69 unavai
 const SERVE_EXAMPLES: &str = "\
 Examples:
   abridge serve --upstream http://127.0.0.1:8000/v1 --listen 0.0.0.0:8787
+  abridge serve --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com
   abridge serve --listen unix:/run/abridge.sock --log-format json
   abridge serve --dry-run --record ./exchanges";
 
@@ -312,7 +317,7 @@ impl SettingsArgs {
     /// Whether any of these flags was given.
     fn is_any_given(&self) -> bool {
         let Self { config, listen, upstream, log_format, dry_run } = self;
-        config.is_some() || !listen.is_empty() || upstream.is_some() || log_format.is_some() || *dry_run
+        config.is_some() || !listen.is_empty() || !upstream.is_empty() || log_format.is_some() || *dry_run
     }
 }
 

@@ -9,6 +9,9 @@
 //! | environment | `ABRIDGE__SERVER__MAX_BODY=64MiB`, `ABRIDGE__DRY_RUN=true`, `ABRIDGE__UPSTREAM__HEADERS='{ x-key = "v" }'` | the variable |
 //! | flags | `--listen`, `--upstream`, `--log-format`, `--dry-run` | the flag |
 //!
+//! `--upstream NAME=URL` is a table of `[[upstreams]]`, and stands before those of the file; where the file has a table of this
+//! name, only its `url` is replaced.
+//!
 //! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
 //! stronger source overrides the value.
 
@@ -24,11 +27,14 @@ use crate::proxy::{rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models};
+use crate::upstream::routes;
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
+pub mod clients;
 pub mod environment;
 mod error;
+pub mod policies;
 pub mod preset;
 mod sources;
 mod value;
@@ -71,6 +77,15 @@ pub struct Config {
     pub tls: Option<tls::Settings>,
     /// The server that requests are forwarded to.
     pub upstream: upstream::Settings,
+    /// Further upstreams, each for some of the requests; `[upstream]` is for all others. Two agents with different APIs
+    /// can so use one abridge.
+    pub upstreams: Vec<routes::Settings>,
+    /// Other settings of the edits, for the upstreams that name them in `policy`: tables `policy`, `patch_tool_calls`,
+    /// `filter_tool_calls`, `truncate_tool_results`, `clear_tool_results`, `summarize` and `tools` below a name, with the
+    /// keys that they set. For all other keys the settings of the top level hold.
+    ///
+    /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
+    pub policies: policies::Policies,
     /// The file that keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
@@ -131,6 +146,8 @@ impl Default for Config {
             admin: server::admin::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
+            upstreams: Vec::new(),
+            policies: policies::Policies::default(),
             store: store::Settings::default(),
             policy: planner::Settings::default(),
             recall: recall::Settings::default(),
@@ -161,7 +178,11 @@ impl Config {
         let written = preset.apply_under(written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
+        config.check_policies(&written)?;
         config.read_instruction(&written)?;
+        for upstream in &mut config.upstreams {
+            upstream.when = upstream.requests();
+        }
         Ok(config)
     }
 

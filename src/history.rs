@@ -52,6 +52,8 @@ pub struct Entry {
     pub model: Option<String>,
     /// The path without the query.
     pub path: String,
+    /// The name of the upstream that it went to; `default` for `[upstream]`.
+    pub upstream: String,
     /// What was done with the request.
     pub outcome: Outcome,
     /// How many changes each edit made.

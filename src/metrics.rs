@@ -45,6 +45,8 @@ struct AnswerCounts {
     edits: BTreeMap<&'static str, SizeTotals>,
     errors: BTreeMap<&'static str, u64>,
     sheds: BTreeMap<&'static str, u64>,
+    // Requests that were answered and that were not, by the name of the upstream.
+    upstreams: BTreeMap<String, [u64; 2]>,
     models: Models,
 }
 
@@ -140,6 +142,24 @@ impl Metrics {
         self.with_counts(|counts| *counts.errors.entry(code).or_default() += 1);
     }
 
+    /// Counts a request that was sent to this upstream, and whether the upstream answered. Only names of the settings
+    /// come here, so the number of labels is bounded.
+    pub fn count_upstream(&self, name: &str, answered: bool) {
+        self.with_counts(|counts| {
+            if !counts.upstreams.contains_key(name) {
+                counts.upstreams.insert(name.to_owned(), [0; 2]);
+            }
+            if let Some([with, without]) = counts.upstreams.get_mut(name) {
+                *if answered { with } else { without } += 1;
+            }
+        });
+    }
+
+    /// How many requests each upstream has answered, and how many it has not.
+    pub fn upstreams(&self) -> BTreeMap<String, [u64; 2]> {
+        self.with_counts(|counts| counts.upstreams.clone())
+    }
+
     /// Counts a request that was shed for this reason.
     pub fn count_shed(&self, reason: &'static str) {
         self.with_counts(|counts| *counts.sheds.entry(reason).or_default() += 1);
@@ -208,6 +228,15 @@ impl AnswerCounts {
             "abridge_shed",
             "Requests that were shed: too many in flight, or too many bytes of bodies in memory",
             sheds,
+        );
+        let upstreams = self.upstreams.iter().flat_map(|(name, [answered, failed])| {
+            let labels = |outcome: &str| vec![("upstream", name.clone()), ("outcome", outcome.to_owned())];
+            [(labels("answered"), *answered), (labels("failed"), *failed)]
+        });
+        exposition.counters(
+            "abridge_upstream_requests",
+            "Requests that were sent upstream, by upstream and by whether it answered; that of [upstream] is default",
+            upstreams,
         );
         self.models.write(exposition);
     }

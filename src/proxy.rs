@@ -1,4 +1,4 @@
-//! The path of one request, in order: route, admit, read, decode, plan, send, relay. The file to read first.
+//! The path of one request, in order: route, admit, read, decode, choose the upstream, plan, send, relay. Read it first.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{BufferedBody, Limits, RequestBody};
 use crate::dialect::{self, Dialect};
-use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig};
+use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
@@ -25,11 +25,13 @@ use crate::planner::When;
 use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
 use crate::tasks::Tasks;
+use crate::upstream::routes::RequestFacts;
 use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
 mod counting;
+mod destinations;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -49,6 +51,7 @@ mod steps;
 mod tunnel;
 pub mod windows;
 
+pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, OverheadTimer, RequestIds};
@@ -57,7 +60,7 @@ use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
-use rescue::{RescueCounters, RescuePolicy, RetryContext};
+use rescue::{RescueCounters, RetryContext};
 use respond::ProxyError;
 use responses::SocketLog;
 use send::{request_body, send_request};
@@ -109,18 +112,12 @@ pub struct Services {
 /// The configuration that a reload can replace while the proxy runs.
 #[derive(Debug)]
 pub struct LiveConfig {
-    /// Which edits run, and how.
-    pub rules: Arc<EngineConfig>,
-    /// Where requests go.
-    pub upstream: Upstream,
-    /// Fetches the context windows of the upstream's models.
-    pub windows: WindowDiscovery,
+    /// Where requests go, and which edits run.
+    pub destinations: Destinations,
     /// Access control for the paths below `/abridge/`.
     pub access: Access,
     /// Whether a recall needs the credential of the conversation.
     pub require_auth: bool,
-    /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
-    pub rescue: Option<RescuePolicy>,
     /// What becomes of websockets that would carry conversations.
     pub responses: responses::Settings,
     /// How many edited requests keep their messages for inspection.
@@ -185,9 +182,7 @@ impl Proxy {
             tracing::debug!(%error, "refused a request for a path of abridge itself");
             return error.to_response().map(full_body);
         }
-        let path = request.uri().path();
-        let dialect =
-            dialect::for_path(path).or_else(|| dialect::for_counting_path(path)).unwrap_or(dialect::default());
+        let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let answer = match route(&request) {
             Route::Edit(_) | Route::Count(_) | Route::Pass
                 if let Some(error) = self.page_error(&request, connection) =>
@@ -231,7 +226,6 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&parts.uri)?;
         let control = ControlHeader::from_headers(&parts.headers);
         if control == ControlHeader::Unknown {
             tracing::warn!("the x-abridge header of a request is neither \"off\" nor \"dry-run\"; the policy applies");
@@ -241,14 +235,17 @@ impl Proxy {
 
         let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let path = parts.uri.path();
+        let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
+        let target = destination.upstream.join(&parts.uri)?;
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
-        let rescue = live.rescue.as_ref().filter(|_| !dry_run && readable);
+        let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let edited = match decoded {
             Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
-                let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
+                let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
                 let asked = EditOptions { caller, mode, when: When::Triggered, origin: Some(&origin) };
-                self.plan(&live, dialect, &parts, text, asked).await
+                self.plan(destination, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };
@@ -261,7 +258,7 @@ impl Proxy {
             readable,
             self.accounting.prefixes.cache_scope(&target, caller),
         );
-        let meter = &live.rules.planner.meter;
+        let meter = &destination.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
         });
@@ -275,11 +272,12 @@ impl Proxy {
             rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
         let body = request_body(&mut parts.headers, bytes, lease, &edited, dry_run);
         exchange.set_edited(edited, dry_run, live.report_headers);
-        let mut answer = send(&live.upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        let upstream = &destination.upstream;
+        let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {
-            answer = self.rescue(&live, rescue, retry, answer, &mut exchange).await;
+            answer = self.rescue(&live, upstream, rescue, retry, answer, &mut exchange).await;
         }
-        Ok(relay(&live.upstream, answer, exchange))
+        Ok(relay(upstream, answer, exchange))
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
@@ -292,7 +290,8 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&parts.uri)?;
+        let upstream = &live.destinations.of_head(parts.uri.path(), &parts.headers).upstream;
+        let target = upstream.join(&parts.uri)?;
 
         let mut exchange =
             Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
@@ -303,8 +302,8 @@ impl Proxy {
             exchange.set_conversation(dialect, &parts.uri, 0, true, CacheScope::default());
         }
         let request = Request::from_parts(parts, RequestBody::Streamed(body));
-        let answer = send(&live.upstream, request, target, &mut exchange).await?;
-        Ok(relay(&live.upstream, answer, exchange))
+        let answer = send(upstream, request, target, &mut exchange).await?;
+        Ok(relay(upstream, answer, exchange))
     }
 }
 
@@ -336,7 +335,7 @@ async fn send(
     target: Uri,
     exchange: &mut Exchange,
 ) -> Result<Response<PeekableBody>, UpstreamError> {
-    exchange.mark_sent();
+    exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_ref()).await;
     answer.inspect_err(|_| exchange.on_send_error())
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
@@ -25,6 +26,7 @@ pub mod models;
 pub mod probe;
 pub mod progress;
 pub mod refusal;
+pub mod routes;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};
@@ -54,13 +56,15 @@ pub struct Settings {
     ///
     /// Example: `"ca.pem"`
     pub ca_file: Option<PathBuf>,
-    /// The name of the environment variable with the key to send as `authorization: Bearer …` in place of what the
-    /// client sends.
+    /// The name of the environment variable with the key to send in place of what the client sends, in the header field
+    /// of `api_key_header`.
     ///
     /// Not set: the client's own key is passed on.
     ///
     /// Example: `"OPENAI_API_KEY"`
     pub api_key_env: Option<String>,
+    /// The header field in which the key of `api_key_env` is sent. Other keys of the client are then left out.
+    pub api_key_header: KeyHeader,
     /// Asks the upstream at start, once and beside the requests, for its models, and logs whether it is reachable. The
     /// question has `headers` and the key of `api_key_env` if they are set, and never a client's key.
     pub probe: bool,
@@ -83,6 +87,25 @@ pub enum HttpVersion {
     Http2,
 }
 
+/// The header field that a key is sent in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub enum KeyHeader {
+    /// `authorization: Bearer KEY`, as OpenAI and most others read it.
+    #[default]
+    #[serde(rename = "authorization")]
+    Authorization,
+    /// `x-api-key: KEY`, as Anthropic reads it.
+    #[serde(rename = "x-api-key")]
+    XApiKey,
+    /// `api-key: KEY`, as Azure reads it.
+    #[serde(rename = "api-key")]
+    ApiKey,
+}
+
+/// The name of an upstream: that of a `[[upstreams]]` table, or none for `[upstream]`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct UpstreamName(Option<Arc<str>>);
+
 pub use target::{HeaderName, HeaderValue};
 
 impl Default for Settings {
@@ -96,6 +119,7 @@ impl Default for Settings {
             pool_idle_timeout: Period::secs(20),
             ca_file: None,
             api_key_env: None,
+            api_key_header: KeyHeader::default(),
             probe: true,
             headers: BTreeMap::new(),
         }
@@ -105,10 +129,15 @@ impl Default for Settings {
 /// The upstream, and the connections that are open to it.
 #[derive(Clone, Debug)]
 pub struct Upstream {
+    name: UpstreamName,
     base: BaseUrl,
+    // Taken off a client's path before it is joined.
+    strip_path: Option<String>,
     client: Client<Connector, WatchedBody<RequestBody>>,
     http: HttpVersion,
     headers: http::HeaderMap,
+    // The field that has a key of the settings of its own.
+    key_header: Option<KeyHeader>,
     // Host and port of the proxy before the upstream, without its password.
     proxy_address: Option<String>,
     first_byte: Duration,
@@ -117,8 +146,10 @@ pub struct Upstream {
 
 /// Why the upstream gave no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{kind}")]
+#[error("{}{kind}", .upstream.prefix())]
 pub struct UpstreamError {
+    /// The upstream that gave no answer.
+    pub upstream: UpstreamName,
     /// What went wrong.
     pub kind: UpstreamErrorKind,
     #[source]
@@ -179,16 +210,12 @@ pub const MAX_HEAD_BYTES: u32 = 400 << 10;
 impl Upstream {
     /// An upstream without open connections.
     ///
-    /// `authorization`, if given, replaces what the client sends.
+    /// `key`, if given, is the value of the field `settings.api_key_header`, in place of every key that the client sends.
     ///
     /// # Errors
     ///
     /// As [`Connector::new`].
-    pub fn new(
-        settings: &Settings,
-        proxies: &Proxies,
-        authorization: Option<http::HeaderValue>,
-    ) -> Result<Self, ConnectorError> {
+    pub fn new(settings: &Settings, proxies: &Proxies, key: Option<http::HeaderValue>) -> Result<Self, ConnectorError> {
         let base = settings.url.uri();
         let within = settings.connect_timeout.0;
         let (connector, proxy) = Connector::new(base, settings.http, within, settings.ca_file.as_deref(), proxies)?;
@@ -207,27 +234,45 @@ impl Upstream {
         for (name, value) in &settings.headers {
             headers.insert(name.to_http(), value.to_http());
         }
-        if let Some(value) = authorization {
-            headers.insert(AUTHORIZATION, value);
-        }
+        let key_header = key.map(|value| {
+            headers.insert(settings.api_key_header.name(), value);
+            settings.api_key_header
+        });
         // A forwarding proxy reads each request, so each has its password; a tunnel needs it only for CONNECT.
         if let (Some("http"), Some(auth)) = (base.scheme_str(), proxy.as_ref().and_then(|proxy| proxy.basic_auth())) {
             headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
         }
         Ok(Self {
+            name: UpstreamName::default(),
             base: settings.url.clone(),
+            strip_path: None,
             client,
             http: settings.http,
             headers,
+            key_header,
             proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
         })
     }
 
+    /// The same under this name, and for paths below `strip_path`, which is taken off.
+    #[must_use]
+    pub fn named(self, name: &str, strip_path: Option<String>) -> Self {
+        Self { name: UpstreamName::of_a_route(name), strip_path, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &UpstreamName {
+        &self.name
+    }
+
     /// The upstream's URI for a request target.
     pub fn join(&self, target: &Uri) -> Result<Uri, NoPathError> {
-        self.base.join(target)
+        match self.strip_path.as_deref().and_then(|path| target::without_beginning(target, path)) {
+            Some(rest) => self.base.join(&rest),
+            None => self.base.join(target),
+        }
     }
 
     /// The base URL.
@@ -237,7 +282,7 @@ impl Upstream {
 
     /// Whether the settings add a key to each request.
     pub fn has_key(&self) -> bool {
-        ["authorization", "api-key", "x-api-key"].iter().any(|name| self.headers.contains_key(*name))
+        KeyHeader::ALL.iter().any(|key| self.headers.contains_key(key.name()))
     }
 
     /// How long the upstream may pause in the middle of a body.
@@ -249,9 +294,18 @@ impl Upstream {
     ///
     /// Only the pool retries, and only if an idle connection was closed before a byte of the request was written.
     /// Dropping the future cancels the request.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+        self.try_send(request).await.map_err(|error| UpstreamError { upstream: self.name.clone(), ..error })
+    }
+
+    async fn try_send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
         headers.remove(HOST);
+        if self.key_header.is_some() {
+            for key in KeyHeader::ALL {
+                headers.remove(key.name());
+            }
+        }
         for (name, value) in &self.headers {
             headers.insert(name.clone(), value.clone());
         }
@@ -269,18 +323,18 @@ impl Upstream {
             answer = self.client.request(request) => match answer {
                 // The request asked for no upgrade.
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
-                    Err(UpstreamError { kind: UpstreamErrorKind::Closed, source: None })
+                    Err(UpstreamErrorKind::Closed.into())
                 }
                 Ok(mut answer) => match framing::normalize(answer.headers_mut()) {
                     Ok(()) => Ok(answer),
                     Err(framing::FramingError) => {
-                        Err(UpstreamError { kind: UpstreamErrorKind::Malformed, source: None })
+                        Err(UpstreamErrorKind::Malformed.into())
                     }
                 },
                 Err(error) => Err(error.into()),
             },
             () = progress.stalled(self.first_byte) => {
-                Err(UpstreamError { kind: UpstreamErrorKind::FirstByteTimeout(self.first_byte), source: None })
+                Err(UpstreamErrorKind::FirstByteTimeout(self.first_byte).into())
             }
         }
     }
@@ -303,7 +357,70 @@ impl From<legacy::Error> for UpstreamError {
                 _ => UpstreamErrorKind::Closed,
             }
         };
-        Self { kind, source: Some(source) }
+        Self { source: Some(source), ..kind.into() }
+    }
+}
+
+impl From<UpstreamErrorKind> for UpstreamError {
+    fn from(kind: UpstreamErrorKind) -> Self {
+        Self { upstream: UpstreamName::default(), kind, source: None }
+    }
+}
+
+// === impl KeyHeader ===
+
+impl KeyHeader {
+    /// All fields that keys are sent in.
+    pub const ALL: [Self; 3] = [Self::Authorization, Self::XApiKey, Self::ApiKey];
+
+    /// The name of the field.
+    pub fn name(self) -> http::HeaderName {
+        match self {
+            Self::Authorization => AUTHORIZATION,
+            Self::XApiKey => http::HeaderName::from_static("x-api-key"),
+            Self::ApiKey => http::HeaderName::from_static("api-key"),
+        }
+    }
+}
+
+// === impl UpstreamName ===
+
+impl UpstreamName {
+    /// The name of `[upstream]` in reports and metrics. No other upstream has it.
+    pub const DEFAULT: &'static str = "default";
+
+    /// The name of a `[[upstreams]]` table.
+    pub fn of_a_route(name: &str) -> Self {
+        Self(Some(name.into()))
+    }
+
+    /// The name in reports and metrics.
+    pub fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or(Self::DEFAULT)
+    }
+
+    /// Whether it is that of a `[[upstreams]]` table.
+    pub fn is_route(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How a message calls one of its settings.
+    pub fn setting(&self, key: &str) -> String {
+        match &self.0 {
+            None => format!("upstream.{key}"),
+            Some(name) => format!("{key} of [[upstreams]] {name:?}"),
+        }
+    }
+
+    /// The beginning of a message about it; empty for `[upstream]`.
+    fn prefix(&self) -> String {
+        self.0.as_ref().map(|name| format!("upstream {name:?}: ")).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for UpstreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -73,7 +73,7 @@ const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 const USAGE: &str =
     "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
 
-const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization` or `api-key`), or the token that admin.token_env names\n";
+const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the token that admin.token_env names\n";
 
 /// Selects a part of a payload.
 #[derive(Debug, Eq, PartialEq)]

@@ -22,7 +22,7 @@ use crate::events::Events;
 use crate::payload::{Caller, Keys};
 use crate::plan::SummaryEffect;
 use crate::planner::When;
-use crate::proxy::LiveConfig;
+use crate::proxy::{Destination, LiveConfig};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 
@@ -56,9 +56,10 @@ impl OfflineSummarizer {
     pub fn summarize(&self, effect: SummaryEffect) -> Option<Arc<Summary>> {
         let Self { runtime, engine, live, budget } = self;
         let dialect = dialect::of_body(&effect.source.body);
-        let target = live.upstream.join(&Uri::from_static(dialect.path())).ok()?;
+        let Destination { upstream, rules, .. } = live.destinations.default();
+        let target = upstream.join(&Uri::from_static(dialect.path())).ok()?;
         let origin = origin(live, dialect, &target, budget, engine.caller(None));
-        match runtime.block_on(engine.summarize(&live.rules, effect, origin)) {
+        match runtime.block_on(engine.summarize(rules, effect, origin)) {
             Ok(summary) => summary,
             Err(error) => {
                 tracing::warn!(%error, "a summary was not made");
@@ -82,7 +83,8 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let (store, keys) = open_store(config, environment)?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::of_body(&body);
-    let target = live.upstream.join(&Uri::from_static(dialect.path()))?;
+    let Destination { upstream, rules, .. } = live.destinations.default();
+    let target = upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries().read_index().await;
 
@@ -90,12 +92,12 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let budget = Budget::new(config.server.max_buffered.as_usize());
     let origin = || origin(&live, dialect, &target, &budget, caller);
     let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
-    let edited = engine.edit_body(&Arc::clone(&live.rules), dialect, body, asked).await;
+    let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {
         close_store(&*store).await;
     }
-    let outcome = edited.manual_outcome(live.rules.planner.policy.names().any(|name| name == "summarize"));
+    let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))
 }
 
@@ -117,7 +119,7 @@ fn origin(
         dialect,
         target: target.clone(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        upstream: live.upstream.clone(),
+        upstream: live.destinations.default().upstream.clone(),
         budget: budget.clone(),
     }
 }

@@ -1,5 +1,5 @@
-//! Output at startup: at most eight lines for people. The first line, with the address, is the one that scripts wait
-//! for.
+//! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
+//! The first line, with the address, is the one that scripts wait for.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -11,12 +11,14 @@ use crate::config::{Config, Environment};
 use crate::dialect;
 use crate::edit::trigger::{Condition, Trigger};
 use crate::planner::EditName;
+use crate::proxy::Destinations;
 use crate::server::listen::Address;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
-use crate::upstream::Upstream;
 use crate::upstream::probe::Probe;
+use crate::upstream::routes;
+use crate::upstream::{Settings, Upstream};
 
 /// The maximum time for the upstream to answer the probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,42 +60,53 @@ pub(super) fn report_settings(
 ) {
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
-        return tracing::info!(upstream = %chat_url(config), edits, dry_run = config.dry_run, "serving");
+        let upstreams = describe_routes(config);
+        return tracing::info!(upstream = %chat_url(config), upstreams, edits, dry_run = config.dry_run, "serving");
     };
-    let mut lines = Vec::from([("upstream", chat_url(config)), ("edits", describe_edits(config))]);
+    let mut lines = vec![("upstream", chat_url(config))];
+    lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
+    lines.push(("edits", describe_edits(config)));
     lines.push(("originals", describe_storage(config, environment)));
     lines.push(("windows", describe_windows(config)));
-    lines.extend(address.map(|address| ("clients", format!("export OPENAI_BASE_URL={address}/v1"))));
+    lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }
 
-/// Spawns a task that probes the upstream and reports the result. The task stops when the returned guard is dropped.
-/// Returns `None` if `upstream.probe` is off.
-pub(super) fn spawn_probe(
+/// Spawns a task for each upstream that probes it and reports the result. They stop when the returned guards are dropped.
+/// An upstream whose `probe` is off is left out.
+pub(super) fn spawn_probes(
     config: &Config,
-    upstream: Upstream,
+    destinations: &Destinations,
     tasks: &Tasks,
     output: StartupOutput,
-) -> Option<DropGuard> {
-    if !config.upstream.probe {
-        return None;
-    }
+) -> Vec<DropGuard> {
+    let settings = std::iter::once(config.upstream.clone())
+        .chain(config.upstreams.iter().map(|upstream| upstream.over(&config.upstream)));
+    let probed = destinations.iter().zip(settings).filter(|(_, settings)| settings.probe);
+    probed.map(|(to, settings)| spawn_probe(to.upstream.clone(), settings, tasks, output)).collect()
+}
+
+fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: StartupOutput) -> DropGuard {
     let stop = CancellationToken::new();
-    let (stopped, settings) = (stop.clone(), config.upstream.clone());
+    let stopped = stop.clone();
     tasks.spawn(async move {
         let Some(probed) = stopped.run_until_cancelled(Probe::run(&upstream, PROBE_TIMEOUT)).await else { return };
         let seen = probed.outcome.describe(&probed.url, &upstream);
-        let fix = probed.outcome.advice(&settings);
+        let fix = probed.outcome.advice(&settings, upstream.name());
         match (output, fix) {
             (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
             (StartupOutput::Lines(colour), Some(fix)) => {
                 write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
             }
-            (StartupOutput::Log, None) => tracing::info!(seen, "the upstream is reachable"),
-            (StartupOutput::Log, Some(fix)) => tracing::warn!(seen, fix, "the upstream is not well"),
+            (StartupOutput::Log, None) => {
+                tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable");
+            }
+            (StartupOutput::Log, Some(fix)) => {
+                tracing::warn!(upstream = %upstream.name(), seen, fix, "the upstream is not well");
+            }
         }
     });
-    Some(stop.drop_guard())
+    stop.drop_guard()
 }
 
 // === contents of the lines ===
@@ -101,6 +114,26 @@ pub(super) fn spawn_probe(
 fn chat_url(config: &Config) -> String {
     let url = &config.upstream.url;
     url.join(&http::Uri::from_static(dialect::default().path())).map_or_else(|_| url.to_string(), |url| url.to_string())
+}
+
+/// The `[[upstreams]]`, and which requests go there; none if there are none.
+fn describe_routes(config: &Config) -> Option<String> {
+    let route = |upstream: &routes::Settings| {
+        let requests = upstream.requests().unwrap_or_default();
+        format!("{} at {} for {requests}", upstream.name, upstream.url)
+    };
+    let routes: Vec<_> = config.upstreams.iter().map(route).collect();
+    (!routes.is_empty()).then(|| routes.join("; "))
+}
+
+/// The variables that lead clients here.
+fn describe_clients(config: &Config, address: &str) -> String {
+    let openai = format!("export OPENAI_BASE_URL={address}/v1");
+    if config.upstreams.iter().any(routes::Settings::speaks_messages) {
+        format!("{openai} ANTHROPIC_BASE_URL={address}")
+    } else {
+        openai
+    }
 }
 
 /// The edits of the policy, and when each one acts.

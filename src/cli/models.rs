@@ -6,8 +6,9 @@ use anyhow::Context;
 use serde::Serialize;
 use tokio::runtime;
 
-use super::doctor::upstream::{STEP_TIMEOUT, build_client};
+use super::doctor::upstream::STEP_TIMEOUT;
 use crate::cli::{Exit, escape, print};
+use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
 use crate::tokens::Meter;
 use crate::tokens::models::{Entry, Model};
@@ -68,17 +69,24 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
     if !config.tokens.ask_upstream {
         return Ok("not asked, as tokens.ask_upstream is false".to_owned());
     }
-    let upstream = build_client(config, environment)?;
-    let probed = Probe::run(&upstream, STEP_TIMEOUT.min(config.upstream.connect_timeout.0)).await;
-    let said = probed.outcome.describe(&probed.url, &upstream);
-    let windows = probed.windows(STEP_TIMEOUT).await;
-    for (model, window) in &windows {
-        meter.learn_window(model, *window);
+    let mut results = Vec::new();
+    for Client { settings, name, upstream } in clients::all(config, environment) {
+        let upstream = upstream?;
+        let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
+        let said = probed.outcome.describe(&probed.url, &upstream);
+        let windows = probed.windows(STEP_TIMEOUT).await;
+        for (model, window) in &windows {
+            meter.learn_window(model, *window);
+        }
+        let said = if name.is_route() { format!("{name}: {said}") } else { said };
+        results.push(match windows.len() {
+            0 => {
+                format!("{said}; it reports no windows, so only those of the settings and the built-in ones are known")
+            }
+            n => format!("{said}, with {n} windows"),
+        });
     }
-    Ok(match windows.len() {
-        0 => format!("{said}; it reports no windows, so only those of the settings and the built-in ones are known"),
-        n => format!("{said}, with {n} windows"),
-    })
+    Ok(results.join("; "))
 }
 
 fn to_json(what: &impl Serialize) -> serde_json::Result<String> {

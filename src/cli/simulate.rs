@@ -81,7 +81,7 @@ pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
     }
     let selection = TranscriptSelection { paths: args.paths, limit: args.limit, model: args.model };
     let prices = Prices { cache_read: args.cache_read, cache_write: args.cache_write };
-    let summarizer = sources.flags.upstream.is_some().then(summarizer).transpose()?;
+    let summarizer = sources.flags.has_default_upstream().then(summarizer).transpose()?;
     let summary_source = summarizer
         .as_ref()
         .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));

@@ -29,6 +29,7 @@ struct Status {
     version: String,
     uptime_seconds: u64,
     upstream: String,
+    upstreams: Vec<UpstreamCounts>,
     dry_run: bool,
     edits: Vec<String>,
     inspect_keep: usize,
@@ -43,6 +44,15 @@ struct Status {
     in_flight: u64,
     buffered_bytes: u64,
     rss_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct UpstreamCounts {
+    name: String,
+    url: String,
+    answered: u64,
+    failed: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,7 +123,10 @@ impl Status {
         };
         let edits = if self.edits.is_empty() { "none".to_owned() } else { self.edits.join(" ") };
         row("abridge", format!("{}, up {}", self.version, format_uptime(self.uptime_seconds)));
-        row("upstream", self.upstream.clone());
+        match &self.upstreams[..] {
+            [] | [_] => row("upstream", self.upstream.clone()),
+            several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
+        }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.requests.to_text(self.dry_run));
         row("tokens", self.tokens_text());
@@ -158,6 +171,14 @@ impl Status {
             return "no conversation yet".to_owned();
         }
         format!("p50 {p50:.1} ms, p99 {p99:.1} ms, of the last {count} conversations")
+    }
+}
+
+impl UpstreamCounts {
+    fn to_text(&self) -> String {
+        let Self { name, url, answered, failed } = self;
+        let failed = if *failed > 0 { format!(", {} failed", grouped(*failed)) } else { String::new() };
+        format!("{name}: {url}, {} answered{failed}", grouped(*answered))
     }
 }
 
@@ -271,6 +292,11 @@ inspect           off
 now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
 ";
         assert_eq!(status.to_text(), expected);
+        let several = r#"{"upstreams":[{"name":"default","url":"http://u/v1","answered":3},
+            {"name":"anthropic","url":"http://a","answered":1200,"failed":2}]}"#;
+        let status: Status = serde_json::from_str(several).unwrap();
+        let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
+        assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
         let empty = Status::default().to_text();
         assert!(empty.lines().count() == 13 && empty.contains("none counted"), "{empty}");
     }

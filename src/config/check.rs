@@ -15,26 +15,10 @@ use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
 mod summarize;
+mod upstreams;
 
 /// The largest accepted period of any setting.
 const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
-
-/// Headers that depend on the connection or on the body, and that the sender of a request computes.
-const CONNECTION_HEADERS: [&str; 13] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Returns the first error, with the location of the setting.
 pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), ConfigError> {
@@ -44,8 +28,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.addresses()?;
     checker.admin()?;
     checker.tls()?;
-    checker.upstream()?;
-    checker.headers()?;
+    checker.upstreams()?;
     checker.store()?;
     checker.inspect()?;
     checker.policy()?;
@@ -114,17 +97,13 @@ impl Checker<'_> {
     }
 
     fn times(&self) -> Result<(), ConfigError> {
-        let Config { server, upstream, events, .. } = self.config;
+        let Config { server, events, .. } = self.config;
         let least = Period(Duration::from_millis(1));
         let none = Period(Duration::ZERO);
         for (path, period, least) in [
             (["server", "header_timeout"], server.header_timeout, least),
             (["server", "body_timeout"], server.body_timeout, least),
             (["server", "grace"], server.grace, none),
-            (["upstream", "connect_timeout"], upstream.connect_timeout, least),
-            (["upstream", "first_byte_timeout"], upstream.first_byte_timeout, least),
-            (["upstream", "idle_timeout"], upstream.idle_timeout, least),
-            (["upstream", "pool_idle_timeout"], upstream.pool_idle_timeout, none),
             (["events", "heartbeat"], events.heartbeat, least),
             (["events", "webhook_timeout"], events.webhook_timeout, least),
         ] {
@@ -185,47 +164,6 @@ impl Checker<'_> {
         };
         let message = format!("{missing:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
         Err(self.error_at_any(&[&["tls", missing], &["tls"]], message))
-    }
-
-    fn upstream(&self) -> Result<(), ConfigError> {
-        let upstream = &self.config.upstream;
-        let target = upstream.url.uri();
-        let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
-        let host = match target.host().unwrap_or_default() {
-            "localhost" => "127.0.0.1",
-            host => host.trim_start_matches('[').trim_end_matches(']'),
-        };
-        let ours = |address: &Address| {
-            matches!(address, Address::Tcp(own) if own.port() == port
-                && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
-        };
-        let listen =
-            self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
-        if listen.into_iter().any(ours) {
-            let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
-            return Err(self.error(&["upstream", "url"], message));
-        }
-        if upstream.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
-            return Err(self.error(&["upstream", "api_key_env"], NOT_A_VARIABLE_NAME.to_owned()));
-        }
-        Ok(())
-    }
-
-    fn headers(&self) -> Result<(), ConfigError> {
-        let upstream = &self.config.upstream;
-        for name in upstream.headers.keys().map(crate::upstream::HeaderName::as_str) {
-            let message = match name {
-                _ if CONNECTION_HEADERS.contains(&name) => {
-                    "abridge sets this header itself; allowed: headers that no connection and no body depends on"
-                }
-                "authorization" if upstream.api_key_env.is_some() => {
-                    "upstream.api_key_env sets this header; allowed: one of the two"
-                }
-                _ => continue,
-            };
-            return Err(self.error(&["upstream", "headers", name], message.to_owned()));
-        }
-        Ok(())
     }
 
     fn store(&self) -> Result<(), ConfigError> {

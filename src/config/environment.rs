@@ -13,6 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
 use crate::upstream::connect::Proxies;
+use crate::upstream::{KeyHeader, routes};
 
 /// The accepted proxy schemes. `https` and `socks4` pass this check and are refused later with their own message.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
@@ -35,6 +36,8 @@ pub struct Environment {
     pub proxies: Proxies,
     /// The value of the variable that `upstream.api_key_env` names.
     pub api_key: Option<Secret>,
+    /// The keys of the `[[upstreams]]`, by the name of the upstream.
+    pub upstream_keys: BTreeMap<String, Secret>,
     /// The value of the variable that `admin.token_env` names.
     pub admin_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
@@ -120,19 +123,29 @@ impl fmt::Debug for Variables {
 impl Environment {
     /// Reads the variables that these settings name, and the well-known ones.
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
-        let key = |name, setting| Secret::from_variable(variables, name, setting);
+        let key = |name: &str, setting: &str| Secret::from_variable(variables, name, setting);
         let api_key = config.upstream.api_key_env.as_deref();
         let api_key =
             api_key.map(|name| key(name, "upstream.api_key_env names it for the upstream's key")).transpose()?;
+        let upstream_key = |upstream: &routes::Settings| {
+            let variable = upstream.api_key_env.as_deref()?;
+            let named_by = format!("api_key_env of [[upstreams]] {:?} names it for the upstream's key", upstream.name);
+            Some(key(variable, &named_by).map(|key| (upstream.name.clone(), key)))
+        };
+        let upstream_keys = config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?;
         let admin_token =
             config.admin.token_env.as_deref().map(|name| read_admin_token(variables, name)).transpose()?;
-        let endpoints = config.summarize.model.iter().chain(&config.summarize.failover);
+        let policies = config.policies.names().map(|name| config.under_policy(name).map(|config| config.summarize));
+        let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
+        let all = std::iter::once(&config.summarize).chain(&policies);
+        let endpoints = all.flat_map(|summarize| summarize.model.iter().chain(&summarize.failover));
         let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, ConfigError>>()?;
         let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
-        Ok(Self { proxies: proxies(variables)?, api_key, admin_token, summarizer_keys, state, plain_terminal })
+        let proxies = proxies(variables)?;
+        Ok(Self { proxies, api_key, upstream_keys, admin_token, summarizer_keys, state, plain_terminal })
     }
 }
 
@@ -195,6 +208,16 @@ impl Secret {
     /// and HTTP/2 does not index it.
     pub fn bearer(&self) -> Result<HeaderValue, InvalidHeaderValue> {
         let mut value = HeaderValue::from_maybe_shared(self.0.clone())?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// The value of this header field with the key, sharing the buffer and marked sensitive.
+    pub fn header(&self, field: KeyHeader) -> Result<HeaderValue, InvalidHeaderValue> {
+        if field == KeyHeader::Authorization {
+            return self.bearer();
+        }
+        let mut value = HeaderValue::from_maybe_shared(self.0.slice(BEARER.len()..))?;
         value.set_sensitive(true);
         Ok(value)
     }

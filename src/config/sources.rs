@@ -1,5 +1,6 @@
 //! The sources of the settings, and how each becomes one layer.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,8 @@ pub struct Sources {
 pub struct Flags {
     /// `--listen`, once per use of the flag.
     pub listen: Vec<String>,
-    /// `--upstream`.
-    pub upstream: Option<String>,
+    /// `--upstream`, once per use of the flag: `URL`, or `NAME=URL`.
+    pub upstream: Vec<String>,
     /// `--log-format`.
     pub log_format: Option<String>,
     /// `--dry-run`.
@@ -56,6 +57,7 @@ impl Sources {
         Config::from_value(&written)?;
         written.overlay(self.variable_layer()?);
         written.overlay(self.flags.layer()?);
+        self.flags.name_upstreams(&mut written)?;
         Ok(written)
     }
 
@@ -113,8 +115,13 @@ impl Flags {
                 LocatedValue { location: SourceLocation::Flag("--listen"), value: Value::List(list) },
             ));
         }
-        if let Some(url) = &self.upstream {
-            given.push((&["upstream", "url"], text("--upstream", url)));
+        let mut default = self.upstream.iter().filter(|flag| named_upstream(flag).is_none());
+        if let Some(url) = default.next() {
+            given.push((&["upstream", "url"], text(UPSTREAM, url)));
+        }
+        if default.next().is_some() {
+            let message = "given twice without a name; allowed: URL once, and NAME=URL for each further upstream";
+            return Err(ConfigError::new(SourceLocation::Flag(UPSTREAM), ConfigErrorKind::Other(message.to_owned())));
         }
         if let Some(format) = &self.log_format {
             given.push((&["log", "format"], text("--log-format", format)));
@@ -133,9 +140,42 @@ impl Flags {
         Config::from_value(&layer)?;
         Ok(layer)
     }
+
+    /// Whether `--upstream URL` is given.
+    pub fn has_default_upstream(&self) -> bool {
+        self.upstream.iter().any(|flag| named_upstream(flag).is_none())
+    }
+
+    /// Lays each `--upstream NAME=URL` over the `[[upstreams]]`: over the `url` of the one of this name, or else as a new one
+    /// before all others.
+    fn name_upstreams(&self, written: &mut LocatedValue) -> Result<(), ConfigError> {
+        let text =
+            |text: &str| LocatedValue { location: SourceLocation::Flag(UPSTREAM), value: Value::Text(text.to_owned()) };
+        for (n, (name, url)) in self.upstream.iter().filter_map(|flag| named_upstream(flag)).enumerate() {
+            let path = |key: &str| [key.to_owned()];
+            let Some(upstreams) = written.list_mut("upstreams") else { continue };
+            let is_it = |upstream: &&mut LocatedValue| matches!(upstream.get(&["name"]), Some(LocatedValue { value: Value::Text(of), .. }) if of == name);
+            if let Some(upstream) = upstreams.iter_mut().find(is_it) {
+                upstream.overlay(text(url).nested_in(&path("url")));
+                continue;
+            }
+            let mut upstream = text(name).nested_in(&path("name"));
+            upstream.overlay(text(url).nested_in(&path("url")));
+            upstreams.insert(n.min(upstreams.len()), upstream);
+        }
+        Config::from_value(written).map(drop)
+    }
 }
 
 // === helpers ===
+
+/// Its flag, in errors.
+const UPSTREAM: &str = "--upstream";
+
+/// Name and URL of `NAME=URL`; none of a URL alone, where a `:` stands before any `=`.
+fn named_upstream(flag: &str) -> Option<(&str, &str)> {
+    flag.split_once('=').filter(|(name, _)| !name.contains([':', '/']))
+}
 
 /// Reads a text file of at most [`MAX_FILE_BYTES`].
 pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
@@ -173,8 +213,16 @@ fn variable(location: &SourceLocation, name: &str, text: &str) -> Result<Located
 
 /// Turns header names into lower case, so that a later layer replaces a header of an earlier one.
 fn fold_header_names(layer: &mut LocatedValue) -> Result<(), ConfigError> {
-    let Some(headers) = layer.table_mut(&["upstream", "headers"]) else { return Ok(()) };
-    let mut folded = std::collections::BTreeMap::<String, TableEntry>::new();
+    if let Some(headers) = layer.table_mut(&["upstream", "headers"]) {
+        fold_names(headers)?;
+    }
+    let Some(upstreams) = layer.table_mut(&[]).and_then(|top| top.get_mut("upstreams")) else { return Ok(()) };
+    let Value::List(upstreams) = &mut upstreams.value.value else { return Ok(()) };
+    upstreams.iter_mut().filter_map(|upstream| upstream.table_mut(&["headers"])).try_for_each(fold_names)
+}
+
+fn fold_names(headers: &mut BTreeMap<String, TableEntry>) -> Result<(), ConfigError> {
+    let mut folded = BTreeMap::<String, TableEntry>::new();
     for (name, entry) in std::mem::take(headers) {
         let location = entry.key_location.clone();
         if folded.insert(name.to_ascii_lowercase(), entry).is_some() {

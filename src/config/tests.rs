@@ -37,11 +37,11 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, responses, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, reasoning, tools, events, inspect, rescue, responses, tokens, models",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, responses, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, reasoning, tools, events, inspect, rescue, responses, tokens, models",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -308,7 +308,7 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
             ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, events, inspect, rescue, responses, tokens, models",
+            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, reasoning, tools, events, inspect, rescue, responses, tokens, models",
         ),
         (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),
@@ -318,7 +318,7 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
     ] {
         assert_eq!(load("", &[(name, value)], Flags::default()).map(drop), Err(format!("{name}: {line}")));
     }
-    let flags = Flags { upstream: Some("nowhere".into()), ..Flags::default() };
+    let flags = Flags { upstream: vec!["nowhere".into()], ..Flags::default() };
     let line = load("", &[], flags).unwrap_err();
     assert!(line.starts_with("--upstream: \"nowhere\" is not an upstream URL: write "), "{line}");
 }
@@ -327,9 +327,22 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
 fn an_error_is_reported_even_where_a_stronger_source_overrides_the_value() {
     let line = load("[server]\nworkers = \"x\"", &[("ABRIDGE__SERVER__WORKERS", "1")], Flags::default()).unwrap_err();
     assert_eq!(line, "proxy.toml:2:11: server.workers must be a whole number, 0 or more, and is a string");
-    let flags = Flags { upstream: Some("http://up".into()), ..Flags::default() };
+    let flags = Flags { upstream: vec!["http://up".into()], ..Flags::default() };
     let line = load("", &[("ABRIDGE__UPSTREAM__URL", "nowhere")], flags).unwrap_err();
     assert!(line.starts_with("ABRIDGE__UPSTREAM__URL: \"nowhere\" is not an upstream URL"), "{line}");
+}
+
+#[test]
+fn upstreams_are_printed_with_their_requests_and_without_secrets() {
+    let text = "[[upstreams]]\nname = \"house\"\nurl = \"http://h\"\nheaders = { x-key = \"secret\" }\nwhen = { header = \"x-team: blue\", model = \"m*\" }";
+    let flags = Flags { upstream: vec!["anthropic=http://a".into(), "house=http://i".into()], ..Flags::default() };
+    let printed = load(text, &[], flags).unwrap().to_toml().unwrap();
+    assert!(!printed.contains("secret") && printed.contains("x-key = \"***\""), "{printed}");
+    let again = file(&printed).unwrap().upstreams;
+    let again: Vec<_> = again.iter().map(|of| format!("{} {} {}", of.name, of.url, of.requests().unwrap())).collect();
+    let expected =
+        ["anthropic http://a/ dialect messages or path /api/hello", "house http://i/ model m* and header x-team: blue"];
+    assert_eq!(again, expected);
 }
 
 #[test]

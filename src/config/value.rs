@@ -124,6 +124,17 @@ impl LocatedValue {
         path.iter().rev().fold(error, |error, key| error.under_key(key))
     }
 
+    /// The list under a key of this table, which is made if there is none. None if something else is there.
+    pub(super) fn list_mut(&mut self, key: &str) -> Option<&mut Vec<Self>> {
+        let Value::Table(table) = &mut self.value else { return None };
+        let entry = table.entry(key.to_owned()).or_insert_with(|| {
+            let location = SourceLocation::Flag("");
+            let value = Self { location: location.clone(), value: Value::List(Vec::new()) };
+            TableEntry { key_location: location, value }
+        });
+        if let Value::List(list) = &mut entry.value.value { Some(list) } else { None }
+    }
+
     /// The table at a path of keys, mutably.
     pub(super) fn table_mut(&mut self, path: &[&str]) -> Option<&mut BTreeMap<String, TableEntry>> {
         let Value::Table(table) = &mut self.value else { return None };

@@ -9,6 +9,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         time: 1.5,
         model: Some("m".to_owned()),
         path: "/v1/chat/completions".to_owned(),
+        upstream: "default".to_owned(),
         outcome,
         edits: vec![("patch", 1), ("clear", 12)],
         messages: 30,

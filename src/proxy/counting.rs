@@ -29,17 +29,19 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&parts.uri)?;
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
         let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered).await?;
-        let rescue = live.rescue.as_ref().filter(|_| !dry_run);
+        let path = parts.uri.path();
+        let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
+        let target = destination.upstream.join(&parts.uri)?;
+        let rescue = destination.rescue.as_ref().filter(|_| !dry_run);
         let edited = match decoded {
             Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
                 let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
                 let asked = EditOptions { caller, mode, when: When::Triggered, origin: None };
-                self.plan(&live, dialect, &parts, text, asked).await
+                self.plan(destination, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };
@@ -48,7 +50,8 @@ impl Proxy {
         let BufferedBody { bytes, lease } = buffered;
         let body = request_body(&mut parts.headers, bytes, Arc::new(lease), &edited, dry_run);
         exchange.set_edited(edited, dry_run, live.report_headers);
-        let answer = send(&live.upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
-        Ok(relay(&live.upstream, answer, exchange))
+        let upstream = &destination.upstream;
+        let answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        Ok(relay(upstream, answer, exchange))
     }
 }

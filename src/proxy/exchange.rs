@@ -29,6 +29,7 @@ use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::tap::{Tap, TapReport};
 use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, run_blocking};
+use crate::upstream::UpstreamName;
 
 mod accounting;
 mod log_line;
@@ -63,6 +64,7 @@ pub struct Exchange {
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<PendingInspection>,
     id: RequestId,
+    upstream: UpstreamName,
     timer: OverheadTimer,
     sent: Instant,
     added: Duration,
@@ -131,6 +133,7 @@ impl Exchange {
             rescue: None,
             pending_inspection: None,
             id,
+            upstream: UpstreamName::default(),
             timer,
             sent: timer.began(),
             added: Duration::ZERO,
@@ -176,8 +179,9 @@ impl Exchange {
         self.conversation = Some(Conversation { dialect, uri: uri.clone(), bytes, readable, cache });
     }
 
-    /// Notes that the request is handed to the upstream's connection pool now.
-    pub(super) fn mark_sent(&mut self) {
+    /// Notes that the request is handed to this upstream's connection pool now.
+    pub(super) fn mark_sent(&mut self, upstream: &UpstreamName) {
+        self.upstream = upstream.clone();
         let waited = self.edit.as_ref().and_then(|edit| edit.summary_time).unwrap_or_default();
         (self.sent, self.added) = self.timer.read(waited);
     }
@@ -251,6 +255,7 @@ impl Exchange {
                     request_id = %self.id,
                     outcome = $outcome,
                     edits = $edits,
+                    upstream = self.upstream.is_route().then_some(self.upstream.as_str()),
                     rescue = self.rescue.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),
                     bytes_in,

@@ -50,9 +50,23 @@ impl ControlHeader {
     }
 }
 
+/// The header with the key of Anthropic's clients.
+pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The header that every request of Anthropic's clients has.
+pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
 /// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged.
+///
+/// Clients of Anthropic may send two, of which `x-api-key` is the one that the API documents. Elsewhere `x-api-key` may be
+/// a gateway's, which many callers share: `authorization` comes first.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
-    let shown = [AUTHORIZATION, API_KEY].map(|name| headers.get(name).map(HeaderValue::as_bytes));
+    let order = if headers.contains_key(ANTHROPIC_VERSION) {
+        [X_API_KEY, AUTHORIZATION, API_KEY]
+    } else {
+        [AUTHORIZATION, API_KEY, X_API_KEY]
+    };
+    let shown = order.map(|name| headers.get(name).map(HeaderValue::as_bytes));
     shown.into_iter().flatten().find(|credential| !credential.is_empty())
 }
 
@@ -199,6 +213,12 @@ mod tests {
         assert_eq!(credential(&headers(&[("x-key", "b")])), None);
         assert_eq!(credential(&headers(&[("authorization", ""), ("api-key", "")])), None);
         assert_eq!(credential(&headers(&[("authorization", ""), ("api-key", "b")])), Some(&b"b"[..]));
+        assert_eq!(credential(&headers(&[("x-api-key", "c")])), Some(&b"c"[..]));
+        assert_eq!(credential(&headers(&[("x-api-key", "c"), ("authorization", "a")])), Some(&b"a"[..]));
+        let both = [("authorization", "a"), ("x-api-key", "c"), ("anthropic-version", "2023-06-01")];
+        assert_eq!(credential(&headers(&both)), Some(&b"c"[..]));
+        let one = [("authorization", "a"), ("x-api-key", ""), ("anthropic-version", "2023-06-01")];
+        assert_eq!(credential(&headers(&one)), Some(&b"a"[..]));
     }
 
     #[test]

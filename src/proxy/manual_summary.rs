@@ -53,22 +53,24 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let (_permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let target = live.upstream.join(&target)?;
 
         let mut buffered = self.read(&parts.headers, body).await?;
         let text = self.decode(&parts.headers, &mut buffered).await?.ok_or(ProxyError::BadEncoding)?;
+        let destination = live.destinations.of_body(target.path(), &parts.headers, dialect, Some(&text)).await;
+        let target = destination.upstream.join(&target)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
-        let origin = || self.origin(&live, dialect, &parts, &target, id, caller);
+        let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
-        let edited = self.plan(&live, dialect, &parts, text, asked).await;
-        let summary = match edited.manual_outcome(live.rules.planner.policy.names().any(|name| name == "summarize")) {
-            ManualOutcome::Made => "made",
-            ManualOutcome::Nothing => "none",
-            ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
-                return Err(ProxyError::NotUnderstood(error));
-            }
-            ManualOutcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
-        };
+        let edited = self.plan(destination, dialect, &parts, text, asked).await;
+        let summary =
+            match edited.manual_outcome(destination.rules.planner.policy.names().any(|name| name == "summarize")) {
+                ManualOutcome::Made => "made",
+                ManualOutcome::Nothing => "none",
+                ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
+                    return Err(ProxyError::NotUnderstood(error));
+                }
+                ManualOutcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
+            };
         tracing::info!(request_id = %id, summary, "summarised on request");
         Ok(answer(&edited, summary, &id.to_string()).map(full_body))
     }

@@ -29,6 +29,7 @@ use crate::plan::Report;
 use crate::planner::When;
 use crate::recording::RequestForm;
 use crate::tasks::run_blocking;
+use crate::upstream::Upstream;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
@@ -138,6 +139,7 @@ impl Proxy {
     pub(super) async fn rescue(
         &self,
         live: &LiveConfig,
+        upstream: &Upstream,
         rescue: &RescuePolicy,
         retry: RetryContext,
         mut first: Response<PeekableBody>,
@@ -145,9 +147,9 @@ impl Proxy {
     ) -> Response<PeekableBody> {
         let opening = retry.dialect.opening();
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
-        let Ok(target) = live.upstream.join(&retry.parts.uri) else { return first };
+        let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
         let (edited, by) = match refusal {
-            Refusal::Overflow(counts) => match self.shorten(live, rescue, &retry, counts, exchange).await {
+            Refusal::Overflow(counts) => match self.shorten(upstream, rescue, &retry, counts, exchange).await {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
@@ -158,7 +160,7 @@ impl Proxy {
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
-        let second = send_request(&live.upstream, Request::from_parts(parts, body), target, None).await;
+        let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
         if !helped && by != RescueKind::Original {
@@ -182,7 +184,7 @@ impl Proxy {
     /// A shorter form of the request: cleared, and summarised if that does not fit. `None` if it gets no shorter.
     async fn shorten(
         &self,
-        live: &LiveConfig,
+        upstream: &Upstream,
         rescue: &RescuePolicy,
         retry: &RetryContext,
         counts: TokenCounts,
@@ -190,8 +192,8 @@ impl Proxy {
     ) -> Option<EditedBody> {
         let rules = &rescue.rules;
         let caller = self.caller(&retry.parts.headers);
-        let target = live.upstream.join(&retry.parts.uri).ok()?;
-        let origin = || self.origin(live, retry.dialect, &retry.parts, &target, exchange.id(), caller);
+        let target = upstream.join(&retry.parts.uri).ok()?;
+        let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
             let asked = EditOptions { caller, mode: EditMode::Apply, when, origin };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)

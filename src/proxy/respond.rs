@@ -165,7 +165,7 @@ impl ProxyError {
             Self::SocketRefused => {
                 "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in proxy.toml".to_owned()
             }
-            Self::Upstream(error) => format!("abridge: {error}; {}", advice(error.kind)),
+            Self::Upstream(error) => format!("abridge: {error}; {}", advice(error)),
         }
     }
 
@@ -207,23 +207,30 @@ impl ProxyError {
 }
 
 /// What an operator can do about it.
-fn advice(kind: UpstreamErrorKind) -> &'static str {
-    match kind {
-        UpstreamErrorKind::Connect => "check that it is running, and upstream.url in proxy.toml",
+fn advice(error: &UpstreamError) -> String {
+    let setting = |key| error.upstream.setting(key);
+    let limit = |key| format!("{} in proxy.toml is the limit", setting(key));
+    match error.kind {
+        UpstreamErrorKind::Connect => format!("check that it is running, and {} in proxy.toml", setting("url")),
         UpstreamErrorKind::Descriptors(DescriptorLimit::Process) => {
-            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in proxy.toml"
+            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in proxy.toml".to_owned()
         }
         UpstreamErrorKind::Descriptors(DescriptorLimit::System) => {
-            "raise fs.file-max with sysctl, or find the process that holds them open"
+            "raise fs.file-max with sysctl, or find the process that holds them open".to_owned()
         }
-        UpstreamErrorKind::Tls => "check its certificate; upstream.ca_file in proxy.toml adds a root certificate",
-        UpstreamErrorKind::ConnectTimeout(_) => "upstream.connect_timeout in proxy.toml is the limit",
-        UpstreamErrorKind::FirstByteTimeout(_) => "upstream.first_byte_timeout in proxy.toml is the limit",
-        UpstreamErrorKind::HeadTooLong => "configure the upstream, or a proxy before it, to send fewer or shorter ones",
-        UpstreamErrorKind::Malformed => {
-            "check that an HTTP server is at upstream.url; the request was not sent again, because it may have been carried out"
+        UpstreamErrorKind::Tls => {
+            format!("check its certificate; {} in proxy.toml adds a root certificate", setting("ca_file"))
         }
-        UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out",
+        UpstreamErrorKind::ConnectTimeout(_) => limit("connect_timeout"),
+        UpstreamErrorKind::FirstByteTimeout(_) => limit("first_byte_timeout"),
+        UpstreamErrorKind::HeadTooLong => {
+            "configure the upstream, or a proxy before it, to send fewer or shorter ones".to_owned()
+        }
+        UpstreamErrorKind::Malformed => format!(
+            "check that an HTTP server is at {}; the request was not sent again, because it may have been carried out",
+            setting("url")
+        ),
+        UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out".to_owned(),
     }
 }
 

@@ -44,7 +44,11 @@ pub(super) struct SocketLog {
 impl SocketLog {
     /// The error for a socket that is refused. The log says once what becomes of sockets.
     pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
-        if !is_socket(request) || live.rules.planner.parts.policy.edits.is_empty() {
+        let has_edits = || {
+            let destination = live.destinations.of_head(request.uri().path(), request.headers());
+            !destination.rules.planner.parts.policy.edits.is_empty()
+        };
+        if !is_socket(request) || !has_edits() {
             return None;
         }
         let follows_policy =

@@ -123,7 +123,8 @@ impl Proxy {
     }
 
     fn write_load(&self, exposition: &mut Exposition) {
-        let meter = &self.live().rules.planner.meter;
+        let live = self.live();
+        let meter = &live.destinations.default().rules.planner.meter;
         exposition.counter(
             "abridge_tokenised_bytes",
             "Bytes whose tokens were counted and not cached, since the settings of tokens changed",

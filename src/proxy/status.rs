@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::Proxy;
 use super::scrape::resident_memory;
+use super::{Destination, Proxy};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::store::{self, Store};
@@ -47,6 +47,7 @@ struct Status {
     started: f64,
     uptime_seconds: u64,
     upstream: String,
+    upstreams: Vec<UpstreamStatus>,
     dry_run: bool,
     edits: Vec<&'static str>,
     inspect_keep: usize,
@@ -66,6 +67,14 @@ struct Status {
     buffered_bytes: usize,
     rss_bytes: Option<u64>,
     windows: Vec<Window>,
+}
+
+#[derive(Serialize)]
+struct UpstreamStatus {
+    name: String,
+    url: String,
+    answered: u64,
+    failed: u64,
 }
 
 #[derive(Serialize)]
@@ -168,9 +177,10 @@ impl Proxy {
             version: env!("CARGO_PKG_VERSION"),
             started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
             uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
-            upstream: live.upstream.base().to_string(),
+            upstream: live.destinations.default().upstream.base().to_string(),
+            upstreams: self.upstreams(),
             dry_run: live.dry_run,
-            edits: live.rules.planner.policy.names().collect(),
+            edits: live.destinations.default().rules.planner.policy.names().collect(),
             inspect_keep: live.inspect.keep,
             requests: Requests {
                 total: totals.total,
@@ -207,9 +217,21 @@ impl Proxy {
         }
     }
 
+    /// All upstreams, `[upstream]` first.
+    fn upstreams(&self) -> Vec<UpstreamStatus> {
+        let counts = self.accounting.metrics.upstreams();
+        let of = |destination: &Destination| {
+            let upstream = &destination.upstream;
+            let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
+            UpstreamStatus { name: upstream.name().to_string(), url: upstream.base().to_string(), answered, failed }
+        };
+        self.live().destinations.iter().map(of).collect()
+    }
+
     /// The models of recent requests, and their windows.
     fn windows(&self) -> Vec<Window> {
-        let meter = &self.live().rules.planner.meter;
+        let live = self.live();
+        let meter = &live.destinations.default().rules.planner.meter;
         let entries = self.accounting.history.after(0, MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| match meter.model(&model).window {

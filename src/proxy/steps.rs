@@ -14,7 +14,7 @@ use super::exchange::RequestId;
 use super::fail_open::FailOpenReason;
 use super::headers;
 use super::respond::ProxyError;
-use super::{LiveConfig, Proxy};
+use super::{Destination, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, BufferedBody, ReadError, UnreadBody};
 use crate::dialect::Dialect;
@@ -22,6 +22,7 @@ use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineError};
 use crate::payload::Caller;
 use crate::tasks::run_blocking;
+use crate::upstream::Upstream;
 
 /// How long an unread request body is discarded after an early answer, so that the client can read that answer.
 const MAX_DISCARD: Duration = Duration::from_secs(10);
@@ -96,13 +97,13 @@ impl Proxy {
     /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
     pub(super) async fn plan(
         &self,
-        live: &LiveConfig,
+        destination: &Destination,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
         asked: EditOptions<'_>,
     ) -> EditedBody {
-        let edited = self.engine.edit_body(&live.rules, dialect, text, asked).await;
+        let edited = self.engine.edit_body(&destination.rules, dialect, text, asked).await;
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
             (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
@@ -110,7 +111,8 @@ impl Proxy {
             (None, None) => {}
         }
         if let Some(report) = &edited.report {
-            live.windows.fetch_if_needed(report, &live.rules, &live.upstream, parts, &self.tasks);
+            let Destination { upstream, rules, windows, .. } = destination;
+            windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
         }
         edited
     }
@@ -123,7 +125,7 @@ impl Proxy {
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
     pub(super) fn origin(
         &self,
-        live: &LiveConfig,
+        upstream: &Upstream,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         target: &Uri,
@@ -138,7 +140,7 @@ impl Proxy {
             dialect,
             target: target.clone(),
             headers,
-            upstream: live.upstream.clone(),
+            upstream: upstream.clone(),
             budget: self.limits.budget.clone(),
         }
     }

@@ -17,7 +17,7 @@ use crate::tasks::Tasks;
 use crate::tokens;
 use crate::upstream::{Upstream, UpstreamError, models};
 
-use super::headers::API_KEY;
+use super::headers::{ANTHROPIC_VERSION, API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
 /// with a growing delay after each failure.
@@ -153,7 +153,7 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestB
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = models::request(upstream.join(&path).ok()?);
-    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT] {
+    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION] {
         if let Some(value) = parts.headers.get(&name) {
             request.headers_mut().insert(name, value.clone());
         }

@@ -112,7 +112,7 @@ pub struct Entry {
 
 impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
-        let settings = settings.iter().map(|model| (model.pattern.0.compile_matcher(), model.clone())).collect();
+        let settings = settings.iter().map(|model| (model.pattern.matcher(), model.clone())).collect();
         Self { settings, learned: ArcSwap::default() }
     }
 
@@ -219,9 +219,14 @@ impl fmt::Display for Source {
 // === impl Pattern ===
 
 impl Pattern {
+    /// Makes it ready to be asked.
+    pub fn matcher(&self) -> GlobMatcher {
+        self.0.compile_matcher()
+    }
+
     /// Whether a name fits.
     pub fn matches(&self, name: &str) -> bool {
-        self.0.compile_matcher().is_match(name)
+        self.matcher().is_match(name)
     }
 }
 

@@ -1,19 +1,21 @@
 //! The probe of the upstream: one `GET` of its models, and what the answer means.
 //!
-//! It is sent like any request, with `upstream.headers` and the key of `upstream.api_key_env` if they are set, and never
-//! with a client's key.
+//! It is sent like any request, with the header fields and the key that the settings give this upstream, and never with a
+//! client's key.
 
 use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, DATE, LOCATION};
+use http::header::{DATE, HeaderName, HeaderValue, LOCATION};
 use http::{Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
 
-use super::{DescriptorLimit, Settings, Upstream, UpstreamError, UpstreamErrorKind, chain, models};
+use super::{
+    DescriptorLimit, KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain, models,
+};
 
 /// A finished probe.
 #[derive(Debug)]
@@ -60,15 +62,22 @@ pub enum ProbeOutcome {
     Timeout(Duration),
 }
 
+/// Anthropic refuses a key without it.
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
 impl Probe {
     /// Sends the request and waits at most `within` for the head of the answer.
     pub async fn run(upstream: &Upstream, within: Duration) -> Self {
         let url = upstream.join(&Uri::from_static("/v1/models")).unwrap_or_default();
-        match timeout(within, upstream.send(models::request(url.clone()))).await {
+        let mut request = models::request(url.clone());
+        if upstream.key_header == Some(KeyHeader::XApiKey) {
+            request.headers_mut().insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+        }
+        match timeout(within, upstream.send(request)).await {
             Err(_) => Self { url, outcome: ProbeOutcome::Timeout(within), answer: None },
             Ok(Err(error)) => Self { url, outcome: ProbeOutcome::of_error(&error), answer: None },
             Ok(Ok(answer)) => {
-                let has_key = upstream.headers.contains_key(AUTHORIZATION);
+                let has_key = upstream.has_key();
                 Self { url, outcome: ProbeOutcome::of_answer(&answer, has_key), answer: Some(answer) }
             }
         }
@@ -160,38 +169,43 @@ impl ProbeOutcome {
     }
 
     /// What to do about it; `None` if nothing is wrong.
-    pub fn advice(&self, settings: &Settings) -> Option<String> {
+    pub fn advice(&self, settings: &Settings, name: &UpstreamName) -> Option<String> {
         let base = settings.url.to_string();
         let base = base.trim_end_matches('/');
+        let flag = if name.is_route() { format!("--upstream {name}=") } else { "--upstream ".to_owned() };
+        let setting = |key| name.setting(key);
         let key = settings.api_key_env.as_deref();
         Some(match self {
             Self::Reachable(_) | Self::KeyRequired(_) => return None,
             Self::KeyRejected(_) => match key {
                 Some(name) => format!(
-                    "put a key that it takes into {name}, or take upstream.api_key_env out, and clients bring theirs"
+                    "put a key that it takes into {name}, or take {} out, and clients bring theirs",
+                    setting("api_key_env")
                 ),
-                None => "correct the key in upstream.headers".to_owned(),
+                None => format!("correct the key in {}", setting("headers")),
             },
             Self::PathNotFound if settings.url.uri().path().trim_end_matches('/').ends_with("/v1") => {
-                format!("look up the path of the server's API, and write it into upstream.url, which is {base}")
+                format!("look up the path of the server's API, and write it into {}, which is {base}", setting("url"))
             }
-            Self::PathNotFound => format!("the URL probably needs /v1: --upstream {base}/v1"),
-            Self::Redirected(to) => format!("write the URL that it leads to into upstream.url ({to})"),
+            Self::PathNotFound => format!("the URL probably needs /v1: {flag}{base}/v1"),
+            Self::Redirected(to) => format!("write the URL that it leads to into {} ({to})", setting("url")),
             Self::ServerError(_) => "look at the server's own log; abridge passes its errors on".to_owned(),
-            Self::UnknownHost => "correct the host in upstream.url, or the DNS of this machine or container".to_owned(),
-            Self::ConnectionRefused => "start the server there, or say where it is: --upstream URL".to_owned(),
+            Self::UnknownHost => {
+                format!("correct the host in {}, or the DNS of this machine or container", setting("url"))
+            }
+            Self::ConnectionRefused => format!("start the server there, or say where it is: {flag}URL"),
             Self::Unreachable(_) => "check the network, and HTTPS_PROXY and NO_PROXY if there is a proxy".to_owned(),
             Self::Untrusted(_) => {
-                "put the certificate of its authority into a file, and name it in upstream.ca_file".to_owned()
+                format!("put the certificate of its authority into a file, and name it in {}", setting("ca_file"))
             }
             Self::NoTls => {
-                format!("write http:// in upstream.url: --upstream {}", base.replacen("https://", "http://", 1))
+                format!("write http:// in {}: {flag}{}", setting("url"), base.replacen("https://", "http://", 1))
             }
             Self::OutOfDescriptors(_) => {
                 "raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max".to_owned()
             }
             Self::Unreadable | Self::Closed => {
-                "check the port, and whether upstream.url should begin with https://".to_owned()
+                format!("check the port, and whether {} should begin with https://", setting("url"))
             }
             Self::Timeout(_) => {
                 "check the host, the port and firewalls between; HTTPS_PROXY, if there has to be a proxy".to_owned()

@@ -74,12 +74,21 @@ impl BaseUrl {
 }
 
 /// Whether the path, perhaps with a query, is `folder` or below it.
-fn is_below(path: &str, folder: &str) -> bool {
+pub(super) fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
 fn is_segment(path: &str, segment: &str) -> bool {
     path.split('/').any(|part| part == segment)
+}
+
+/// The target without the beginning of its path; none if the path does not begin so.
+pub(super) fn without_beginning(target: &Uri, beginning: &str) -> Option<Uri> {
+    let path = target.path_and_query()?.as_str();
+    let beginning = beginning.trim_end_matches('/');
+    let rest = path.strip_prefix(beginning).filter(|_| is_below(path, beginning))?;
+    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    rest.parse().ok()
 }
 
 impl Default for BaseUrl {
@@ -240,6 +249,18 @@ mod tests {
         assert_eq!(joined("http://h/v1", "/v1"), "http://h/v1");
         assert_eq!(joined("http://h/api", "/apiary"), "http://h/api/apiary");
         assert_eq!(joined("http://h/api", "/v10/x"), "http://h/api/v10/x");
+    }
+
+    #[test]
+    fn the_beginning_of_a_path_is_taken_off_by_whole_segments() {
+        let rest = |target: &str, beginning| without_beginning(&target.parse().unwrap(), beginning);
+        for (target, expected) in [("/groq/v1/models?a=%20", "/v1/models?a=%20"), ("/groq", "/"), ("/groq?x", "/?x")] {
+            for beginning in ["/groq", "/groq/"] {
+                assert_eq!(rest(target, beginning).map(|uri| uri.to_string()).as_deref(), Some(expected));
+            }
+        }
+        assert_eq!(rest("/groqs/v1", "/groq"), None);
+        assert_eq!(rest("*", "/groq"), None);
     }
 
     #[test]

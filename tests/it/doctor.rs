@@ -236,6 +236,27 @@ async fn faulty_upstreams_are_reported() {
 }
 
 #[tokio::test]
+async fn each_upstream_is_asked_and_named() {
+    let (mut upstream, mut anthropic) = (Upstream::start().await, Upstream::start().await);
+    let table = "[[upstreams]]\nname = \"anthropic\"\napi_key_env = \"KEY\"\nurl = ";
+    let work_folder = WorkFolder::before(&upstream.url(), &format!("{table}{:?}", anthropic.origin()));
+    let mut command = work_folder.command(&[]);
+    command.env("KEY", "sk-ant");
+    let doctor = thread::spawn(move || run(&mut command));
+    let mut call = upstream.request().await;
+    assert_eq!((call.head.get("x-api-key"), call.head.get("authorization")), (None, None));
+    call.json("{\"data\":[]}").await;
+    let mut call = anthropic.request().await;
+    assert_eq!(call.head.start, "GET /v1/models HTTP/1.1");
+    let found = ["x-api-key", "anthropic-version", "authorization"].map(|name| call.head.get(name));
+    assert_eq!(found, [Some("sk-ant"), Some("2023-06-01"), None]);
+    call.answer("401 Unauthorized", &["connection: close"], "").await;
+    let output = doctor.join().unwrap();
+    output.check("ok", "upstream", "/v1/models answers 200", "");
+    output.check("fault", "upstream", "anthropic: GET ", "api_key_env of [[upstreams]] \"anthropic\"");
+}
+
+#[tokio::test]
 async fn clock_skew_and_unknown_windows_are_warnings() {
     let mut upstream = Upstream::start().await;
     let work_folder = WorkFolder::before(&upstream.url(), "");

@@ -61,6 +61,7 @@ mod targets; // the client's path and the upstream's
 mod tenants; // separation of callers
 mod tls; // certificates on both sides
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+mod upstreams; // several upstreams behind one abridge
 mod webhook; // events posted to a webhook
 mod windows; // context windows learned from the upstream
 mod wire; // the test upstream, checked with an independent client

@@ -278,9 +278,30 @@ async fn an_empty_credential_is_none() {
     let upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).start().await;
     // All who show nothing are one caller, whose events nobody from elsewhere may hear.
-    for empty in ["authorization:", "authorization:  ", "api-key:"] {
+    for empty in ["authorization:", "authorization:  ", "api-key:", "x-api-key:"] {
         let mut client = abridge.connect().await;
         client.send(request("GET", "/abridge/events", &["x-forwarded-for: 10.0.0.1", empty])).await;
         assert_eq!(client.head().await.status(), 401, "{empty:?}");
     }
+}
+
+#[tokio::test]
+async fn the_key_of_anthropic_s_clients_is_a_credential() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(REQUIRED).start().await;
+    let (at, body) = (abridge.address(), with_results(&[long_text(1)]));
+    let (key, other) = ("x-api-key: sk-ant-1", "x-api-key: sk-ant-2");
+    let of_key = recalls(&converse(at, &mut upstream, key, &body).await);
+    let of_other = recalls(&converse(at, &mut upstream, other, &body).await);
+    // What Claude Code sends with a token and a key: the key counts.
+    let both = "authorization: Bearer sk-3\r\nanthropic-version: 2023-06-01\r\nx-api-key: sk-ant-1";
+    let of_both = recalls(&converse(at, &mut upstream, both, &body).await);
+    assert_eq!(of_key, of_both);
+    assert_ne!(of_key, of_other);
+    for (shown, expected) in [(key, 200), (both, 200), (other, 404), ("authorization: Bearer sk-3", 404), (NONE, 401)] {
+        assert_eq!(get(at, &of_key[0], shown).await.head.status(), expected, "{shown}");
+    }
+    // Elsewhere it may be a gateway's, which many callers share.
+    let gateway = "authorization: Bearer sk-3\r\nx-api-key: sk-ant-1";
+    assert_ne!(recalls(&converse(at, &mut upstream, gateway, &body).await), of_key);
 }

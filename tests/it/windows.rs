@@ -3,12 +3,15 @@
 use crate::support::offloads::with_results;
 use crate::support::{Scene, post};
 
+/// What a listing takes, of OpenAI's clients and of Anthropic's.
+const KEYS: [&str; 3] = ["authorization: Bearer a", "x-api-key: b", "anthropic-version: 2023-06-01"];
+
 #[tokio::test]
 async fn the_upstream_is_asked_once_for_unknown_windows() {
     let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }\nserver.workers = 2").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
-    let request = post("/v1/chat/completions?v=1", &["authorization: Bearer a"], &body);
+    let request = post("/v1/chat/completions?v=1", &KEYS, &body);
 
     scene.client.send(&request).await;
     let mut first = scene.upstream.request().await;
@@ -18,7 +21,10 @@ async fn the_upstream_is_asked_once_for_unknown_windows() {
     }
     assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
     assert_eq!(second.head.start, "GET /v1/models?v=1 HTTP/1.1");
-    assert_eq!(second.head.get("authorization"), Some("Bearer a"));
+    for key in KEYS {
+        let (name, value) = key.split_once(": ").unwrap();
+        assert_eq!(second.head.get(name), Some(value));
+    }
     // The request does not wait for the listing.
     first.json("{}").await;
     assert_eq!(scene.client.reply().await.head.status(), 200);

@@ -253,7 +253,9 @@ const total = (counts) => (known(counts) ? counts : Object.values(counts ?? {}).
 function showStatus(now) {
   status = now;
   say($("version"), now.version ?? "");
-  say($("upstream"), now.upstream ? `→ ${now.upstream}` : "");
+  const upstreams = now.upstreams ?? [];
+  const several = upstreams.map((upstream) => `${upstream.name} → ${upstream.url}`).join("; ");
+  say($("upstream"), upstreams.length > 1 ? several : now.upstream ? `→ ${now.upstream}` : "");
   const drawn = tiles(now).map(({ name, figure, more }) =>
     el("div", {}, el("dt", {}, name), el("dd", { class: "big" }, figure), more.map((line) => el("dd", { class: "sub" }, line))));
   // What says the same stays, so that it can be marked and copied.

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::Findings;
+use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment};
 use crate::store::Clock;
-use crate::upstream::Upstream;
 use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Probe, ProbeOutcome};
 
@@ -21,32 +19,34 @@ const MAX_CLOCK_SKEW_SECONDS: u64 = 60;
 const MAX_WINDOWS_SHOWN: usize = 3;
 
 pub(super) async fn check(findings: &mut Findings, config: &Config, environment: &Environment) {
-    check_roots(findings, config);
-    let upstream = match build_client(config, environment) {
-        Ok(upstream) => upstream,
-        Err(error) => {
-            let fix = "name a PEM file with certificates in upstream.ca_file, and an http:// or socks5:// proxy in HTTPS_PROXY";
-            return findings.fault("upstream", format!("{error:#}"), fix);
+    let clients = clients::all(config, environment);
+    check_roots(findings, &clients);
+    for Client { settings, name, upstream } in clients {
+        let named = |said: String| if name.is_route() { format!("{name}: {said}") } else { said };
+        let upstream = match upstream {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                let fix = format!(
+                    "name a PEM file with certificates in {}, and an http:// or socks5:// proxy in HTTPS_PROXY",
+                    name.setting("ca_file")
+                );
+                findings.fault("upstream", format!("{error:#}"), fix);
+                continue;
+            }
+        };
+        let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
+        let said = named(probed.outcome.describe(&probed.url, &upstream));
+        match probed.outcome.advice(&settings, &name) {
+            None => findings.ok("upstream", said),
+            Some(fix) => findings.fault("upstream", said, fix),
         }
-    };
-    let probed = Probe::run(&upstream, STEP_TIMEOUT.min(config.upstream.connect_timeout.0)).await;
-    let said = probed.outcome.describe(&probed.url, &upstream);
-    match probed.outcome.advice(&config.upstream) {
-        None => findings.ok("upstream", said),
-        Some(fix) => findings.fault("upstream", said, fix),
+        check_clock(findings, probed.date(), &named);
+        check_windows(findings, config, probed, &named).await;
     }
-    check_clock(findings, probed.date());
-    check_windows(findings, config, probed).await;
 }
 
-/// Builds the upstream's client from these settings, with abridge's own key if there is one.
-pub(in crate::cli) fn build_client(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
-    let key = environment.api_key.as_ref().map(|key| key.bearer().context("upstream.api_key_env"));
-    Ok(Upstream::new(&config.upstream, &environment.proxies, key.transpose()?)?)
-}
-
-fn check_roots(findings: &mut Findings, config: &Config) {
-    if config.upstream.url.uri().scheme_str() != Some("https") {
+fn check_roots(findings: &mut Findings, clients: &[Client]) {
+    if clients.iter().all(|client| client.settings.url.uri().scheme_str() != Some("https")) {
         return findings.ok("roots", "not needed: the upstream is asked without TLS");
     }
     match n_system_roots() {
@@ -58,22 +58,22 @@ fn check_roots(findings: &mut Findings, config: &Config) {
     }
 }
 
-fn check_clock(findings: &mut Findings, date: Option<&str>) {
+fn check_clock(findings: &mut Findings, date: Option<&str>, named: &dyn Fn(String) -> String) {
     let Some(theirs) = date.and_then(parse_http_date) else {
-        return findings.ok("clock", "not compared: the upstream sends no date");
+        return findings.ok("clock", named("not compared: the upstream sends no date".to_owned()));
     };
     let ours = Clock::system().now().0;
     let apart = ours.abs_diff(theirs);
     if apart <= MAX_CLOCK_SKEW_SECONDS {
-        return findings.ok("clock", format!("within {MAX_CLOCK_SKEW_SECONDS} s of the upstream's"));
+        return findings.ok("clock", named(format!("within {MAX_CLOCK_SKEW_SECONDS} s of the upstream's")));
     }
     let way = if ours > theirs { "ahead of" } else { "behind" };
     let said =
         format!("{apart} s {way} the upstream's: certificates may seem invalid, and store.keep_for goes by this clock");
-    findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
+    findings.warn("clock", named(said), "set the clock, such as with `timedatectl set-ntp true`");
 }
 
-async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe) {
+async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe, named: &dyn Fn(String) -> String) {
     let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
     let is_known = probed.url.host() == Some("api.openai.com");
     let reported = probed.windows(STEP_TIMEOUT).await;
@@ -86,10 +86,10 @@ async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe) 
         said = format!("{said}, {} as the upstream says: {}{more}", reported.len(), shown.join(", "));
     }
     if !was_listed || is_known || !reported.is_empty() || of_settings > 0 {
-        return findings.ok("windows", said);
+        return findings.ok("windows", named(said));
     }
     let fix = "for models of your own add [[models]] with match = \"NAME\" and context_window = TOKENS";
-    findings.warn("windows", format!("{said}; the upstream reports none"), fix);
+    findings.warn("windows", named(format!("{said}; the upstream reports none")), fix);
 }
 
 /// Parses an HTTP date such as `Sun, 06 Nov 1994 08:49:37 GMT` into seconds since 1970. Only this form is supported:

@@ -14,7 +14,7 @@ use crate::edit::summarize;
 use crate::events::Phase;
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::target::{BaseUrl, BaseUrlError};
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, KeyHeader, Upstream};
 
 /// The models of `[summarize.model]` and `[[summarize.failover]]`.
 #[derive(Clone, Debug, Default)]
@@ -122,8 +122,13 @@ impl Endpoint {
             .parse()
             .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
         // The headers of the upstream's settings may be keys for that upstream.
-        let settings =
-            upstream::Settings { url: url.clone(), headers: BTreeMap::new(), api_key_env: None, ..like.clone() };
+        let settings = upstream::Settings {
+            url: url.clone(),
+            headers: BTreeMap::new(),
+            api_key_env: None,
+            api_key_header: KeyHeader::Authorization,
+            ..like.clone()
+        };
         let key = endpoint.api_key_env.as_deref().and_then(key);
         let upstream = Upstream::new(&settings, proxies, key)?;
         Ok(Self { upstream, url, model: endpoint.model.clone() })

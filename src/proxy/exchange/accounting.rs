@@ -99,6 +99,7 @@ impl Exchange {
         let Some(accounting) = self.accounting.take() else { return };
         let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
         accounting.metrics.observe_added(way, self.added);
+        accounting.metrics.count_upstream(self.upstream.as_str(), self.answer.is_some());
         let Some(mut entry) = self.entry(tap_report, end) else { return accounting.history.count_passed() };
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {
@@ -162,6 +163,7 @@ impl Exchange {
             time: (now() - ago.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
             path: short(uri.path()),
+            upstream: self.upstream.to_string(),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
             edits: report.map(crate::plan::Report::counts).unwrap_or_default(),
             messages: report.map_or(0, |report| report.messages_before),

@@ -4,7 +4,7 @@ use crate::raw::{Fields, elements};
 
 /// The windows that a listing names, by model: `max_model_len` of vLLM, `context_length` of OpenRouter, `meta` of
 /// llama.cpp, where what it serves wins over what the model was trained for, `context_window` of Groq,
-/// `max_context_length` of Mistral. Nothing if the answer is no listing, and nothing for a model without a window.
+/// `max_context_length` of Mistral, `max_input_tokens` of Anthropic. Nothing if the answer is no listing, and nothing for a model without a window.
 pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
     let json = str::from_utf8(models_json).unwrap_or_default();
     let data = Fields::of(json).and_then(|listing| listing.get("data"));
@@ -19,7 +19,7 @@ pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
 fn window(model: &Fields<'_>) -> Option<usize> {
     let meta = model.object("meta");
     let of_meta = |key| meta.as_ref().and_then(|meta| number(meta, key));
-    ["max_model_len", "context_length", "context_window", "max_context_length"]
+    ["max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens"]
         .into_iter()
         .find_map(|key| number(model, key))
         .or_else(|| of_meta("n_ctx"))

@@ -241,13 +241,15 @@ fn windows_of_llama_cpp_are_what_it_serves() {
 }
 
 #[test]
-fn windows_of_groq_mistral_and_together() {
+fn windows_of_groq_mistral_together_and_anthropic() {
     let groq = br#"{"object":"list","data":[{"id":"llama-3.1-8b-instant","object":"model","owned_by":"Meta","active":true,"context_window":131072,"public_apps":null,"max_completion_tokens":131072}]}"#;
     assert_eq!(windows_in(groq), [("llama-3.1-8b-instant".to_owned(), 131_072)]);
     let mistral = br#"{"object":"list","data":[{"id":"mistral-small-2503","capabilities":{"completion_chat":true},"max_context_length":131072}]}"#;
     assert_eq!(windows_in(mistral), [("mistral-small-2503".to_owned(), 131_072)]);
     let together = br#"[{"id":"meta-llama/Llama-3-8b-chat-hf","type":"chat","context_length":8192},{"id":"black-forest-labs/FLUX","type":"image","context_length":0}]"#;
     assert_eq!(windows_in(together), [("meta-llama/Llama-3-8b-chat-hf".to_owned(), 8192)]);
+    let anthropic = br#"{"data":[{"type":"model","id":"claude-opus-5","display_name":"Claude Opus 5","max_input_tokens":1000000,"max_output_tokens":128000}],"has_more":false}"#;
+    assert_eq!(windows_in(anthropic), [("claude-opus-5".to_owned(), 1_000_000)]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) struct Type {
 }
 
 /// Types that have a section of their own: the type, what a reader calls it, and the type that its keys are from.
-const TYPES: [(&str, &str, Option<&str>); 10] = [
+const TYPES: [(&str, &str, Option<&str>); 11] = [
     ("ByteSize", "size", None),
     ("Period", "duration", None),
     ("Fraction", "fraction", None),
@@ -66,18 +66,22 @@ const TYPES: [(&str, &str, Option<&str>); 10] = [
     ("BaseUrl", "URL", None),
     ("WebhookUrl", "webhook URL", None),
     ("Pattern", "pattern", None),
+    ("RequestMatch", "request match", Some("RequestCondition")),
     ("Trigger", "trigger", Some("Condition")),
     ("Keep", "keep", Some("Keep")),
     ("Truncate", "truncate", Some("Limits")),
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 5] = [
+const PLAIN: [(&str, &str); 8] = [
     ("bool", "boolean"),
     ("usize", "integer"),
     ("String", "string"),
     ("PathBuf", "path"),
     ("Inputs", "boolean or list of strings"),
+    ("HeaderMatch", "string"),
+    ("HeaderFields", "table of strings"),
+    ("Policies", "table of tables"),
 ];
 
 /// All tables, in the order of the source.

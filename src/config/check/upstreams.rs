@@ -1,0 +1,120 @@
+//! Checks of `[upstream]` and `[[upstreams]]`.
+
+use std::time::Duration;
+
+use super::{Checker, MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use crate::config::error::ConfigError;
+use crate::server::listen::Address;
+use crate::units::Period;
+use crate::upstream::{HeaderName, Settings, UpstreamName, routes};
+
+/// Headers that depend on the connection or on the body, and that the sender of a request computes.
+const CONNECTION_HEADERS: [&str; 13] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The longest name of an upstream, in bytes: it is a label of metrics.
+const MAX_NAME_BYTES: usize = 40;
+
+impl Checker<'_> {
+    /// Checks all upstreams.
+    pub(super) fn upstreams(&self) -> Result<(), ConfigError> {
+        self.upstream(&["upstream"], &self.config.upstream)?;
+        for (n, upstream) in self.config.upstreams.iter().enumerate() {
+            let place = n.to_string();
+            let table = ["upstreams", &place];
+            self.name(&table, upstream, n)?;
+            if upstream.strip_path.as_ref().is_some_and(|path| !path.starts_with('/')) {
+                let message = "not a path; allowed: a path that begins with /, such as \"/anthropic\"";
+                return Err(self.error(&[&table[..], &["strip_path"]].concat(), message.to_owned()));
+            }
+            self.upstream(&table, &upstream.over(&self.config.upstream))?;
+        }
+        Ok(())
+    }
+
+    fn name(&self, table: &[&str], upstream: &routes::Settings, n: usize) -> Result<(), ConfigError> {
+        let name = &upstream.name;
+        let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        let message = if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_label) {
+            format!("{name:?} is no name; allowed: small letters, digits, - and _, {MAX_NAME_BYTES} at most")
+        } else if name == UpstreamName::DEFAULT {
+            "\"default\" is the name of [upstream]; allowed: another one".to_owned()
+        } else if self.config.upstreams.iter().take(n).any(|earlier| earlier.name == *name) {
+            format!("{name:?} is there twice; allowed: once")
+        } else if upstream.requests().is_none() {
+            format!(
+                "{name:?} does not say which requests go there; allowed: a `when` beside it in [[upstreams]], or one of anthropic, messages, openai, chat_completions, responses"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(self.error(&[table, &["name"]].concat(), message))
+    }
+
+    /// Checks one upstream, whose settings are in `table`.
+    fn upstream(&self, table: &[&str], upstream: &Settings) -> Result<(), ConfigError> {
+        let wrong = |keys: &[&str], message: String| Err(self.error(&[table, keys].concat(), message));
+        let least = Period(Duration::from_millis(1));
+        for (key, period, least) in [
+            ("connect_timeout", upstream.connect_timeout, least),
+            ("first_byte_timeout", upstream.first_byte_timeout, least),
+            ("idle_timeout", upstream.idle_timeout, least),
+            ("pool_idle_timeout", upstream.pool_idle_timeout, Period(Duration::ZERO)),
+        ] {
+            if !(least..=MAX_PERIOD).contains(&period) {
+                return wrong(&[key], format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}"));
+            }
+        }
+        if self.is_own_address(upstream) {
+            let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
+            return wrong(&["url"], message);
+        }
+        if upstream.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
+            return wrong(&["api_key_env"], NOT_A_VARIABLE_NAME.to_owned());
+        }
+        for name in upstream.headers.keys().map(HeaderName::as_str) {
+            let message = match name {
+                _ if CONNECTION_HEADERS.contains(&name) => {
+                    "abridge sets this header itself; allowed: headers that no connection and no body depends on"
+                        .to_owned()
+                }
+                _ if upstream.api_key_env.is_some() && name == upstream.api_key_header.name().as_str() => {
+                    let setting = if table == ["upstream"] { "upstream.api_key_env" } else { "api_key_env" };
+                    format!("{setting} sets this header; allowed: one of the two")
+                }
+                _ => continue,
+            };
+            return wrong(&["headers", name], message);
+        }
+        Ok(())
+    }
+
+    fn is_own_address(&self, upstream: &Settings) -> bool {
+        let target = upstream.url.uri();
+        let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
+        let host = match target.host().unwrap_or_default() {
+            "localhost" => "127.0.0.1",
+            host => host.trim_start_matches('[').trim_end_matches(']'),
+        };
+        let ours = |address: &Address| {
+            matches!(address, Address::Tcp(own) if own.port() == port
+                && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
+        };
+        let listen =
+            self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
+        listen.into_iter().any(ours)
+    }
+}

@@ -1,0 +1,438 @@
+//! Several upstreams: the `[[upstreams]]` tables, and which requests go to which of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use globset::GlobMatcher;
+use http::HeaderMap;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::target::{BaseUrl, HeaderName, HeaderValue, is_below};
+use super::{HttpVersion, KeyHeader};
+use crate::dialect::{self, Dialect};
+use crate::tokens::models::Pattern;
+use crate::units::Period;
+
+/// One of the `[[upstreams]]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Its name in reports, metrics and messages: small letters, digits, `-` and `_`. `default` is the name of
+    /// `[upstream]`.
+    ///
+    /// Example: `"anthropic"`
+    pub name: String,
+    /// Which requests go to it. The tables are tried from the first to the last, and the first one that matches counts.
+    ///
+    /// Not set: those that the name stands for: `messages` and `anthropic` for the dialect `messages`,
+    /// `chat_completions` and `responses` for these dialects, `openai` for both of them. Other names need `when`.
+    ///
+    /// Example: `{ dialect = "messages" }`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<RequestMatch>,
+    /// Where the requests go. A client's path is joined to it.
+    ///
+    /// Example: `"https://api.anthropic.com"`
+    pub url: BaseUrl,
+    /// A beginning that is taken off a client's path before the path is joined to `url`.
+    ///
+    /// Not set: the whole path is joined.
+    ///
+    /// Example: `"/anthropic"`
+    #[serde(default)]
+    pub strip_path: Option<String>,
+    /// The name of one of the `policies`, for the edits of its requests.
+    ///
+    /// Not set: the settings of the top level.
+    ///
+    /// Example: `"long"`
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// The version of HTTP that is spoken to it.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"1.1"`
+    #[serde(default)]
+    pub http: Option<HttpVersion>,
+    /// How long opening a connection may take, TLS included.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"10s"`
+    #[serde(default)]
+    pub connect_timeout: Option<Period>,
+    /// How long the head of the answer may take, from the end of the request on.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"15m"`
+    #[serde(default)]
+    pub first_byte_timeout: Option<Period>,
+    /// How long it may pause in the middle of an answer.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"10m"`
+    #[serde(default)]
+    pub idle_timeout: Option<Period>,
+    /// How long an unused connection is kept for the next request.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"20s"`
+    #[serde(default)]
+    pub pool_idle_timeout: Option<Period>,
+    /// PEM file with roots to trust besides the system's.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `"ca.pem"`
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// The name of the environment variable with the key to send to it in place of what the client sends.
+    ///
+    /// Not set: the client's own key is passed on; the key of `[upstream]` is never sent to it.
+    ///
+    /// Example: `"ANTHROPIC_API_KEY"`
+    #[serde(default)]
+    pub api_key_env: Option<String>,
+    /// The header field in which the key of `api_key_env` is sent. Other keys of the client are then left out.
+    ///
+    /// Not set: `"x-api-key"` if `when` names the dialect `messages`, else `"authorization"`.
+    ///
+    /// Example: `"x-api-key"`
+    #[serde(default)]
+    pub api_key_header: Option<KeyHeader>,
+    /// Asks it at start for its models, as `[upstream]` is asked.
+    ///
+    /// Not set: as in `[upstream]`.
+    ///
+    /// Example: `true`
+    #[serde(default)]
+    pub probe: Option<bool>,
+    /// Header fields that are set on every request to it. Those of `[upstream]` are never sent to it.
+    ///
+    /// Not set: none.
+    ///
+    /// Example: `{ x-gateway-key = "KEY" }`
+    #[serde(default, skip_serializing_if = "HeaderFields::is_empty")]
+    pub headers: HeaderFields,
+}
+
+/// Header fields by name.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct HeaderFields(pub BTreeMap<HeaderName, HeaderValue>);
+
+/// Which requests are meant: one condition, or a list of conditions of which at least one must hold. A condition is a table
+/// of the following keys, and holds when every key in it holds.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct RequestMatch(pub Vec<RequestCondition>);
+
+/// A condition on a request.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestCondition {
+    /// The path is this one or below it: `"/groq"` stands for `/groq` and `/groq/v1/models`, not for `/groqs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The dialect of the path, with everything below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<DialectName>,
+    /// The model that the request asks for. Known only where abridge reads the body: for a `POST` to the path of a
+    /// dialect that is edited, without `x-abridge: off`, and in a known content coding. Where it is not known, the
+    /// condition does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Pattern>,
+    /// A header field that the request has: `"x-team: blue"` for this value, `"x-team"` for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<HeaderMatch>,
+}
+
+/// A wire format.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DialectName {
+    /// `/v1/chat/completions`, of OpenAI and compatible servers.
+    ChatCompletions,
+    /// `/v1/responses`, of OpenAI.
+    Responses,
+    /// `/v1/messages`, of Anthropic, and every request with the header field `anthropic-version` whose path is that of
+    /// no other dialect.
+    Messages,
+}
+
+/// A header field by name, or by name and value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HeaderMatch {
+    name: http::HeaderName,
+    value: Option<String>,
+}
+
+/// A request, as conditions see it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestFacts<'a> {
+    /// Its path, without the query.
+    pub path: &'a str,
+    /// Its header fields.
+    pub headers: &'a HeaderMap,
+    /// The model that it asks for, if its body was read.
+    pub model: Option<&'a str>,
+}
+
+/// Conditions that are ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Matcher(Vec<(RequestCondition, Option<GlobMatcher>)>);
+
+/// A path that Claude Code asks for before its first request.
+const HELLO: &str = "/api/hello";
+
+/// The header field that every client of Anthropic's API sends.
+const ANTHROPIC_VERSION: &str = "anthropic-version";
+
+// === impl Settings ===
+
+impl Settings {
+    /// The settings of this upstream, where those that are not set and that hold no key are as in `[upstream]`.
+    pub fn over(&self, default: &super::Settings) -> super::Settings {
+        super::Settings {
+            url: self.url.clone(),
+            http: self.http.unwrap_or(default.http),
+            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
+            first_byte_timeout: self.first_byte_timeout.unwrap_or(default.first_byte_timeout),
+            idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
+            pool_idle_timeout: self.pool_idle_timeout.unwrap_or(default.pool_idle_timeout),
+            ca_file: self.ca_file.clone().or_else(|| default.ca_file.clone()),
+            api_key_env: self.api_key_env.clone(),
+            api_key_header: self.key_header(),
+            probe: self.probe.unwrap_or(default.probe),
+            headers: self.headers.0.clone(),
+        }
+    }
+
+    /// The requests that go to it: those of `when`, or those that the name stands for.
+    pub fn requests(&self) -> Option<RequestMatch> {
+        self.when.clone().or_else(|| RequestMatch::of_name(&self.name))
+    }
+
+    /// Whether its conditions name the dialect `messages`.
+    pub fn speaks_messages(&self) -> bool {
+        let messages = |condition: &RequestCondition| condition.dialect == Some(DialectName::Messages);
+        self.requests().is_some_and(|requests| requests.0.iter().any(messages))
+    }
+
+    fn key_header(&self) -> KeyHeader {
+        self.api_key_header.unwrap_or(if self.speaks_messages() {
+            KeyHeader::XApiKey
+        } else {
+            KeyHeader::Authorization
+        })
+    }
+}
+
+impl HeaderFields {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// === impl RequestMatch ===
+
+impl RequestMatch {
+    /// The requests that a name stands for, if it is that of a dialect or of a maker with an API of its own.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let dialect = |dialect| RequestCondition { dialect: Some(dialect), ..RequestCondition::default() };
+        let hello = RequestCondition { path: Some(HELLO.to_owned()), ..RequestCondition::default() };
+        Some(Self(match name {
+            "chat_completions" => vec![dialect(DialectName::ChatCompletions)],
+            "responses" => vec![dialect(DialectName::Responses)],
+            "messages" | "anthropic" => vec![dialect(DialectName::Messages), hello],
+            "openai" => vec![dialect(DialectName::ChatCompletions), dialect(DialectName::Responses)],
+            _ => return None,
+        }))
+    }
+
+    /// Makes it ready to be asked.
+    pub fn matcher(&self) -> Matcher {
+        let ready = |condition: &RequestCondition| (condition.clone(), condition.model.as_ref().map(Pattern::matcher));
+        Matcher(self.0.iter().map(ready).collect())
+    }
+}
+
+impl fmt::Display for RequestMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, condition) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str(" or ")?;
+            }
+            condition.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RequestCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, dialect, model, header } = self;
+        let parts = [
+            dialect.map(|dialect| format!("dialect {}", dialect.name())),
+            path.as_ref().map(|path| format!("path {path}")),
+            model.as_ref().map(|model| format!("model {model}")),
+            header.as_ref().map(|header| format!("header {header}")),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" and "))
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestMatch {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Vec<RequestCondition>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of conditions, or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Ok(vec![RequestCondition::deserialize(MapAccessDeserializer::new(map))?])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut conditions = Vec::new();
+                while let Some(condition) = list.next_element()? {
+                    conditions.push(condition);
+                }
+                Ok(conditions)
+            }
+        }
+
+        let conditions = from.deserialize_any(OneOrMore)?;
+        if conditions.is_empty() || conditions.contains(&RequestCondition::default()) {
+            return Err(D::Error::custom("a condition names at least one of path, dialect, model and header"));
+        }
+        let is_path = |condition: &RequestCondition| condition.path.as_ref().is_none_or(|path| path.starts_with('/'));
+        if !conditions.iter().all(is_path) {
+            return Err(D::Error::custom("a path begins with /"));
+        }
+        Ok(Self(conditions))
+    }
+}
+
+// === impl Matcher ===
+
+impl Matcher {
+    /// Whether one of the conditions holds.
+    pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
+        self.0.iter().any(|(condition, model)| condition.holds(model.as_ref(), request))
+    }
+
+    /// Whether the answer may depend on the model.
+    pub fn asks_for_the_model(&self) -> bool {
+        self.0.iter().any(|(_, model)| model.is_some())
+    }
+}
+
+impl RequestCondition {
+    fn holds(&self, model: Option<&GlobMatcher>, request: &RequestFacts<'_>) -> bool {
+        let path = self.path.as_deref().is_none_or(|path| is_below(request.path, path.trim_end_matches('/')));
+        path && self.dialect.is_none_or(|dialect| DialectName::of(request) == Some(dialect))
+            && self.header.as_ref().is_none_or(|header| header.holds(request.headers))
+            && model.is_none_or(|pattern| request.model.is_some_and(|model| pattern.is_match(model)))
+    }
+}
+
+// === impl RequestFacts ===
+
+impl<'a> RequestFacts<'a> {
+    /// A request whose body is not read.
+    pub fn of_head<B>(request: &'a http::Request<B>) -> Self {
+        Self { path: request.uri().path(), headers: request.headers(), model: None }
+    }
+
+    /// The dialect that its client speaks, if it is one that abridge knows.
+    pub fn dialect(&self) -> Option<&'static dyn Dialect> {
+        dialect::for_path(self.path).or_else(|| dialect::for_path(DialectName::of(self)?.path()))
+    }
+}
+
+// === impl DialectName ===
+
+impl DialectName {
+    const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
+
+    /// The name, as the settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
+            Self::Messages => "/v1/messages",
+        }
+    }
+
+    /// The dialect of a request: of its path, of what its path is below, or of its header fields.
+    fn of(request: &RequestFacts<'_>) -> Option<Self> {
+        let of_path = dialect::for_path(request.path).map(Dialect::name);
+        let below = |dialect: &Self| {
+            let path = dialect.path();
+            let mut places = request.path.match_indices(path).filter_map(|(at, _)| request.path.get(at..));
+            places.any(|rest| is_below(rest, path))
+        };
+        Self::ALL
+            .into_iter()
+            .find(|dialect| of_path == Some(dialect.name()))
+            .or_else(|| Self::ALL.into_iter().find(below))
+            .or_else(|| request.headers.contains_key(ANTHROPIC_VERSION).then_some(Self::Messages))
+    }
+}
+
+// === impl HeaderMatch ===
+
+impl HeaderMatch {
+    fn holds(&self, headers: &HeaderMap) -> bool {
+        let is_it = |found: &http::HeaderValue| self.value.as_ref().is_none_or(|value| found == value.as_str());
+        headers.get_all(&self.name).iter().any(is_it)
+    }
+}
+
+impl fmt::Display for HeaderMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}: {value}", self.name),
+            None => write!(f, "{}", self.name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HeaderMatch {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let (name, value) = text.split_once(':').map_or((&*text, None), |(name, value)| (name, Some(value)));
+        let name = name.trim().parse();
+        let name = name.map_err(|_| D::Error::custom("a header field is \"name: value\", or its name alone"))?;
+        Ok(Self { name, value: value.map(|value| value.trim().to_owned()) })
+    }
+}
+
+impl Serialize for HeaderMatch {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;
