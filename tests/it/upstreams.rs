@@ -259,7 +259,8 @@ async fn refusals_of_an_upstream_arrive_word_for_word() {
         call.bytes().await;
         call.answer(status, &["content-type: application/json", "request-id: req_1", "connection: close"], said).await;
         let reply = client.reply().await;
-        assert_eq!((reply.head.status().to_string().as_str(), &*reply.body), (&status[..3], said.as_bytes()));
+        assert!(status.starts_with(&reply.head.status().to_string()), "{status}");
+        assert_eq!(reply.body, said.as_bytes());
         assert_eq!((reply.head.get("request-id"), reply.head.get("x-abridge-error")), (Some("req_1"), None));
     }
 }
