@@ -42,6 +42,7 @@ pub struct Conversation<'a> {
 }
 
 /// What is true of a conversation as a whole.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Traits {
     /// How many units at the beginning a compaction stands for, that itself included: the model does not read what is
@@ -90,6 +91,7 @@ pub struct Unit {
 }
 
 /// What is known of a unit beside what it says.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags {
     /// It says something beside its calls, so that it stays when they leave.

@@ -123,8 +123,12 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
     let Layout { gone: left, placed } = &report.layout;
-    left.iter().for_each(|message| set(&mut gone, *message));
-    placed.iter().filter_map(|(_, moved)| *moved).for_each(|message| set(&mut moved, message));
+    for message in left {
+        set(&mut gone, *message);
+    }
+    for message in placed.iter().filter_map(|(_, moved)| *moved) {
+        set(&mut moved, message);
+    }
     // The summary is where the first stretch is that it stands for.
     let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
     for change in &report.changes {

@@ -206,7 +206,9 @@ impl Draft<'_> {
             let coming = seams::Coming { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
             inside.entry(self.element_of(added.behind)).or_default().push(coming);
         }
-        inside.values_mut().for_each(|coming| coming.sort_by_key(|coming| coming.behind)); // stable
+        for coming in inside.values_mut() {
+            coming.sort_by_key(|coming| coming.behind); // stable
+        }
         inside
     }
 

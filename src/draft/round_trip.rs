@@ -78,7 +78,9 @@ impl Draft<'_> {
         if stays || !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
             return false;
         }
-        rows.iter().for_each(|row| self.drop_call(edit, row));
+        for row in rows {
+            self.drop_call(edit, row);
+        }
         for unit in units {
             let is_empty = self.batches.get(&unit).is_some_and(|n_left| *n_left == 0) && !self.speaks(unit);
             if (is_whole_turn || is_empty) && self.take(unit) {

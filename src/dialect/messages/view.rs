@@ -317,11 +317,11 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
         return;
     }
     let is_double = |id: &CallId<'_>| doubled.contains(&*id.text);
-    let doubles = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
+    let repeated = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
         BlockKind::ToolCall { id, .. } => is_double(id),
         BlockKind::ToolResult { call_id, .. } => is_double(call_id),
     });
-    let found: Vec<usize> = doubles.map(|(n, _)| n).collect();
+    let found: Vec<usize> = repeated.map(|(n, _)| n).collect();
     for n in found {
         match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
             Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,

@@ -1,4 +1,5 @@
 //! Generated conversations that belong to no wire format, and what each format makes of them.
+#![expect(clippy::disallowed_types, reason = "messages are made here")]
 
 use bytes::Bytes;
 use proptest::{prelude::*, sample::select};
@@ -143,7 +144,7 @@ fn chat(items: &[Item]) -> Vec<Value> {
                 }
             }
             (Item::Result { id, text }, _) => {
-                messages.push(json!({"role": "tool", "tool_call_id": id, "content": text}))
+                messages.push(json!({"role": "tool", "tool_call_id": id, "content": text}));
             }
             (Item::User(text), _) => messages.push(json!({"role": "user", "content": text})),
             _ => unreachable!("the model has a message"),
