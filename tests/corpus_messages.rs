@@ -7,13 +7,8 @@
 //!   last block. Each request comes out sound under each policy, begins by value with what went out the time before unless a
 //!   pass was made, and each text that was taken out is among the offloads to the byte.
 //! - The usage and the stop reason of each recorded answer are read as the file has them.
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a panic is a test's answer"
-)]
+#![expect(clippy::disallowed_types, reason = "recorded traffic is looked at here, and nothing of it is sent on")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a panic is a test's answer")]
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -188,7 +183,7 @@ fn requests(transcript: &Value) -> Vec<(usize, Bytes)> {
         let last = marked(&messages[n - 1]);
         let head = format!(r#"{{"model":{},"max_tokens":32000,"#, transcript["model"]);
         let system = transcript.get("system").map_or(String::new(), |system| format!("\"system\":{system},"));
-        let before: String = written[..n - 1].iter().map(|message| format!("{message},")).collect();
+        let before = written[..n - 1].iter().map(String::as_str).chain([""]).collect::<Vec<_>>().join(",");
         requests.push((n, Bytes::from(format!("{head}{system}\"messages\":[{before}{last}]}}"))));
     }
     requests

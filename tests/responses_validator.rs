@@ -1,5 +1,6 @@
 //! The rules that strict upstreams hold the items of OpenAI Responses to, written down without a look at abridge's own
 //! reading of them.
+#![expect(clippy::disallowed_types, reason = "recorded traffic is looked at here, and nothing of it is sent on")]
 
 use std::collections::{BTreeSet, HashMap};
 

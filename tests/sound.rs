@@ -1,4 +1,5 @@
 //! The rules by which Anthropic's API refuses a request, for the tests over traffic in its dialect.
+#![expect(clippy::disallowed_types, reason = "recorded traffic is looked at here, and nothing of it is sent on")]
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +15,7 @@ struct Turn<'a> {
 pub(crate) fn check(request: &Value) -> Result<(), String> {
     let messages = request["messages"].as_array().ok_or("no messages")?;
     let is_compaction = |block: &Value| block["type"] == "compaction" && !block["content"].is_null();
-    let from = messages.iter().rposition(|message| entries(message).iter().any(|block| is_compaction(block)));
+    let from = messages.iter().rposition(|message| entries(message).iter().any(is_compaction));
     let messages = messages.get(from.unwrap_or_default()..).unwrap_or_default();
     for (n, message) in messages.iter().enumerate() {
         says_something(message, n + 1 == messages.len()).map_err(|error| format!("messages.{n}: {error}"))?;
@@ -63,7 +64,7 @@ pub(crate) fn blocks(request: &Value) -> Vec<String> {
 /// The texts of the results, by the id of the call.
 pub(crate) fn texts_of_results(request: &Value) -> HashMap<&str, Vec<&str>> {
     let mut texts: HashMap<&str, Vec<&str>> = HashMap::new();
-    let blocks = request["messages"].as_array().into_iter().flatten().flat_map(|message| entries(message));
+    let blocks = request["messages"].as_array().into_iter().flatten().flat_map(entries);
     for result in blocks.filter(|block| block["type"] == "tool_result") {
         let of_blocks = result["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
         let all = texts.entry(result["tool_use_id"].as_str().unwrap_or_default()).or_default();
