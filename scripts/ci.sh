@@ -6,6 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Nothing is measured here, so benches and the sessions are built without the optimisations of releases that take minutes.
+export CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 CARGO_PROFILE_BENCH_OPT_LEVEL=2
+
 step() {
     printf '\n== %s (after %d s)\n' "$*" "$SECONDS"
     "$@"

@@ -248,9 +248,11 @@ fn index(change: &str) -> Option<usize> {
 /// What each handle names is what a text of that item said, to the byte.
 fn recalled(plan: &Plan, items: &[Value], ran: &Ran) -> Result<(), String> {
     for change in &plan.report.changes {
-        let item = match change.action {
-            Action::Truncate { message } | Action::Clear { message } | Action::ClearInput { message } => message,
-            _ => continue,
+        let (Action::Truncate { message: item }
+        | Action::Clear { message: item }
+        | Action::ClearInput { message: item }) = change.action
+        else {
+            continue;
         };
         let mut texts = Vec::new();
         strings(&items[item], &mut texts);
@@ -300,7 +302,7 @@ fn stream(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let lines = String::from_utf8_lossy(&text);
     let events = lines.lines().filter_map(|line| line.strip_prefix("data:"));
     let events = events.filter_map(|data| serde_json::from_str::<Value>(data).ok());
-    let expected = events.filter_map(|event| usage_of(&event["response"])).last();
+    let expected = events.filter_map(|event| usage_of(&event["response"])).next_back();
     for piece in [1 << 20, 1000, 7] {
         let found = tapped("text/event-stream", &text, piece);
         if found != expected {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 
+use abridge_proxy::dialect;
 use abridge_proxy::payload::PayloadKey;
 use abridge_proxy::replay::find_exchanges;
 use abridge_proxy::store::{self, Clock, RedbStore, Store};
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::Summarizer;
-use crate::support::{Abridge, Setup, chat, request};
+use crate::support::{Abridge, Setup, post, request};
 
 /// Settings, and the edits that change something under them.
 const POLICIES: [(&str, &[&str]); 10] = [
@@ -148,7 +149,8 @@ async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>
         .await;
     let mut client = abridge.connect().await;
     for body in bodies {
-        client.send(chat(body)).await;
+        let path = dialect::of_body(body).path();
+        client.send(post(path, &["content-type: application/json"], body)).await;
         assert_eq!(client.reply().await.head.status(), 200);
     }
     drop(client);
