@@ -1,4 +1,5 @@
 //! What holds for conversations of every dialect: the same scripts, as each wire format writes them.
+#![expect(clippy::disallowed_types, reason = "what is sent is looked at, and not sent again")]
 
 use std::collections::BTreeSet;
 
@@ -12,6 +13,7 @@ use abridge_proxy::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
+use serde_json::Value;
 
 use crate::{
     reductions::STICKY,
@@ -26,15 +28,20 @@ struct Request<'s> {
     output: Bytes,
 }
 
-/// The requests of a script under a policy.
+/// The requests of a script under a policy, to a model of which nothing is known.
 fn requests<'s>(path: &'static str, script: &'s Script, policy: &str) -> Vec<Request<'s>> {
+    requests_to("m", path, script, policy)
+}
+
+/// The same to a model.
+fn requests_to<'s>(model: &str, path: &'static str, script: &'s Script, policy: &str) -> Vec<Request<'s>> {
     let mut parts: Parts = toml::from_str(policy).unwrap();
     parts.tokens.counter = Counter::Estimate;
     let planner = Planner::new(parts);
     let dialect = dialect::for_path(path).unwrap();
     let request = |n: &usize| {
         let items = &script.items[..*n];
-        let body = body(path, items);
+        let body = body(path, model, items);
         let plan = planner.plan(dialect, &body).unwrap();
         let output = Bytes::from(splice(&body, &plan.splices).concat());
         Request { path, items, body, plan, output }
@@ -114,6 +121,30 @@ impl Request<'_> {
         changes.map(|change| (change.edit, change.action.label(), change.call_id.as_str())).collect()
     }
 
+    /// The thoughts that are sent, each with the number of its element.
+    fn thoughts(&self) -> Vec<(usize, String)> {
+        let elements = self.elements().into_iter().enumerate();
+        let of = |(n, element): (usize, &[u8])| {
+            let element: Value = serde_json::from_slice(element).unwrap();
+            let blocks = element["content"].as_array().cloned().unwrap_or_default();
+            let signatures = blocks.into_iter().filter_map(|block| Some(block["signature"].as_str()?.to_owned()));
+            signatures.map(move |signature| (n, signature)).collect::<Vec<_>>()
+        };
+        elements.flat_map(of).collect()
+    }
+
+    /// What the first elements say, without thoughts.
+    fn without_thoughts(&self, n: usize) -> Vec<Value> {
+        let elements = self.elements().into_iter().take(n).map(|element| {
+            let mut element: Value = serde_json::from_slice(element).unwrap();
+            if let Some(blocks) = element["content"].as_array_mut() {
+                blocks.retain(|block| block["type"] != "thinking");
+            }
+            element
+        });
+        elements.filter(|element| element["content"].as_array().is_none_or(|blocks| !blocks.is_empty())).collect()
+    }
+
     /// The elements of the output.
     fn elements(&self) -> Vec<&[u8]> {
         let conversation = dialect::for_path(self.path).unwrap().parse(&self.output).unwrap();
@@ -128,8 +159,65 @@ impl std::fmt::Display for Request<'_> {
     }
 }
 
+/// A model that signs its thoughts together with what stands before them.
+const BINDING: &str = "claude-opus-5-5";
+
+#[test]
+fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
+    let round = |n: usize| {
+        let (id, text) = (format!("call_{n}"), format!("<{n}>{}", "line of it\n".repeat(200)));
+        let call = Item::Call { id: id.clone(), name: "bash" };
+        [Item::Thought(format!("thought{n}")), call, Item::Result { id, text }]
+    };
+    let user = |text: &str| Item::User(text.to_owned());
+    let mut items = vec![user("Go.")];
+    items.extend((0..3).flat_map(round).chain([Item::Said("Done.".to_owned()), user("More.")]));
+    items.extend((3..5).flat_map(round));
+    let calls: Vec<_> = (1..=items.len())
+        .filter(|n| items.get(*n).is_none_or(|item| matches!(item, Item::Thought(_) | Item::Said(_))))
+        .collect();
+    let script = Script { items, calls };
+    let policy = "[clear_tool_results]\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
+    let sent = |model| {
+        let requests = requests_to(model, "/v1/messages", &script, policy);
+        let thoughts = |request: &Request<'_>| request.thoughts().len();
+        let cleared = |request: &Request<'_>| request.taken().len();
+        requests.iter().map(|request| (cleared(request), thoughts(request))).collect::<Vec<_>>()
+    };
+    // A model that binds nothing: passes are made within rounds of tools, and all thoughts stay.
+    assert_eq!(sent("claude-opus-5"), [(0, 0), (0, 1), (1, 2), (2, 3), (2, 3), (3, 4), (4, 5)]);
+    // One that does: the pass waits for the user, and takes what was thought before that.
+    assert_eq!(sent(BINDING), [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1), (2, 2)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn thinking_that_is_sent_was_made_with_what_is_sent_before_it(
+        script in with_gaps(1..18),
+        policy in prop::sample::select(STICKY.to_vec()),
+    ) {
+        let requests = requests_to(BINDING, "/v1/messages", &script, policy);
+        let mut gone = BTreeSet::new();
+        for request in &requests {
+            request.is_valid();
+            let thoughts = request.thoughts();
+            for (element, signature) in &thoughts {
+                let at = script.items.iter().position(|item| *item == Item::Thought(signature.clone())).unwrap();
+                let made_in = &requests[script.calls.iter().position(|call| *call == at).unwrap()];
+                let before = made_in.without_thoughts(usize::MAX);
+                prop_assert_eq!(request.without_thoughts(*element), before, "{}\n{}", made_in, request);
+                prop_assert!(!gone.contains(signature), "{} came back", signature);
+            }
+            let kept: BTreeSet<_> = thoughts.into_iter().map(|(_, signature)| signature).collect();
+            let all = request.items.iter().filter_map(|item| match item {
+                Item::Thought(signature) => Some(signature.clone()),
+                _ => None,
+            });
+            gone.extend(all.filter(|signature| !kept.contains(signature)));
+        }
+    }
 
     #[test]
     fn sequences_are_valid_and_nothing_is_lost_in_every_dialect(
@@ -164,7 +252,7 @@ proptest! {
     #[test]
     fn calls_and_results_of_a_script_are_the_same_in_every_dialect(script in with_gaps(1..14)) {
         let of = |path: &'static str| {
-            let body = body(path, &script.items);
+            let body = body(path, "m", &script.items);
             let conversation = dialect::for_path(path).unwrap().parse(&body).unwrap();
             let pairing = Pairing::of(&conversation);
             let answered = pairing.calls.iter().map(|call| match &conversation.blocks[call.block].kind {

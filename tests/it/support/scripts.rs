@@ -71,7 +71,7 @@ fn played(steps: &[Step]) -> Script {
     let mut late: Vec<(usize, Item)> = Vec::new();
     for (n, step) in steps.iter().enumerate() {
         if let Step::Model { thinks, says, calls } = step {
-            if matches!(script.items.last(), Some(Item::Said(_))) {
+            if script.items.last().is_some_and(is_of_model) {
                 script.items.push(Item::User(format!("Go on with {n}.")));
             }
             script.calls.push(script.items.len());
@@ -95,7 +95,7 @@ fn played(steps: &[Step]) -> Script {
             script.items.push(Item::User(format!("And {n}?")));
         }
     }
-    if matches!(script.items.last(), Some(Item::Said(_))) {
+    if script.items.last().is_some_and(is_of_model) {
         script.items.push(Item::User("Thanks.".to_owned()));
     }
     script.calls.push(script.items.len());
@@ -109,12 +109,12 @@ pub(crate) fn any_path() -> impl Strategy<Value = &'static str> {
     select(PATHS.to_vec())
 }
 
-/// The body of a request that has these items.
-pub(crate) fn body(path: &str, items: &[Item]) -> Bytes {
+/// The body of a request to `model` that has these items.
+pub(crate) fn body(path: &str, model: &str, items: &[Item]) -> Bytes {
     let body = match path {
-        "/v1/chat/completions" => json!({"model": "m", "messages": chat(items)}),
-        "/v1/responses" => json!({"model": "m", "store": false, "input": responses(items)}),
-        _ => json!({"model": "m", "max_tokens": 100, "messages": messages(items)}),
+        "/v1/chat/completions" => json!({"model": model, "messages": chat(items)}),
+        "/v1/responses" => json!({"model": model, "store": false, "input": responses(items)}),
+        _ => json!({"model": model, "max_tokens": 100, "messages": messages(items)}),
     };
     body.to_string().into()
 }
