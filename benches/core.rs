@@ -52,6 +52,41 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
     body.into()
 }
 
+/// The same session as the other dialects write it: the name of the dialect, and the body.
+fn sessions_elsewhere(bytes: usize) -> [(&'static str, Bytes); 2] {
+    let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
+    let source = source.trim_start_matches('"');
+    let fill = |head: &str, round: fn(usize, &str) -> String, tail: &str| {
+        let mut body = head.to_owned();
+        for n in 0.. {
+            if n > 0 && body.len() + source.len() + 400 >= bytes {
+                break;
+            }
+            body.push_str(&round(n, source));
+        }
+        Bytes::from(body + tail)
+    };
+    let responses = fill(
+        r#"{"model":"gpt-5","stream":true,"store":false,"instructions":"You are an agent.","input":[{"role":"user","content":"Go on."}"#,
+        |n, source| {
+            format!(
+                r#",{{"type":"function_call","call_id":"call_{n:024}","name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {n}}}"}},{{"type":"function_call_output","call_id":"call_{n:024}","output":"{n}: {source}}}"#
+            )
+        },
+        "],\"tools\":[]}",
+    );
+    let messages = fill(
+        r#"{"model":"claude-opus-4-5","stream":true,"max_tokens":32000,"system":"You are an agent.","messages":[{"role":"user","content":"Go on."}"#,
+        |n, source| {
+            format!(
+                r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"toolu_{n:024}","name":"read_file","input":{{"path":"src/lib.rs","line":{n}}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{n:024}","content":"{n}: {source}}}]}}"#
+            )
+        },
+        "],\"tools\":[]}",
+    );
+    [("responses", responses), ("messages", messages)]
+}
+
 /// The median of many runs, or of a few long ones, and so much work that a run can be measured.
 fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
     let once = {
@@ -131,6 +166,13 @@ fn main() {
         row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
         row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
         row(size, "plan, nothing to edit", &clean, copy, measure(|| patching.plan(dialect, &clean)));
+        for (name, body) in sessions_elsewhere(bytes) {
+            let dialect = dialect::of_body(&body);
+            assert_eq!(dialect.name(), name);
+            assert!(patching.plan(dialect, &body).expect("a request").is_empty());
+            row(size, &format!("parse, {name}"), &body, copy, measure(|| dialect.parse(&body)));
+            row(size, &format!("plan, {name}"), &body, copy, measure(|| patching.plan(dialect, &body)));
+        }
         row(size, "verify", &broken, copy, measure(|| strings::verify(&broken)));
         row(size, "plan, two missing results", &broken, copy, measure(|| patching.plan(dialect, &broken)));
         row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));

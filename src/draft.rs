@@ -145,6 +145,8 @@ pub struct Draft<'a> {
     reasoning: Reasoning,
     /// The last model call before which what was sent is another now.
     prefix_changed: usize,
+    /// The units of the model, for those that ask.
+    of_model: OnceCell<Vec<usize>>,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<usize>,
     /// What has left with its call, by the model call that it was not there for any more.
@@ -225,6 +227,7 @@ impl<'a> Draft<'a> {
             partings: OnceCell::new(),
             reasoning: Reasoning::Keep,
             prefix_changed: 0,
+            of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             departed: BTreeMap::new(),
             orphans: BTreeSet::new(),

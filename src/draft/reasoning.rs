@@ -91,9 +91,14 @@ impl Draft<'_> {
 
     /// Notes that a late result takes the place of what stood for it when the model was called.
     pub(super) fn late_result_comes(&mut self, behind: usize, result: usize) {
-        let between = behind.min(result) + 1..result;
-        let units = self.source.conversation.units.get(between).unwrap_or_default();
-        if self.strips_reasoning() && units.iter().any(|unit| unit.role == Role::Assistant) {
+        if !self.strips_reasoning() {
+            return;
+        }
+        let units = self.source.conversation.units.iter().enumerate();
+        let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
+        let of_model = self.of_model.get_or_init(|| of_model.collect());
+        let next = of_model.get(of_model.partition_point(|unit| *unit <= behind));
+        if next.is_some_and(|unit| *unit < result) {
             self.prefix_changes(result);
         }
     }

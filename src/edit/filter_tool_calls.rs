@@ -178,11 +178,11 @@ impl<'r, 'd> Replay<'r, 'd> {
             && let Some(number) = self.results.pop_front_if(|number| *number < goes_before)
         {
             let turn = self.rows.get(number).and_then(|(row, _)| self.whole_turn(row));
-            let together = turn.and_then(|turn| self.whole_turns.get(&turn)).cloned();
-            let together = together.unwrap_or_else(|| vec![number]);
-            if together.last() != Some(&number) {
+            let together = turn.and_then(|turn| self.whole_turns.get(&turn));
+            if together.is_some_and(|together| together.last() != Some(&number)) {
                 continue; // it leaves when the last one does
             }
+            let together = together.cloned().unwrap_or_else(|| vec![number]);
             let is_here = |number: &&usize| self.rows.get(**number).is_some_and(|(_, is_here)| *is_here);
             if together.len() > 1 && self.n_history - together.iter().filter(is_here).count() < self.max {
                 self.results.push_front(number);
