@@ -1,7 +1,7 @@
 //! What holds for conversations of every dialect: the same scripts, as each wire format writes them.
 #![expect(clippy::disallowed_types, reason = "what is sent is looked at, and not sent again")]
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use abridge_proxy::{
     conversation::{BlockKind, Pairing, Role},
@@ -16,8 +16,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::{
-    reductions::STICKY,
-    support::scripts::{Item, Script, any_path, body, whole, with_gaps},
+    reductions::{STICKY, computed},
+    support::scripts::{Item, PATHS, Script, any_path, body, whole, with_gaps},
 };
 
 struct Request<'s> {
@@ -190,6 +190,56 @@ fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
     assert_eq!(sent(BINDING), [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1), (2, 2)]);
 }
 
+/// How many times as large the larger one of two hostile requests is.
+const MORE: usize = 6;
+
+/// Conversations in which something comes very often: all calls in one turn with a thought, turns with a thought each, and
+/// results that come when all is over, or are in front of their calls.
+fn hostile(n: usize) -> [(&'static str, Vec<Item>); 4] {
+    let user = |text: &str| Item::User(text.to_owned());
+    let call = |n: usize| Item::Call { id: format!("call_{n}"), name: "bash" };
+    let result = |n: usize| Item::Result { id: format!("call_{n}"), text: "line of it\n".repeat(10) };
+    let thought = |n: usize| Item::Thought(format!("thought{n}"));
+    let end = || [Item::Said("Done.".to_owned()), user("More."), Item::Said("Done.".to_owned()), user("More.")];
+    let turn = (0..n).map(call).chain((0..n).map(result));
+    let turn = [user("Go."), thought(0)].into_iter().chain(turn).chain(end());
+    let turns = (0..n).flat_map(|n| [thought(n), call(n), result(n)]);
+    let turns = std::iter::once(user("Go.")).chain(turns).chain(end());
+    let late = (0..n).flat_map(|n| [thought(n), call(n), user("Go on.")]);
+    let late = late.chain((0..n).map(result)).chain(end());
+    let before = (0..n).map(result).chain((0..n).flat_map(|n| [thought(n), call(n), user("Go on.")])).chain(end());
+    [
+        ("calls of one turn", turn.collect()),
+        ("turns", turns.collect()),
+        ("late results", late.collect()),
+        ("results before their calls", before.collect()),
+    ]
+}
+
+#[test]
+fn hostile_sizes_take_linear_time_in_every_dialect() {
+    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
+    let mut parts: Parts = toml::from_str(policy).unwrap();
+    parts.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(parts);
+    let few = 400;
+    for path in PATHS {
+        let dialect = dialect::for_path(path).unwrap();
+        for ((what, short), (_, long)) in hostile(few).into_iter().zip(hostile(few * MORE)) {
+            let [short, long] = [short, long].map(|items| body(path, BINDING, &items));
+            let time = |body: &Bytes| {
+                let began = computed();
+                planner.plan(dialect, body).unwrap();
+                computed().saturating_sub(began)
+            };
+            let once = (0..3).map(|_| time(&short)).min().unwrap();
+            let most = once * u32::try_from(MORE * 5 / 2).unwrap() + Duration::from_millis(10);
+            let times: Vec<_> = (0..3).map(|_| time(&long)).take_while(|time| *time > most).collect();
+            assert!(times.len() < 3, "{few} {what} of {path} took {once:?}, {MORE} times as many {times:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -261,7 +311,7 @@ proptest! {
             });
             (answered.collect::<Vec<_>>(), conversation.model_calls().len())
         };
-        let [chat, responses, messages] = crate::support::scripts::PATHS.map(of);
+        let [chat, responses, messages] = PATHS.map(of);
         prop_assert_eq!(&chat, &messages);
         prop_assert_eq!(&chat, &responses);
     }

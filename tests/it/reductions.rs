@@ -412,7 +412,7 @@ fn late(n_messages: usize) -> String {
 }
 
 /// How long this thread has computed, whatever else the machine does.
-fn computed() -> Duration {
+pub(crate) fn computed() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
