@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::it::support::{Abridge, Setup, Upstream};
+use crate::it::support::{Abridge, ClosedPort, Setup, Upstream};
 use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_url};
 
 /// How often an agent calls its shell for something new.
@@ -189,7 +189,15 @@ impl Session {
     async fn start(agent: Agent, program: PathBuf, listings: usize, holds: bool) -> Self {
         let mut upstream = Upstream::start().await;
         let held_url = holds.then(|| format!("{}/held", upstream.origin()));
-        let abridge = Setup::before(&upstream).with(TRIGGER).start().await;
+        let setup = match agent {
+            Agent::ClaudeCode => {
+                // As README.md says; what the other upstream is asked for, nobody answers.
+                let named = format!("anthropic={}", upstream.origin());
+                Setup::to(ClosedPort::new().url()).argument("--upstream").argument(named)
+            }
+            Agent::Codex | Agent::CodexWithBaseUrl => Setup::before(&upstream),
+        };
+        let abridge = setup.with(TRIGGER).start().await;
         let model = Arc::new(Model::new(listings, agent.query(), held_url));
         let of_upstream = Arc::clone(&model);
         tokio::spawn(async move {
