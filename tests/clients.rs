@@ -243,7 +243,7 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
 /// One turn in OpenAI Responses or Anthropic Messages: a text, or a refusal of a conversation that is not valid.
 async fn turn(wire: &mut Wire, api: Api, body: &[u8]) {
     match Seen::read(api, body) {
-        Ok(seen) if seen.model == "text" => model::say(wire, api, &Step::Say(TEXT), seen.stream).await,
+        Ok(seen) if seen.model == "text" => model::say(wire, api, &Step::Say(TEXT), &seen).await,
         Ok(seen) => refuse(wire, &seen.model, "retry-after: 7").await,
         Err(_) => refuse(wire, "400 Bad Request", "").await,
     }

@@ -15,6 +15,12 @@ const LISTINGS: usize = 40;
 /// Where results begin to be cleared; what an agent sends first has about as many tokens.
 const TRIGGER: &str = "clear_tool_results.trigger = { tokens = 20000 }";
 
+/// A window that a session with bound thinking reaches.
+const WINDOW: &str = "models = [{ match = \"claude-opus-5-5\", context_window = 200000 }]";
+
+/// The edits without summaries.
+const EDITS: &str = "policy.edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]";
+
 /// Far longer than a session takes.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -29,6 +35,8 @@ enum Agent {
     /// With `openai_base_url` alone: it tries a WebSocket first, and cuts what its shell has written to 10,000 bytes.
     CodexWithBaseUrl,
     ClaudeCode,
+    /// With a model whose thinking is bound to what stands before it.
+    ClaudeCodeWithBoundThinking,
 }
 
 /// An agent's session: its folder, its model, and abridge between them.
@@ -43,8 +51,8 @@ struct Session {
 /// Runs the agents that the folder has; says whether all was well.
 pub(crate) async fn all(folder: &Path) -> bool {
     let mut passed = true;
-    for agent in [Agent::Codex, Agent::CodexWithBaseUrl, Agent::ClaudeCode] {
-        let name = if agent == Agent::ClaudeCode { "claude" } else { "codex" };
+    for agent in [Agent::Codex, Agent::CodexWithBaseUrl, Agent::ClaudeCode, Agent::ClaudeCodeWithBoundThinking] {
+        let name = if agent.is_codex() { "codex" } else { "claude" };
         let program = folder.join("node_modules/.bin").join(name);
         println!("{}", agent.title());
         if !program.exists() {
@@ -53,7 +61,7 @@ pub(crate) async fn all(folder: &Path) -> bool {
         }
         let calls = tokio::spawn(forty_calls(agent, program.clone())).await;
         passed &= reported("forty calls, old results cleared, one read back by the shell", calls);
-        if agent != Agent::CodexWithBaseUrl {
+        if [Agent::Codex, Agent::ClaudeCode].contains(&agent) {
             let resumed = tokio::spawn(killed_and_resumed(agent, program)).await;
             passed &= reported("killed in a call, and resumed", resumed);
         }
@@ -92,13 +100,23 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
         for (number, (_, text)) in request.results.iter().enumerate().skip(now).take(LISTINGS - now) {
             assert!(agent.shows(text, number + 1), "result {number} of request {turn}: {text}");
         }
+        if agent == Agent::ClaudeCodeWithBoundThinking {
+            // What was thought before a pass leaves at it; what is thought behind it stays.
+            let kept = request.thinking.first().copied().unwrap_or(turn);
+            assert_eq!(request.thinking, (kept..turn).collect::<Vec<_>>());
+            assert!(if now == 0 { kept == 0 } else { kept >= now }, "{now} cleared, {:?}", request.thinking);
+        } else {
+            assert_eq!(request.thinking.len(), turn, "no other thinking leaves");
+        }
         cleared = now;
     }
     let [first, .., last] = seen.as_slice() else { panic!("there are more than two") };
-    assert!(cleared >= LISTINGS - 5, "{cleared} of {LISTINGS} results are cleared");
+    assert!(cleared >= LISTINGS * 3 / 4, "{cleared} of {LISTINGS} results are cleared");
     let largest = seen.iter().map(|seen| seen.bytes).max().unwrap();
-    let listings = 10 * listing(1).len();
-    assert!(largest < first.bytes + listings, "the first request has {} bytes, one has {largest}", first.bytes);
+    // Bound thinking makes passes wait for nine tenths of the window.
+    let n_listings = if agent == Agent::ClaudeCodeWithBoundThinking { 18 } else { 10 };
+    let most = first.bytes + n_listings * listing(1).len();
+    assert!(largest < most, "the first request has {} bytes, one has {largest}", first.bytes);
 
     // What the shell has read is what the agent had sent as the result, to the byte.
     let (_, command) = &last.calls[LISTINGS];
@@ -109,7 +127,7 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
     let (_, recalled) = &last.results[LISTINGS];
     let part = match agent {
         Agent::CodexWithBaseUrl => original.get(..PART).unwrap(),
-        Agent::Codex | Agent::ClaudeCode => original,
+        _ => original,
     };
     assert!(recalled.ends_with(part), "sent: {part}\nread back: {recalled}");
     if agent == Agent::CodexWithBaseUrl {
@@ -163,6 +181,7 @@ impl Agent {
             Self::Codex => "Codex",
             Self::CodexWithBaseUrl => "Codex with openai_base_url, over HTTP after 426",
             Self::ClaudeCode => "Claude Code",
+            Self::ClaudeCodeWithBoundThinking => "Claude Code with bound thinking and a window of 200,000 tokens",
         }
     }
 
@@ -173,8 +192,12 @@ impl Agent {
         let end = listing.get(listing.len() - PART + 500..).unwrap();
         match self {
             Self::CodexWithBaseUrl => text.contains(begin) && text.contains(end),
-            Self::Codex | Self::ClaudeCode => text.contains(&listing),
+            _ => text.contains(&listing),
         }
+    }
+
+    fn is_codex(self) -> bool {
+        matches!(self, Self::Codex | Self::CodexWithBaseUrl)
     }
 
     /// What follows the URL when a result is read back.
@@ -189,13 +212,17 @@ impl Session {
     async fn start(agent: Agent, program: PathBuf, listings: usize, holds: bool) -> Self {
         let mut upstream = Upstream::start().await;
         let held_url = holds.then(|| format!("{}/held", upstream.origin()));
+        let setup = if agent.is_codex() {
+            Setup::before(&upstream)
+        } else {
+            // As README.md says; what the other upstream is asked for, nobody answers.
+            let named = format!("anthropic={}", upstream.origin());
+            Setup::to(ClosedPort::new().url()).argument("--upstream").argument(named)
+        };
+        // So large a conversation is summarised, too.
         let setup = match agent {
-            Agent::ClaudeCode => {
-                // As README.md says; what the other upstream is asked for, nobody answers.
-                let named = format!("anthropic={}", upstream.origin());
-                Setup::to(ClosedPort::new().url()).argument("--upstream").argument(named)
-            }
-            Agent::Codex | Agent::CodexWithBaseUrl => Setup::before(&upstream),
+            Agent::ClaudeCodeWithBoundThinking => setup.with(WINDOW).with(EDITS),
+            _ => setup,
         };
         let abridge = setup.with(TRIGGER).start().await;
         let model = Arc::new(Model::new(listings, agent.query(), held_url));
@@ -208,7 +235,7 @@ impl Session {
         });
         let home = tempfile::tempdir().unwrap();
         let session = Self { agent, program, model, abridge, home };
-        if agent != Agent::ClaudeCode {
+        if agent.is_codex() {
             std::fs::write(session.home.path().join("config.toml"), session.config()).unwrap();
         }
         session
@@ -230,19 +257,21 @@ impl Session {
     fn command(&self, prompt: &str, resumed: bool) -> Command {
         let (example, home) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients"), self.home.path());
         let claude_code = example.join("claude_code.sh");
-        let mut command = Command::new(if self.agent == Agent::ClaudeCode { &claude_code } else { &self.program });
+        let mut command = Command::new(if self.agent.is_codex() { &self.program } else { &claude_code });
         let paths = std::env::var("PATH").unwrap_or_default();
         command.env_clear().env("PATH", format!("{}:{paths}", self.program.parent().unwrap().display()));
         command.env("HOME", home).env("NO_PROXY", "*").env("no_proxy", "*").current_dir(home);
-        if self.agent == Agent::ClaudeCode {
-            let base = format!("http://{}", self.abridge.address());
-            command.env("ANTHROPIC_BASE_URL", base).env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1");
-            command.env("DISABLE_TELEMETRY", "1").env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-            command.args(resumed.then_some("--continue")).args(["-p", prompt, "--allowedTools", "Bash"]);
-        } else {
+        if self.agent.is_codex() {
             command.env("CODEX_HOME", home).env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
             command.arg("exec").args(if resumed { ["resume", "--last"].as_slice() } else { &[] });
             command.args(["--skip-git-repo-check", prompt]);
+        } else {
+            let base = format!("http://{}", self.abridge.address());
+            command.env("ANTHROPIC_BASE_URL", base).env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1");
+            command.env("DISABLE_TELEMETRY", "1").env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+            let bound = self.agent == Agent::ClaudeCodeWithBoundThinking;
+            command.env("ANTHROPIC_MODEL", if bound { "claude-opus-5-5" } else { "claude-opus-4-8" });
+            command.args(resumed.then_some("--continue")).args(["-p", prompt, "--allowedTools", "Bash"]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command

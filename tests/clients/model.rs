@@ -45,13 +45,15 @@ pub(crate) struct Seen {
     pub(crate) calls: Vec<(String, String)>,
     /// The texts of the results, with the ids of their calls.
     pub(crate) results: Vec<(String, String)>,
+    /// For each thinking or reasoning, how many results stand before it.
+    pub(crate) thinking: Vec<usize>,
     /// Whether it has [`GO_ON`].
     resumed: bool,
     shell: Option<String>,
     /// The model that is asked.
     pub(crate) model: String,
     /// Whether the answer is to come in events.
-    pub(crate) stream: bool,
+    stream: bool,
 }
 
 /// What the model answers.
@@ -144,7 +146,7 @@ impl Model {
             }
         };
         let step = self.step(&seen);
-        say(wire, api, &step, seen.stream).await;
+        say(wire, api, &step, &seen).await;
         // Without a shell it is a side task of the agent, such as a title.
         if seen.shell.is_some() {
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
@@ -190,6 +192,7 @@ impl Seen {
             match item["type"].as_str().unwrap_or("message") {
                 "function_call" => self.call(&mut open, text(&item["call_id"]), text(&item["arguments"])),
                 "function_call_output" => self.result(&mut open, text(&item["call_id"]), text(&item["output"]))?,
+                "reasoning" => self.thinking.push(self.results.len()),
                 "message" if item["role"] == "user" => self.resumed |= text(&item["content"]).contains(GO_ON),
                 _ => {}
             }
@@ -206,6 +209,7 @@ impl Seen {
                     "tool_use" if of_model => {
                         self.call(&mut open, text(&block["id"]), block["input"].to_string());
                     }
+                    "thinking" => self.thinking.push(self.results.len()),
                     // The results of a turn stand in the message behind it.
                     _ if of_model && !open.is_empty() => unanswered(&open)?,
                     "tool_result" => self.result(&mut open, text(&block["tool_use_id"]), text(&block["content"]))?,
@@ -245,12 +249,12 @@ fn text(content: &Value) -> String {
 // === answers ===
 
 /// Answers a request in the form that it asks for.
-pub(crate) async fn say(wire: &mut Wire, api: Api, step: &Step<'_>, stream: bool) {
+pub(crate) async fn say(wire: &mut Wire, api: Api, step: &Step<'_>, seen: &Seen) {
     let (whole, events) = match api {
-        Api::Responses => response(step),
-        Api::Messages => message(step),
+        Api::Responses => response(step, &seen.model),
+        Api::Messages => message(step, &seen.model),
     };
-    if !stream {
+    if !seen.stream {
         return json_body(wire, &whole).await;
     }
     let fields = ["content-type: text/event-stream", "x-request-id: req_1", "transfer-encoding: chunked"];
@@ -273,7 +277,7 @@ fn unique(kind: &str) -> String {
 }
 
 /// An answer of the Responses API, and its events.
-fn response(step: &Step<'_>) -> (Value, Vec<Value>) {
+fn response(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
     let said = |text: &str| json!({ "type": "output_text", "text": text, "annotations": [] });
     let output = match step {
         Step::Call { shell, command } => vec![
@@ -285,7 +289,7 @@ fn response(step: &Step<'_>) -> (Value, Vec<Value>) {
             "status": "completed", "content": [said(text)] })],
     };
     let mut whole = json!({ "id": unique("resp"), "object": "response", "created_at": 1, "status": "in_progress",
-        "model": "m", "output": [], "parallel_tool_calls": true, "tool_choice": "auto", "tools": [] });
+        "model": model, "output": [], "parallel_tool_calls": true, "tool_choice": "auto", "tools": [] });
     let mut events = vec![json!({ "type": "response.created", "response": whole })];
     for (index, item) in output.iter().enumerate() {
         let mut opened = item.clone();
@@ -321,11 +325,11 @@ fn response(step: &Step<'_>) -> (Value, Vec<Value>) {
 }
 
 /// An answer of the Messages API, and its events.
-fn message(step: &Step<'_>) -> (Value, Vec<Value>) {
+fn message(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
     let (content, stop_reason) = match step {
         Step::Call { shell, command } => (
             vec![
-                json!({ "type": "thinking", "thinking": "", "signature": "RXJj".repeat(80) }),
+                json!({ "type": "thinking", "thinking": "What is there?", "signature": "RXJj".repeat(80) }),
                 json!({ "type": "tool_use", "id": unique("toolu"), "name": shell,
                     "input": { "command": command, "description": "Look" } }),
             ],
@@ -335,7 +339,7 @@ fn message(step: &Step<'_>) -> (Value, Vec<Value>) {
     };
     let usage = json!({ "input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
         "output_tokens": 2 });
-    let mut whole = json!({ "id": unique("msg"), "type": "message", "role": "assistant", "model": "m", "content": [],
+    let mut whole = json!({ "id": unique("msg"), "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": usage });
     let mut events = vec![json!({ "type": "message_start", "message": whole })];
     for (index, block) in content.iter().enumerate() {
@@ -346,8 +350,12 @@ fn message(step: &Step<'_>) -> (Value, Vec<Value>) {
                 vec![json!({ "type": "input_json_delta", "partial_json": block["input"].to_string() })]
             }
             "thinking" => {
+                opened["thinking"] = json!("");
                 opened["signature"] = json!("");
-                vec![json!({ "type": "signature_delta", "signature": block["signature"] })]
+                vec![
+                    json!({ "type": "thinking_delta", "thinking": block["thinking"] }),
+                    json!({ "type": "signature_delta", "signature": block["signature"] }),
+                ]
             }
             _ => {
                 opened["text"] = json!("");
