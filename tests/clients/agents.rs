@@ -158,13 +158,10 @@ async fn killed_and_resumed(agent: Agent, program: PathBuf) -> String {
     let last: &Seen = seen.last().unwrap();
     assert_eq!(seen.len(), before.len() + 1);
     assert_eq!(last.calls.len(), last.results.len());
-    assert_eq!(last.results[..2], before[2].results, "it is the same session");
-    // Codex says that the call was aborted, Claude Code leaves it out: then abridge has nothing to do.
-    match last.results.get(2) {
-        None => "the agent left the call out".to_owned(),
-        Some((_, text)) if text.contains("has no result") => "abridge gave the call its result".to_owned(),
-        Some((_, text)) => format!("the agent gave the call a result, {text:?}"),
-    }
+    let ids = |of: &Seen| of.results.iter().take(2).map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(last), ids(&before[2]), "it is the same session");
+    // Codex says that calls were aborted, Claude Code leaves such a turn out.
+    format!("{} requests; results of the calls under way: {:?}", seen.len(), last.results.get(2..))
 }
 
 /// Ends the processes of a group; says whether there were any.

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_types, reason = "an upstream that shares no code with what it judges")]
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -58,8 +59,8 @@ pub(crate) struct Seen {
 
 /// What the model answers.
 pub(crate) enum Step<'a> {
-    /// A call of the shell with this name.
-    Call { shell: &'a str, command: String },
+    /// Calls of the shell with this name, one for each line.
+    Call { shell: &'a str, commands: String },
     /// A text, which ends the turn.
     Say(&'a str),
 }
@@ -156,16 +157,16 @@ impl Model {
     fn step<'a>(&self, seen: &'a Seen) -> Step<'a> {
         let Some(shell) = seen.shell.as_deref() else { return Step::Say("A title") };
         let n_results = seen.results.len();
-        let command = match &self.held_url {
+        let commands = match &self.held_url {
             _ if seen.resumed || n_results > self.listings => return Step::Say(DONE),
             _ if n_results < self.listings => list(n_results + 1),
-            Some(held) => format!("curl -s {held}"),
+            Some(held) => format!("echo before\ncurl -s {held}"),
             None => match seen.results.iter().find_map(|(_, text)| recall_url(text)) {
                 Some(url) => format!("curl -s '{url}{}'", self.query),
                 None => return Step::Say("Nothing was cleared."),
             },
         };
-        Step::Call { shell, command }
+        Step::Call { shell, commands }
     }
 }
 
@@ -280,11 +281,15 @@ fn unique(kind: &str) -> String {
 fn response(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
     let said = |text: &str| json!({ "type": "output_text", "text": text, "annotations": [] });
     let output = match step {
-        Step::Call { shell, command } => vec![
-            json!({ "type": "reasoning", "id": unique("rs"), "summary": [], "encrypted_content": "Z0FB".repeat(100) }),
-            json!({ "type": "function_call", "id": unique("fc"), "call_id": unique("call"), "name": shell,
-                "arguments": json!({ "cmd": command }).to_string(), "status": "completed" }),
-        ],
+        Step::Call { shell, commands } => {
+            let reasoning = json!({ "type": "reasoning", "id": unique("rs"), "summary": [],
+                "encrypted_content": "Z0FB".repeat(100) });
+            let call = |command| {
+                json!({ "type": "function_call", "id": unique("fc"), "call_id": unique("call"), "name": shell,
+                    "arguments": json!({ "cmd": command }).to_string(), "status": "completed" })
+            };
+            iter::once(reasoning).chain(commands.lines().map(call)).collect()
+        }
         Step::Say(text) => vec![json!({ "type": "message", "id": unique("msg"), "role": "assistant",
             "status": "completed", "content": [said(text)] })],
     };
@@ -327,14 +332,14 @@ fn response(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
 /// An answer of the Messages API, and its events.
 fn message(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
     let (content, stop_reason) = match step {
-        Step::Call { shell, command } => (
-            vec![
-                json!({ "type": "thinking", "thinking": "What is there?", "signature": "RXJj".repeat(80) }),
+        Step::Call { shell, commands } => {
+            let thinking = json!({ "type": "thinking", "thinking": "What is there?", "signature": "RXJj".repeat(80) });
+            let call = |command| {
                 json!({ "type": "tool_use", "id": unique("toolu"), "name": shell,
-                    "input": { "command": command, "description": "Look" } }),
-            ],
-            "tool_use",
-        ),
+                    "input": { "command": command, "description": "Look" } })
+            };
+            (iter::once(thinking).chain(commands.lines().map(call)).collect(), "tool_use")
+        }
         Step::Say(text) => (vec![json!({ "type": "text", "text": text })], "end_turn"),
     };
     let usage = json!({ "input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
