@@ -42,7 +42,7 @@ fixtures:
 corpus dir:
     ABRIDGE_CORPUS="{{ dir }}" cargo test --test corpus
 
-# Run the tests with real clients, the openai packages and all that examples/clients shows, installed into a folder first
+# Run the tests with real clients, the packages of PyPI and npm, and all that examples/clients shows, installed into a folder first
 clients dir=(justfile_directory() / "target/clients"):
     tests/clients/install.sh "{{ dir }}" all
     ABRIDGE_CLIENTS="{{ dir }}" cargo test --test clients

@@ -1,7 +1,8 @@
-//! The OpenAI clients of `PyPI` and npm, as people use them, through the real binary to an upstream that is as strict as theirs.
+//! The clients of `PyPI` and npm, and agents, as people use them, through the real binary to an upstream that is as strict as theirs.
 //!
 //! Runs when `ABRIDGE_CLIENTS` names a folder that `tests/clients/install.sh` has filled. The checks are in
-//! `tests/clients/client.py` and `tests/clients/client.mjs`; what the upstream answers to which model is here. What is in
+//! `tests/clients/client.*` (openai) and `tests/clients/messages.*` (anthropic); what the upstream answers to which model is
+//! here. Codex and Claude Code are run by `tests/clients/agents.rs`. What is in
 //! `examples/clients` is run as it stands there, as far as its client is installed.
 #![expect(clippy::disallowed_methods, reason = "tests spawn the other sides of a connection")]
 #![expect(
@@ -27,8 +28,14 @@ mod it {
     pub(crate) mod support; // what the integration tests stand on
 }
 
+#[path = "clients/agents.rs"]
+mod agents; // Codex and Claude Code
+#[path = "clients/model.rs"]
+mod model; // the model that they are given
+
 use it::support::wire::Head;
 use it::support::{Setup, Upstream, Wire, upstream, validator};
+use model::{Api, Seen, Step};
 
 /// What a client asks for, as far as the upstream looks at it.
 #[derive(Debug, Deserialize)]
@@ -98,8 +105,17 @@ fn main() -> ExitCode {
         python.arg(scripts.join("client.py"));
         let mut node = Command::new("node");
         node.arg(scripts.join("client.mjs"));
+        let mut claude_python = Command::new(folder.join("venv/bin/python"));
+        claude_python.arg(scripts.join("messages.py"));
+        let mut claude_node = Command::new("node");
+        claude_node.arg(scripts.join("messages.mjs"));
         let mut passed = true;
-        for (name, client) in [("openai for Python", python), ("openai for Node.js", node)] {
+        for (name, client) in [
+            ("openai for Python", python),
+            ("openai for Node.js", node),
+            ("anthropic for Python", claude_python),
+            ("anthropic for Node.js", claude_node),
+        ] {
             println!("{name}");
             passed &= run(name, client, &folder, &base).await.is_some();
         }
@@ -118,6 +134,7 @@ fn main() -> ExitCode {
             }
             passed &= answered;
         }
+        passed &= agents::all(&folder).await;
         if !passed {
             eprintln!("abridge wrote:\n{}", abridge.stderr().join("\n"));
         }
@@ -182,6 +199,7 @@ fn installed(program: &Path) -> Option<Command> {
 /// Runs a client, and gives back what it said if it was content.
 async fn run(name: &str, mut client: Command, folder: &Path, base: &str) -> Option<String> {
     client.env("ABRIDGE_CLIENTS", folder).env("OPENAI_BASE_URL", base).env("OPENAI_API_KEY", "sk-client");
+    client.env("ANTHROPIC_BASE_URL", base.trim_end_matches("/v1")).env("ANTHROPIC_API_KEY", "sk-client");
     client.env("NO_PROXY", "*").env("no_proxy", "*").stdin(Stdio::null());
     let ended = tokio::task::spawn_blocking(move || client.spawn().and_then(std::process::Child::wait_with_output));
     match ended.await.unwrap() {
@@ -209,6 +227,8 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
                 },
                 Err(_) => refuse(&mut wire, "400 Bad Request", "").await,
             },
+            "/v1/responses" => turn(&mut wire, Api::Responses, &body).await,
+            "/v1/messages" => turn(&mut wire, Api::Messages, &body).await,
             "/v1/came" => told(&mut wire, &notices.came, query).await,
             "/v1/gone" => told(&mut wire, &notices.gone, query).await,
             "/v1/release" => {
@@ -217,6 +237,15 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
             }
             _ => elsewhere(&mut wire, &head, &body).await,
         }
+    }
+}
+
+/// One turn in OpenAI Responses or Anthropic Messages: a text, or a refusal of a conversation that is not valid.
+async fn turn(wire: &mut Wire, api: Api, body: &[u8]) {
+    match Seen::read(api, body) {
+        Ok(seen) if seen.model == "text" => model::say(wire, api, &Step::Say(TEXT), &seen).await,
+        Ok(seen) => refuse(wire, &seen.model, "retry-after: 7").await,
+        Err(_) => refuse(wire, "400 Bad Request", "").await,
     }
 }
 

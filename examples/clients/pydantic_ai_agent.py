@@ -1,7 +1,7 @@
 """Pydantic AI: its OpenAI provider reads OPENAI_BASE_URL and OPENAI_API_KEY.
 
-abridge edits chat completions, so the model class is the one for these; with `Agent("openai:...")` the requests may
-go to /v1/responses, and pass through unedited.
+The model class says that Chat Completions is spoken; with `Agent("openai:...")` the requests may go to /v1/responses, which
+abridge edits, too.
 
     OPENAI_BASE_URL=http://127.0.0.1:8787/v1 python pydantic_ai_agent.py
 """

@@ -1,7 +1,6 @@
 // The AI SDK of Vercel: @ai-sdk/openai reads OPENAI_BASE_URL and OPENAI_API_KEY.
 //
-// abridge edits chat completions, so the model is `openai.chat(...)`; plain `openai(...)` asks /v1/responses, which passes
-// through unedited.
+// `openai.chat(...)` speaks Chat Completions; plain `openai(...)` asks /v1/responses, which abridge edits, too.
 //
 //     OPENAI_BASE_URL=http://127.0.0.1:8787/v1 node vercel_ai_sdk.mjs
 import { openai } from "@ai-sdk/openai";

@@ -85,6 +85,37 @@ const checks = {
     assert.equal(await raw.text(), refusal(400));
   },
 
+  async "responses in one piece and in pieces"() {
+    const answer = await client.responses.create({ model: "text", input: "go" });
+    assert.equal(answer.output_text, "café 🦀");
+    assert.equal(answer.usage.total_tokens, 5);
+    const events = [];
+    for await (const event of await client.responses.create({ model: "text", input: "go", stream: true })) {
+      events.push(event);
+    }
+    const pieces = events.filter((event) => event.type === "response.output_text.delta").map((event) => event.delta);
+    assert.deepEqual(pieces, ["café ", "🦀"]);
+    assert.equal(events[0].type, "response.created");
+    assert.equal(events.at(-1).type, "response.completed");
+    assert.equal(events.at(-1).response.output[0].content[0].text, "café 🦀");
+  },
+
+  async "a call without an output is patched in responses"() {
+    const call = { type: "function_call", call_id: "call_a", name: "f", arguments: "{}" };
+    const request = { model: "text", input: [...messages, call, ...messages] };
+    const { data, response } = await client.responses.create(request).withResponse();
+    assert.equal(data.output_text, "café 🦀");
+    assert.equal(response.headers.get("x-abridge-edits"), "patch=1");
+    const error = await raised(client.responses.create(request, { headers: { "x-abridge": "off" } }));
+    assert.ok(error instanceof OpenAI.BadRequestError, error);
+    for (const stream of [false, true]) {
+      const limited = await raised(client.responses.create({ model: "429 Too Many Requests", input: "go", stream }));
+      assert.ok(limited instanceof OpenAI.RateLimitError, limited);
+      assert.deepEqual(limited.error, { message: "no: 429", type: "t", param: null, code: "c429" });
+      assert.equal(limited.headers.get("retry-after"), "7");
+    }
+  },
+
   async "response headers are the upstream's"() {
     const { response, request_id } = await client.chat.completions.create({ model: "text", messages }).withResponse();
     // `connection` and `keep-alive` are of this hop; what else there is comes from the upstream.

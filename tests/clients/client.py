@@ -100,6 +100,37 @@ def a_call_without_a_result_is_patched_for_a_strict_upstream():
 
 
 @check
+def responses_in_one_piece_and_in_pieces():
+    answer = client.responses.create(model="text", input="go")
+    assert answer.output_text == "café 🦀" and answer.usage.total_tokens == 5, answer
+    events = list(client.responses.create(model="text", input="go", stream=True))
+    pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert pieces == ["café ", "🦀"], pieces
+    assert events[0].type == "response.created" and events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "café 🦀" and events[-1].response.usage.total_tokens == 5
+
+
+@check
+def a_call_without_an_output_is_patched_in_responses():
+    call = {"type": "function_call", "call_id": "call_a", "name": "f", "arguments": "{}"}
+    items = [{"role": "user", "content": "go"}, call, {"role": "user", "content": "never mind"}]
+    raw = client.responses.with_raw_response.create(model="text", input=items)
+    assert raw.parse().output_text == "café 🦀"
+    assert raw.headers["x-abridge-edits"] == "patch=1"
+    error = raises(
+        openai.BadRequestError,
+        lambda: client.responses.create(model="text", input=items, extra_headers={"x-abridge": "off"}),
+    )
+    assert error.response.text == refusal(400), error.response.text
+    for stream in (False, True):
+        error = raises(
+            openai.RateLimitError,
+            lambda: client.responses.create(model="429 Too Many Requests", input="go", stream=stream),
+        )
+        assert error.response.text == refusal(429) and error.response.headers["retry-after"] == "7"
+
+
+@check
 def response_headers_are_the_upstreams():
     raw = client.chat.completions.with_raw_response.create(model="text", messages=question)
     names = sorted(raw.headers.keys())

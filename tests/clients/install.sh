@@ -1,14 +1,16 @@
 #!/bin/sh
 # Installs the clients that tests/clients.rs drives into a scratch folder:
 #   tests/clients/install.sh DIR && ABRIDGE_CLIENTS=DIR cargo test --test clients
-# The openai packages of PyPI and npm; with `all` behind DIR, every client that examples/clients/ shows, which takes 1.3 GB.
+# The openai and anthropic packages of PyPI and npm; with `agents` behind DIR, Codex and Claude Code, which take 640 MB; with `all`, these and
+# every client that examples/clients/ shows, which takes 2 GB.
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 
-openai="openai==3.52.0 openai@7.55.0"
+packages="openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0"
+agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
 others="langchain-openai==1.7.3 litellm==1.109.1 pydantic-ai-slim==2.68.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 opencode-ai@1.18.33"
 
-dir=${1:?usage: install.sh DIR [all]}
+dir=${1:?usage: install.sh DIR [agents|all]}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
@@ -24,11 +26,20 @@ node() {
     npm install --silent --no-audit --no-fund --prefix "$dir" "$@"
 }
 
-if [ "$(cat "$dir/installed" 2>/dev/null)" != "$openai" ]; then
-    python venv openai==3.52.0
-    node --ignore-scripts openai@7.55.0
-    echo "$openai" >"$dir/installed"
+if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages" ]; then
+    python venv openai==3.52.0 anthropic==2.12.0
+    node --ignore-scripts openai@7.55.0 @anthropic-ai/sdk@1.12.0
+    echo "$packages" >"$dir/installed"
 fi
+case "${2:-}" in agents | all)
+    if [ "$(cat "$dir/installed-agents" 2>/dev/null)" != "$agents" ]; then
+        node --ignore-scripts @openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197
+        # Its install script puts the binary for this machine in place.
+        command node "$dir/node_modules/@anthropic-ai/claude-code/install.cjs"
+        echo "$agents" >"$dir/installed-agents"
+    fi
+    ;;
+esac
 if [ "${2:-}" != all ] || [ "$(cat "$dir/installed-others" 2>/dev/null)" = "$others" ]; then
     exit 0
 fi
@@ -42,6 +53,6 @@ echo 'certifi>=2026' >"$dir/certifi.txt"
 "$dir/uv/bin/uv" venv --quiet --allow-existing "$dir/litellm"
 "$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1
 node --ignore-scripts ai@7.0.173 @ai-sdk/openai@4.0.118
-# Its install script puts the binary for this machine in place.
+# Likewise.
 node opencode-ai@1.18.33
 echo "$others" >"$dir/installed-others"

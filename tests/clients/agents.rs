@@ -1,0 +1,303 @@
+//! Codex and Claude Code themselves, through the real binary, in front of a scripted model.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::it::support::{Abridge, ClosedPort, Setup, Upstream};
+use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_url};
+
+/// How often an agent calls its shell for something new.
+const LISTINGS: usize = 40;
+
+/// Where results begin to be cleared; what an agent sends first has about as many tokens.
+const TRIGGER: &str = "clear_tool_results.trigger = { tokens = 20000 }";
+
+/// A window that a session with bound thinking reaches.
+const WINDOW: &str = "models = [{ match = \"claude-opus-5-5\", context_window = 200000 }]";
+
+/// The edits without summaries.
+const EDITS: &str = "policy.edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]";
+
+/// Far longer than a session takes.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How many bytes of a result are read back where an agent would cut the whole.
+const PART: usize = 5000;
+
+/// An agent, and the way in which it is told of abridge.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Agent {
+    /// With a provider of its own in `config.toml`.
+    Codex,
+    /// With `openai_base_url` alone: it tries a WebSocket first, and cuts what its shell has written to 10,000 bytes.
+    CodexWithBaseUrl,
+    ClaudeCode,
+    /// With a model whose thinking is bound to what stands before it.
+    ClaudeCodeWithBoundThinking,
+}
+
+/// An agent's session: its folder, its model, and abridge between them.
+struct Session {
+    agent: Agent,
+    program: PathBuf,
+    model: Arc<Model>,
+    abridge: Abridge,
+    home: tempfile::TempDir,
+}
+
+/// Runs the agents that the folder has; says whether all was well.
+pub(crate) async fn all(folder: &Path) -> bool {
+    let mut passed = true;
+    for agent in [Agent::Codex, Agent::CodexWithBaseUrl, Agent::ClaudeCode, Agent::ClaudeCodeWithBoundThinking] {
+        let name = if agent.is_codex() { "codex" } else { "claude" };
+        let program = folder.join("node_modules/.bin").join(name);
+        println!("{}", agent.title());
+        if !program.exists() {
+            println!("  NOT RUN: it is not installed");
+            continue;
+        }
+        let calls = tokio::spawn(forty_calls(agent, program.clone())).await;
+        passed &= reported("forty calls, old results cleared, one read back by the shell", calls);
+        if [Agent::Codex, Agent::ClaudeCode].contains(&agent) {
+            let resumed = tokio::spawn(killed_and_resumed(agent, program)).await;
+            passed &= reported("killed in a call, and resumed", resumed);
+        }
+    }
+    passed
+}
+
+fn reported(name: &str, outcome: Result<String, tokio::task::JoinError>) -> bool {
+    match outcome {
+        Ok(what) => {
+            println!("  ok      {name}: {what}");
+            true
+        }
+        Err(failed) => {
+            println!("  FAILED  {name}: {failed}");
+            false
+        }
+    }
+}
+
+/// Everything is answered, the model sees new results whole and old ones cleared, and the shell reads one back.
+async fn forty_calls(agent: Agent, program: PathBuf) -> String {
+    let session = Session::start(agent, program, LISTINGS, false).await;
+    session.run("List all of it.", false).await;
+
+    assert_eq!(session.model.refusals(), [""; 0], "every request is one that a strict API takes");
+    let seen = session.model.seen();
+    assert_eq!(seen.len(), LISTINGS + 2, "a request for each call, and one for the end");
+    let mut cleared = 0;
+    for (turn, request) in seen.iter().enumerate() {
+        assert_eq!(request.results.len(), turn);
+        // The newest results are whole, and what was cleared once stays cleared.
+        let is_cleared = |(_, text): &&(String, String)| text.starts_with("[Cleared: ");
+        let now = request.results.iter().take_while(is_cleared).count();
+        assert!(now >= cleared, "{now} results are cleared, and {cleared} were");
+        for (number, (_, text)) in request.results.iter().enumerate().skip(now).take(LISTINGS - now) {
+            assert!(agent.shows(text, number + 1), "result {number} of request {turn}: {text}");
+        }
+        if agent == Agent::ClaudeCodeWithBoundThinking {
+            // What was thought before a pass leaves at it; what is thought behind it stays.
+            let kept = request.thinking.first().copied().unwrap_or(turn);
+            assert_eq!(request.thinking, (kept..turn).collect::<Vec<_>>());
+            assert!(if now == 0 { kept == 0 } else { kept >= now }, "{now} cleared, {:?}", request.thinking);
+        } else {
+            assert_eq!(request.thinking.len(), turn, "no other thinking leaves");
+        }
+        cleared = now;
+    }
+    let [first, .., last] = seen.as_slice() else { panic!("there are more than two") };
+    assert!(cleared >= LISTINGS * 3 / 4, "{cleared} of {LISTINGS} results are cleared");
+    let largest = seen.iter().map(|seen| seen.bytes).max().unwrap();
+    // Bound thinking makes passes wait for nine tenths of the window.
+    let n_listings = if agent == Agent::ClaudeCodeWithBoundThinking { 18 } else { 10 };
+    let most = first.bytes + n_listings * listing(1).len();
+    assert!(largest < most, "the first request has {} bytes, one has {largest}", first.bytes);
+
+    // What the shell has read is what the agent had sent as the result, to the byte.
+    let (_, command) = &last.calls[LISTINGS];
+    let before = &seen[LISTINGS];
+    let (id, placeholder) = before.results.iter().find(|(_, text)| recall_url(text).is_some()).unwrap();
+    assert!(command.contains(recall_url(placeholder).unwrap()), "{command}");
+    let original = seen.iter().flat_map(|seen| &seen.results).find(|(of, _)| of == id).map(|(_, text)| text).unwrap();
+    let (_, recalled) = &last.results[LISTINGS];
+    let part = match agent {
+        Agent::CodexWithBaseUrl => original.get(..PART).unwrap(),
+        _ => original,
+    };
+    assert!(recalled.ends_with(part), "sent: {part}\nread back: {recalled}");
+    if agent == Agent::CodexWithBaseUrl {
+        session.abridge.says("a websocket to /responses was answered with 426", 0).await;
+    }
+    format!(
+        "{} requests; {cleared} of {LISTINGS} results of {} bytes cleared; {} bytes read back; first request {} bytes, \
+         largest {largest}, last {}; {} bytes in all",
+        seen.len(),
+        original.len(),
+        part.len(),
+        first.bytes,
+        last.bytes,
+        seen.iter().map(|seen| seen.bytes).sum::<usize>(),
+    )
+}
+
+/// The shell waits for something that does not come, the agent is killed, and a new process goes on with the session.
+async fn killed_and_resumed(agent: Agent, program: PathBuf) -> String {
+    let session = Session::start(agent, program, 2, true).await;
+    session.run_until_held("List all of it.").await;
+    let before = session.model.seen();
+    assert_eq!(before.len(), 3, "a request for each call");
+    session.run(GO_ON, true).await;
+
+    assert_eq!(session.model.refusals(), [""; 0], "every request is one that a strict API takes");
+    let seen = session.model.seen();
+    let last: &Seen = seen.last().unwrap();
+    assert_eq!(seen.len(), before.len() + 1);
+    assert_eq!(last.calls.len(), last.results.len());
+    let ids = |of: &Seen| of.results.iter().take(2).map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(last), ids(&before[2]), "it is the same session");
+    // Codex says that calls were aborted, Claude Code leaves such a turn out.
+    format!("{} requests; results of the calls under way: {:?}", seen.len(), last.results.get(2..))
+}
+
+/// Ends the processes of a group; says whether there were any.
+fn kill(group: u32) -> bool {
+    let killed = Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status();
+    killed.is_ok_and(|status| status.success())
+}
+
+// === impl Agent ===
+
+impl Agent {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Codex => "Codex",
+            Self::CodexWithBaseUrl => "Codex with openai_base_url, over HTTP after 426",
+            Self::ClaudeCode => "Claude Code",
+            Self::ClaudeCodeWithBoundThinking => "Claude Code with bound thinking and a window of 200,000 tokens",
+        }
+    }
+
+    /// Whether a result has the listing, as far as the agent sends it.
+    fn shows(self, text: &str, number: usize) -> bool {
+        let listing = listing(number);
+        let begin = listing.get(..PART - 500).unwrap();
+        let end = listing.get(listing.len() - PART + 500..).unwrap();
+        match self {
+            Self::CodexWithBaseUrl => text.contains(begin) && text.contains(end),
+            _ => text.contains(&listing),
+        }
+    }
+
+    fn is_codex(self) -> bool {
+        matches!(self, Self::Codex | Self::CodexWithBaseUrl)
+    }
+
+    /// What follows the URL when a result is read back.
+    fn query(self) -> String {
+        if self == Self::CodexWithBaseUrl { format!("?offset=0&limit={PART}") } else { String::new() }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    async fn start(agent: Agent, program: PathBuf, listings: usize, holds: bool) -> Self {
+        let mut upstream = Upstream::start().await;
+        let held_url = holds.then(|| format!("{}/held", upstream.origin()));
+        let setup = if agent.is_codex() {
+            Setup::before(&upstream)
+        } else {
+            // As README.md says; what the other upstream is asked for, nobody answers.
+            let named = format!("anthropic={}", upstream.origin());
+            Setup::to(ClosedPort::new().url()).argument("--upstream").argument(named)
+        };
+        // So large a conversation is summarised, too.
+        let setup = match agent {
+            Agent::ClaudeCodeWithBoundThinking => setup.with(WINDOW).with(EDITS),
+            _ => setup,
+        };
+        let abridge = setup.with(TRIGGER).start().await;
+        let model = Arc::new(Model::new(listings, agent.query(), held_url));
+        let of_upstream = Arc::clone(&model);
+        tokio::spawn(async move {
+            while let Some(wire) = upstream.accept().await {
+                let model = Arc::clone(&of_upstream);
+                tokio::spawn(async move { model.converse(wire).await });
+            }
+        });
+        let home = tempfile::tempdir().unwrap();
+        let session = Self { agent, program, model, abridge, home };
+        if agent.is_codex() {
+            std::fs::write(session.home.path().join("config.toml"), session.config()).unwrap();
+        }
+        session
+    }
+
+    fn config(&self) -> String {
+        let base = format!("http://{}/v1", self.abridge.address());
+        let own = "model = \"gpt-5\"\napproval_policy = \"never\"\nsandbox_mode = \"danger-full-access\"\n";
+        if self.agent == Agent::CodexWithBaseUrl {
+            return format!("openai_base_url = \"{base}\"\n{own}");
+        }
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients/codex.toml");
+        let example = std::fs::read_to_string(example).unwrap();
+        assert!(example.contains("http://127.0.0.1:8787/v1"));
+        format!("{own}tool_output_token_limit = 20000\n{}", example.replace("http://127.0.0.1:8787/v1", &base))
+    }
+
+    /// The agent as it is run without anybody to ask, in a home of its own and with nothing of this environment.
+    fn command(&self, prompt: &str, resumed: bool) -> Command {
+        let (example, home) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients"), self.home.path());
+        let claude_code = example.join("claude_code.sh");
+        let mut command = Command::new(if self.agent.is_codex() { &self.program } else { &claude_code });
+        let paths = std::env::var("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", format!("{}:{paths}", self.program.parent().unwrap().display()));
+        command.env("HOME", home).env("NO_PROXY", "*").env("no_proxy", "*").current_dir(home);
+        if self.agent.is_codex() {
+            command.env("CODEX_HOME", home).env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
+            command.arg("exec").args(if resumed { ["resume", "--last"].as_slice() } else { &[] });
+            command.args(["--skip-git-repo-check", prompt]);
+        } else {
+            let base = format!("http://{}", self.abridge.address());
+            command.env("ANTHROPIC_BASE_URL", base).env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1");
+            command.env("DISABLE_TELEMETRY", "1").env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+            let bound = self.agent == Agent::ClaudeCodeWithBoundThinking;
+            command.env("ANTHROPIC_MODEL", if bound { "claude-opus-5-5" } else { "claude-opus-4-8" });
+            command.args(resumed.then_some("--continue")).args(["-p", prompt, "--allowedTools", "Bash"]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command
+    }
+
+    /// Runs it to its end, which must be the end of the script.
+    async fn run(&self, prompt: &str, resumed: bool) {
+        let child = self.command(prompt, resumed).spawn().unwrap();
+        let group = child.id();
+        let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+        let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await else {
+            kill(group);
+            panic!("the agent should have come to its end");
+        };
+        let ended = ended.unwrap().unwrap();
+        let [said, told] = [&ended.stdout, &ended.stderr].map(|out| String::from_utf8_lossy(out).into_owned());
+        let end = told.chars().rev().take(2000).collect::<Vec<_>>().into_iter().rev().collect::<String>();
+        assert!(ended.status.success() && said.contains(DONE), "{}, said {said:?} and {end:?}", ended.status);
+    }
+
+    /// Runs it until its shell waits, and kills it and all that it has started.
+    async fn run_until_held(&self, prompt: &str) {
+        let mut command = self.command(prompt, false);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut held = self.model.held.subscribe();
+        let held = tokio::time::timeout(PATIENCE, held.wait_for(|held| *held)).await.is_ok();
+        assert!(kill(child.id()), "the agent should still run");
+        child.wait().unwrap();
+        assert!(held, "the shell should have been asked to wait");
+        self.model.released.send_replace(true);
+    }
+}
