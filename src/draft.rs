@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing},
+    conversation::{BlockKind, Conversation, Pairing, Unit},
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
@@ -351,9 +351,17 @@ impl<'a> Draft<'a> {
         self.source.conversation.units.get(unit).map_or(Span::default(), |unit| unit.span)
     }
 
-    /// Takes a message out of its place, if it is still there and no instruction at the beginning.
+    /// Takes a unit out of its place, if it is still there and may leave.
     fn take(&mut self, unit: usize) -> bool {
-        unit >= self.n_leading && self.in_place.get_mut(unit).is_some_and(std::mem::take)
+        self.may_leave(unit) && self.in_place.get_mut(unit).is_some_and(std::mem::take)
+    }
+
+    /// Whether a unit can be taken out: it is no instruction at the beginning, and an element, or an entry of an array that
+    /// can be edited.
+    fn may_leave(&self, unit: usize) -> bool {
+        let conversation = self.source.conversation;
+        let is_element = |unit: &Unit| conversation.is_element(unit) || self.entries(unit.element).is_some();
+        unit >= self.n_leading && conversation.units.get(unit).is_some_and(is_element)
     }
 
     /// Whether a value in a message has been replaced.

@@ -154,7 +154,7 @@ impl Draft<'_> {
         }
         match (row.added.and_then(|n| self.added.get(n)), row.unit) {
             (Some(added), _) => !added.gone,
-            (None, Some(unit)) => unit >= self.n_leading && self.in_place.get(unit).copied().unwrap_or_default(),
+            (None, Some(unit)) => self.may_leave(unit) && self.in_place.get(unit).copied().unwrap_or_default(),
             (None, None) => true,
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{Draft, Placed};
-use crate::conversation::{Role, Spoken};
+use crate::conversation::{Role, Spoken, Unit};
 
 /// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,8 @@ impl Draft<'_> {
     pub(super) fn goes_inside(&self, behind: usize) -> bool {
         let conversation = self.source.conversation;
         let unit = conversation.units.get(behind);
-        unit.is_some_and(|unit| unit.role == Role::Tool && !conversation.is_element(unit))
+        let is_entry = |unit: &&Unit| unit.role == Role::Tool && !conversation.is_element(unit);
+        unit.filter(is_entry).is_some_and(|unit| self.entries(unit.element).is_some())
     }
 
     /// The element that a result is in which is put behind a unit.

@@ -146,6 +146,23 @@ fn results_are_moved_behind_the_turn_that_calls() {
 }
 
 #[test]
+fn blocks_of_a_message_with_an_odd_key_stay_in_it() {
+    for (came, expected) in [
+        // The result cannot be moved, nor the one without a call be left out.
+        ("u a:c1 u:x u:r1", "u a:c1 u:x u:r1"),
+        ("u a:x u:r9+x", "u a:x u:r9+x"),
+        // Nothing can be put behind the result.
+        ("u a:c1+c2 u:r1+x", "u a:c1+c2 u:r1+x u:p2"),
+    ] {
+        let came = String::from_utf8(body(came).to_vec()).unwrap();
+        let (before, behind) = came.rsplit_once(r#""content":[ "#).unwrap();
+        let came = Bytes::from(format!(r#"{before}"c\u006fntent":[ {behind}"#));
+        let (plan, out) = edited(&came, PATCH);
+        assert_eq!(words(&out), expected, "{plan}");
+    }
+}
+
+#[test]
 fn results_without_a_call_leave_with_a_comma() {
     for (came, expected) in [
         ("u:r9 a:x u", "a:x u"),
