@@ -18,6 +18,7 @@ pub use self::{
 };
 
 mod answer;
+mod canonical;
 mod chat_completions;
 mod error;
 mod error_body;

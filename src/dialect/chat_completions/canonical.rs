@@ -2,6 +2,7 @@
 
 use super::super::{
     Field,
+    canonical::{Member, array, elements, members, object},
     json::{Cursor, Odd},
 };
 
@@ -23,16 +24,13 @@ const THOUGHTS: [&[u8]; 3] = [b"\"reasoning\"", b"\"redacted_thinking\"", b"\"th
 
 const EMPTY: &[u8] = b"\"\"";
 
-/// A member of an object: its key without quotes, and its value.
-type Member<'a> = (&'a [u8], &'a [u8]);
-
 /// The fields of a message that its model reads, by name.
 pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
     let mut fields = Vec::new();
-    for (name, value) in members(&mut Cursor::starting(message, 0))? {
+    for (name, value) in members(&mut Cursor::starting(message, 0), &UNREAD)? {
         let value = match (name, value.first()) {
             (b"content", Some(b'"' | b'[')) => content(value)?,
-            (b"tool_calls", Some(b'[')) => elements(value, object)?,
+            (b"tool_calls", Some(b'[')) => elements(value, |call| Ok(object(members(call, &UNREAD)?)))?,
             _ => vec![value],
         };
         if !value.is_empty() {
@@ -46,7 +44,7 @@ pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
 /// A string is the same as an array of one text, and no text is the same as none.
 fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
     if !value.starts_with(b"\"") {
-        return elements(value, part);
+        return elements(value, |cursor| Ok(part(members(cursor, &UNREAD)?)));
     }
     let text = text(value);
     Ok(if text.is_empty() { text } else { array([text]) })
@@ -63,60 +61,6 @@ fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
 
 fn text(value: &[u8]) -> Vec<&[u8]> {
     if value == EMPTY { Vec::new() } else { vec![br#"{"type":"text","text":"#, value, b"}"] }
-}
-
-fn object(members: Vec<Member<'_>>) -> Vec<&[u8]> {
-    let mut pieces: Vec<&[u8]> = vec![b"{"];
-    for (name, value) in members {
-        pieces.extend([b"\"", name, b"\":", value, b","]);
-    }
-    pieces.push(b"}");
-    pieces
-}
-
-fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
-    let mut pieces: Vec<&[u8]> = vec![b"["];
-    for mut element in elements {
-        pieces.append(&mut element);
-        pieces.push(b",");
-    }
-    pieces.push(b"]");
-    pieces
-}
-
-/// The elements of an array, each object as `of` puts it, but for those that come to nothing; nothing if none is left.
-fn elements<'a>(value: &'a [u8], of: fn(Vec<Member<'a>>) -> Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Odd> {
-    let mut cursor = Cursor::starting(value, 0);
-    let mut found = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        let element = if cursor.peek() == Some(b'{') {
-            of(members(&mut cursor)?)
-        } else {
-            let element = cursor.value()?;
-            vec![cursor.bytes(element)]
-        };
-        if !element.is_empty() {
-            found.push(element);
-        }
-        more = cursor.next_element()?;
-    }
-    Ok(if found.is_empty() { Vec::new() } else { array(found) })
-}
-
-/// The members of an object that are read, in the order in which they are written. `null` is the same as nothing.
-fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
-    let mut members = Vec::new();
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
-        let value = cursor.value()?;
-        let value = cursor.bytes(value);
-        if value != b"null" && !UNREAD.contains(&name) {
-            members.push((name, value));
-        }
-        key = cursor.next_key()?;
-    }
-    Ok(members)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use super::super::{
     Field,
+    canonical::{self, Member, array, elements},
     json::{Cursor, Odd},
 };
 
@@ -16,14 +17,11 @@ const THOUGHTS: [&[u8]; 2] = [b"\"redacted_thinking\"", b"\"thinking\""];
 
 const USER: &[u8] = b"\"user\"";
 
-/// A member of an object: its key without quotes, and its value.
-type Member<'a> = (&'a [u8], &'a [u8]);
-
 /// The fields of a message, or of an entry of one, that its model reads, by name.
 pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
     let members = members(&mut Cursor::starting(message, 0))?;
     if !members.iter().any(|(name, _)| *name == b"role") {
-        let value = array([block(members, inner)?]);
+        let value = array(Some(block(members, inner)?).filter(|block| !block.is_empty()));
         return Ok(vec![Field { name: "content", value }, Field { name: "role", value: vec![USER] }]);
     }
     let mut fields = Vec::new();
@@ -80,48 +78,14 @@ fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Odd> {
     Ok(pieces)
 }
 
-fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
-    let mut pieces: Vec<&[u8]> = vec![b"["];
-    for mut element in elements.into_iter().filter(|element| !element.is_empty()) {
-        pieces.append(&mut element);
-        pieces.push(b",");
-    }
-    pieces.push(b"]");
-    pieces
-}
-
 /// The blocks of an array but for thoughts; nothing if none is left.
 fn blocks(value: &[u8], of_content: Put) -> Result<Vec<&[u8]>, Odd> {
-    let mut cursor = Cursor::starting(value, 0);
-    let mut found = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        let block = if cursor.peek() == Some(b'{') {
-            block(members(&mut cursor)?, of_content)?
-        } else {
-            let block = cursor.value()?;
-            vec![cursor.bytes(block)]
-        };
-        if !block.is_empty() {
-            found.push(block);
-        }
-        more = cursor.next_element()?;
-    }
-    Ok(if found.is_empty() { Vec::new() } else { array(found) })
+    elements(value, |cursor| block(members(cursor)?, of_content))
 }
 
-/// The members of an object that are read, by name. `null` is the same as nothing.
+/// The members of an object that are read, by name.
 fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
-    let mut members = Vec::new();
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
-        let value = cursor.value()?;
-        let value = cursor.bytes(value);
-        if value != b"null" && name != UNREAD {
-            members.push((name, value));
-        }
-        key = cursor.next_key()?;
-    }
+    let mut members = canonical::members(cursor, &[UNREAD])?;
     members.sort_by_key(|(name, _)| *name); // stable
     Ok(members)
 }

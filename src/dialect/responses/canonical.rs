@@ -2,6 +2,7 @@
 
 use super::super::{
     Field,
+    canonical::{Member, array, elements, members, object},
     json::{Cursor, Odd},
 };
 
@@ -16,9 +17,6 @@ const NOTES: [&[u8]; 2] = [b"annotations", b"logprobs"];
 
 const EMPTY: &[u8] = b"\"\"";
 
-/// A member of an object: its key without quotes, and its value.
-type Member<'a> = (&'a [u8], &'a [u8]);
-
 /// The fields of an item that its model reads, by name.
 pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
     if item.starts_with(b"\"") {
@@ -27,7 +25,7 @@ pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
         let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
         return Ok(said.map(|(name, value)| Field { name, value }).collect());
     }
-    let members = members(&mut Cursor::starting(item, 0))?;
+    let members = members(&mut Cursor::starting(item, 0), &UNREAD)?;
     let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
     let kind = of(b"type");
     let is_message = kind.map_or(of(b"role").is_some(), |kind| kind == b"\"message\"");
@@ -59,22 +57,7 @@ fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
         let text = text(value);
         return Ok(if text.is_empty() { text } else { array([text]) });
     }
-    let mut cursor = Cursor::starting(value, 0);
-    let mut found = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        let element = if cursor.peek() == Some(b'{') {
-            part(members(&mut cursor)?)
-        } else {
-            let element = cursor.value()?;
-            vec![cursor.bytes(element)]
-        };
-        if !element.is_empty() {
-            found.push(element);
-        }
-        more = cursor.next_element()?;
-    }
-    Ok(if found.is_empty() { Vec::new() } else { array(found) })
+    elements(value, |cursor| Ok(part(members(cursor, &UNREAD)?)))
 }
 
 fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
@@ -92,40 +75,6 @@ fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
 
 fn text(value: &[u8]) -> Vec<&[u8]> {
     if value == EMPTY { Vec::new() } else { vec![br#"{"text":"#, value, b"}"] }
-}
-
-fn object(members: Vec<Member<'_>>) -> Vec<&[u8]> {
-    let mut pieces: Vec<&[u8]> = vec![b"{"];
-    for (name, value) in members {
-        pieces.extend([b"\"", name, b"\":", value, b","]);
-    }
-    pieces.push(b"}");
-    pieces
-}
-
-fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
-    let mut pieces: Vec<&[u8]> = vec![b"["];
-    for mut element in elements {
-        pieces.append(&mut element);
-        pieces.push(b",");
-    }
-    pieces.push(b"]");
-    pieces
-}
-
-/// The members of an object that are read, in the order in which they are written. `null` is the same as nothing.
-fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
-    let mut members = Vec::new();
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
-        let value = cursor.value()?;
-        let value = cursor.bytes(value);
-        if value != b"null" && !UNREAD.contains(&name) {
-            members.push((name, value));
-        }
-        key = cursor.next_key()?;
-    }
-    Ok(members)
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+//! What a model reads of JSON values, in pieces: what the canonical forms of the dialects have in common.
+
+use super::json::{Cursor, Odd};
+
+/// A member of an object: its key without quotes, and its value.
+pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The members of an object but for those that are `unread`, in the order in which they are written. `null` is the same as
+/// nothing.
+pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<Vec<Member<'a>>, Odd> {
+    let mut members = Vec::new();
+    let mut key = cursor.first_key()?;
+    while let Some(name) = key {
+        let value = cursor.value()?;
+        let value = cursor.bytes(value);
+        if value != b"null" && !unread.contains(&name) {
+            members.push((name, value));
+        }
+        key = cursor.next_key()?;
+    }
+    Ok(members)
+}
+
+/// The elements of an array, each object as `of` puts it, but for those that come to nothing; nothing if none is left.
+pub(super) fn elements<'a>(
+    value: &'a [u8],
+    of: impl Fn(&mut Cursor<'a>) -> Result<Vec<&'a [u8]>, Odd>,
+) -> Result<Vec<&'a [u8]>, Odd> {
+    let mut cursor = Cursor::starting(value, 0);
+    let mut found = Vec::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        let element = if cursor.peek() == Some(b'{') {
+            of(&mut cursor)?
+        } else {
+            let element = cursor.value()?;
+            vec![cursor.bytes(element)]
+        };
+        if !element.is_empty() {
+            found.push(element);
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(if found.is_empty() { Vec::new() } else { array(found) })
+}
+
+/// An object with these members.
+pub(super) fn object(members: Vec<Member<'_>>) -> Vec<&[u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"{"];
+    for (name, value) in members {
+        pieces.extend([b"\"", name, b"\":", value, b","]);
+    }
+    pieces.push(b"}");
+    pieces
+}
+
+/// An array of these elements.
+pub(super) fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"["];
+    for mut element in elements {
+        pieces.append(&mut element);
+        pieces.push(b",");
+    }
+    pieces.push(b"]");
+    pieces
+}

@@ -1,0 +1,69 @@
+//! Requests that ask for a summary are made of a client's own, member by member: its members, and what writes others.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use crate::raw::Fields;
+
+/// The keys and values of a body; none if it is no object, or if a key stands there twice.
+pub(super) fn fields(body: &[u8]) -> Option<Fields<'_>> {
+    let fields = Fields::of(str::from_utf8(body).ok()?)?;
+    let mut keys = HashSet::new();
+    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
+    drop(keys);
+    Some(fields)
+}
+
+/// An object while it is written. A write fails where a text cannot be written as a JSON string.
+#[derive(Debug, Default)]
+pub(super) struct ObjectWriter(Vec<u8>);
+
+impl ObjectWriter {
+    /// A key, and the colon behind it.
+    pub(super) fn key(&mut self, key: &str) -> Option<()> {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.string(key)?;
+        self.0.push(b':');
+        Some(())
+    }
+
+    /// A text as a JSON string.
+    pub(super) fn string(&mut self, text: &str) -> Option<()> {
+        serde_json::to_writer(&mut self.0, text).ok()
+    }
+
+    /// A member whose value is JSON.
+    pub(super) fn json(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.raw(value.as_bytes());
+        Some(())
+    }
+
+    /// A member whose value is a string that says `value`.
+    pub(super) fn text(&mut self, key: &str, value: &str) -> Option<()> {
+        self.key(key)?;
+        self.string(value)
+    }
+
+    /// Bytes as they are: a part of a value.
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Makes room for so many bytes.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.0.reserve(bytes);
+    }
+
+    /// Whether no member has been written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The object.
+    pub(super) fn end(mut self) -> Bytes {
+        self.0.push(b'}');
+        self.0.into()
+    }
+}
