@@ -24,6 +24,7 @@ mod error;
 mod error_body;
 mod json;
 mod messages;
+mod object;
 mod responses;
 pub mod strings;
 mod thorough;

@@ -4,11 +4,10 @@
 //! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
 //! can be.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 
 use crate::{
+    dialect::object::{ObjectWriter, fields},
     raw::{Fields, elements},
     summary::{Input, Piece, Prompt, Source},
 };
@@ -89,10 +88,10 @@ fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
     let fields = fields(&source.body)?;
     source.split()?;
     fields.get("messages")?;
-    let mut request = Request::default();
+    let mut request = ObjectWriter::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
-            ("messages", _) => request.messages(None, &source.messages, instruction)?,
+            ("messages", _) => messages(&mut request, None, &source.messages, instruction)?,
             ("model", Some(model)) => request.text(key, model)?,
             _ => request.json(key, value)?,
         }
@@ -105,7 +104,7 @@ fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
             request.json(choice, NONE)?;
         }
     }
-    request.end(limit(Some(&fields), model), max_tokens)
+    end(request, limit(Some(&fields), model), max_tokens)
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
@@ -119,25 +118,16 @@ fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
         first.string("role").filter(|role| role == "developer").map(|_| "developer")
     };
     let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
-    let mut request = Request::default();
+    let mut request = ObjectWriter::default();
     match model {
         Some(model) => request.text("model", model)?,
         None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
     }
-    request.messages(Some((role, system)), region, instruction)?;
+    messages(&mut request, Some((role, system)), region, instruction)?;
     for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
         request.json(key, value)?;
     }
-    request.end(limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
-}
-
-/// The keys and values of a body; none if it is no object, or if a key stands there twice.
-fn fields(body: &[u8]) -> Option<Fields<'_>> {
-    let fields = Fields::of(str::from_utf8(body).ok()?)?;
-    let mut keys = HashSet::new();
-    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
-    drop(keys);
-    Some(fields)
+    end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
 }
 
 /// The key that limits the answer: the one that the client uses, or else the one that the model knows.
@@ -154,66 +144,44 @@ fn limit(fields: Option<&Fields<'_>>, model: Option<&str>) -> &'static str {
     }
 }
 
-/// A request while it is written: an object without its end.
-#[derive(Default)]
-struct Request(Vec<u8>);
+/// Adds a message.
+fn message(request: &mut ObjectWriter, role: &str, content: &str) -> Option<()> {
+    request.raw(br#"{"role":""#);
+    request.raw(role.as_bytes());
+    request.raw(br#"","content":"#);
+    request.string(content)?;
+    request.raw(b"}");
+    Some(())
+}
 
-impl Request {
-    fn key(&mut self, key: &str) -> Option<()> {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.string(key)?;
-        self.0.push(b':');
-        Some(())
+/// Adds the messages.
+fn messages(
+    request: &mut ObjectWriter,
+    system: Option<(&str, &str)>,
+    pieces: &[Piece],
+    instruction: &str,
+) -> Option<()> {
+    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+    request.key("messages")?;
+    request.raw(b"[");
+    if let Some((role, line)) = system {
+        message(request, role, line)?;
+        request.raw(b",");
     }
+    for piece in pieces {
+        request.raw(&piece.json);
+        request.raw(b",");
+    }
+    message(request, "user", instruction)?;
+    request.raw(b"]");
+    Some(())
+}
 
-    fn string(&mut self, text: &str) -> Option<()> {
-        serde_json::to_writer(&mut self.0, text).ok()
-    }
-
-    fn json(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
-        self.0.extend_from_slice(value.as_bytes());
-        Some(())
-    }
-
-    fn text(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
-        self.string(value)
-    }
-
-    fn message(&mut self, role: &str, content: &str) -> Option<()> {
-        self.0.extend_from_slice(br#"{"role":""#);
-        self.0.extend_from_slice(role.as_bytes());
-        self.0.extend_from_slice(br#"","content":"#);
-        self.string(content)?;
-        self.0.push(b'}');
-        Some(())
-    }
-
-    fn messages(&mut self, system: Option<(&str, &str)>, pieces: &[Piece], instruction: &str) -> Option<()> {
-        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-        self.key("messages")?;
-        self.0.push(b'[');
-        if let Some((role, line)) = system {
-            self.message(role, line)?;
-            self.0.push(b',');
-        }
-        for piece in pieces {
-            self.0.extend_from_slice(&piece.json);
-            self.0.push(b',');
-        }
-        self.message("user", instruction)?;
-        self.0.push(b']');
-        Some(())
-    }
-
-    fn end(mut self, limit: &str, max_tokens: usize) -> Option<Bytes> {
-        self.json(limit, &max_tokens.to_string())?;
-        self.json("stream", "true")?;
-        self.json("stream_options", r#"{"include_usage":true}"#)?;
-        self.0.push(b'}');
-        Some(self.0.into())
-    }
+fn end(mut request: ObjectWriter, limit: &str, max_tokens: usize) -> Option<Bytes> {
+    request.json(limit, &max_tokens.to_string())?;
+    request.json("stream", "true")?;
+    request.json("stream_options", r#"{"include_usage":true}"#)?;
+    Some(request.end())
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
 //! can be, and has no thinking in it, which would be bound to the instructions and tools that are missing there.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 
 use crate::{
+    dialect::object::{ObjectWriter, fields},
     raw::{Fields, elements},
     summary::{Input, Piece, Prompt, Source},
 };
@@ -49,19 +48,19 @@ fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
     let fields = fields(&source.body)?;
     source.split()?;
     fields.get("messages")?;
-    let mut request = Request::default();
+    let mut request = ObjectWriter::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
-            ("messages", _) => request.messages(&source.messages, instruction, false)?,
+            ("messages", _) => messages(&mut request, &source.messages, instruction, false)?,
             ("model", Some(model)) => request.text(key, model)?,
-            ("output_config", _) => request.without_format(key, value)?,
+            ("output_config", _) => without_format(&mut request, key, value)?,
             _ => request.json(key, value)?,
         }
     }
     if let (Some(model), None) = (model, fields.get("model")) {
         request.text("model", model)?;
     }
-    request.end(max_tokens.saturating_add(thinking(&fields)))
+    end(request, max_tokens.saturating_add(thinking(&fields)))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
@@ -70,7 +69,7 @@ fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     let (_, region) = source.split()?;
-    let mut request = Request::default();
+    let mut request = ObjectWriter::default();
     match model {
         Some(model) => request.text("model", model)?,
         None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
@@ -78,20 +77,11 @@ fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
     if !system.is_empty() {
         request.text("system", system)?;
     }
-    request.messages(region, instruction, true)?;
+    messages(&mut request, region, instruction, true)?;
     for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
         request.json(key, value)?;
     }
-    request.end(max_tokens)
-}
-
-/// The keys and values of a body; none if it is no object, or if a key stands there twice.
-fn fields(body: &[u8]) -> Option<Fields<'_>> {
-    let fields = Fields::of(str::from_utf8(body).ok()?)?;
-    let mut keys = HashSet::new();
-    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
-    drop(keys);
-    Some(fields)
+    end(request, max_tokens)
 }
 
 /// The tokens that the answer may have for thinking: `max_tokens` has to be more than they are.
@@ -120,82 +110,51 @@ fn without_thinking(json: &str) -> Option<String> {
         return Some(String::new());
     }
     let content = format!("[{}]", rest.join(","));
-    let mut message = Request::default();
+    let mut message = ObjectWriter::default();
     for (key, value) in fields.iter() {
         message.json(key, if key == "content" { &content } else { value })?;
     }
-    message.0.push(b'}');
-    String::from_utf8(message.0).ok()
+    String::from_utf8(message.end().into()).ok()
 }
 
-/// A request while it is written: an object without its end.
-#[derive(Default)]
-struct Request(Vec<u8>);
-
-impl Request {
-    fn key(&mut self, key: &str) -> Option<()> {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.string(key)?;
-        self.0.push(b':');
-        Some(())
+/// Adds the settings of the answer but for its format.
+fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option<()> {
+    let Some(fields) = Fields::of(config).filter(|config| config.get("format").is_some()) else {
+        return request.json(key, config);
+    };
+    let mut rest = ObjectWriter::default();
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "format") {
+        rest.json(key, value)?;
     }
-
-    fn string(&mut self, text: &str) -> Option<()> {
-        serde_json::to_writer(&mut self.0, text).ok()
+    if rest.is_empty() {
+        return Some(());
     }
+    request.json(key, str::from_utf8(&rest.end()).ok()?)
+}
 
-    fn json(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
-        self.0.extend_from_slice(value.as_bytes());
-        Some(())
-    }
-
-    fn text(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
-        self.string(value)
-    }
-
-    /// The settings of the answer but for its format.
-    fn without_format(&mut self, key: &str, config: &str) -> Option<()> {
-        let Some(fields) = Fields::of(config).filter(|config| config.get("format").is_some()) else {
-            return self.json(key, config);
-        };
-        let mut rest = Self::default();
-        for (key, value) in fields.iter().filter(|(key, _)| *key != "format") {
-            rest.json(key, value)?;
+/// Adds the messages. `plain`: without thinking.
+fn messages(request: &mut ObjectWriter, pieces: &[Piece], instruction: &str, plain: bool) -> Option<()> {
+    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+    request.key("messages")?;
+    request.raw(b"[");
+    for piece in pieces {
+        let without = if plain { without_thinking(str::from_utf8(&piece.json).ok()?) } else { None };
+        let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
+        if !json.is_empty() {
+            request.raw(json);
+            request.raw(b",");
         }
-        if rest.0.is_empty() {
-            return Some(());
-        }
-        rest.0.push(b'}');
-        self.json(key, str::from_utf8(&rest.0).ok()?)
     }
+    request.raw(br#"{"role":"user","content":"#);
+    request.string(instruction)?;
+    request.raw(b"}]");
+    Some(())
+}
 
-    /// `plain`: without thinking.
-    fn messages(&mut self, pieces: &[Piece], instruction: &str, plain: bool) -> Option<()> {
-        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-        self.key("messages")?;
-        self.0.push(b'[');
-        for piece in pieces {
-            let without = if plain { without_thinking(str::from_utf8(&piece.json).ok()?) } else { None };
-            let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
-            if !json.is_empty() {
-                self.0.extend_from_slice(json);
-                self.0.push(b',');
-            }
-        }
-        self.0.extend_from_slice(br#"{"role":"user","content":"#);
-        self.string(instruction)?;
-        self.0.extend_from_slice(b"}]");
-        Some(())
-    }
-
-    fn end(mut self, max_tokens: usize) -> Option<Bytes> {
-        self.json("max_tokens", &max_tokens.to_string())?;
-        self.json("stream", "true")?;
-        self.0.push(b'}');
-        Some(self.0.into())
-    }
+fn end(mut request: ObjectWriter, max_tokens: usize) -> Option<Bytes> {
+    request.json("max_tokens", &max_tokens.to_string())?;
+    request.json("stream", "true")?;
+    Some(request.end())
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@
 //!
 //! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::borrow::Cow;
 
 use bytes::Bytes;
 
 use crate::{
-    dialect::json::push_string,
+    dialect::{json::push_string, object::fields},
     raw::{Fields, elements},
     summary::{Input, Piece, Prompt, Source},
 };
@@ -90,15 +90,6 @@ fn fresh(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<By
         request.json(key, value);
     }
     Some(request.end(fields, prompt))
-}
-
-/// The keys and values of a body; none if it is no object, or if a key stands there twice.
-fn fields(body: &[u8]) -> Option<Fields<'_>> {
-    let fields = Fields::of(str::from_utf8(body).ok()?)?;
-    let mut keys = HashSet::new();
-    fields.iter().all(|(key, _)| keys.insert(key)).then_some(())?;
-    drop(keys);
-    Some(fields)
 }
 
 /// An item without what only the server knows that made it; none of reasoning.
