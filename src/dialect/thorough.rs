@@ -60,6 +60,11 @@ impl<'a> Json<'a> {
         self.object(self.body.trim_matches([' ', '\n', '\r', '\t']))
     }
 
+    /// The body.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.body.as_bytes()
+    }
+
     /// The text of a value that may be a string.
     pub(super) fn text(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
         match value.map(RawValue::get).filter(|raw| raw.starts_with('"')) {
