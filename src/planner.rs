@@ -130,7 +130,7 @@ pub struct Policy {
     summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
-    reasoning: reasoning::Settings,
+    reasoning: reasoning::Rules,
     verified: Verified,
 }
 
@@ -235,7 +235,7 @@ impl Policy {
             recall: recall.clone(),
             summaries,
             counts_from,
-            reasoning: parts.reasoning.clone(),
+            reasoning: reasoning::Rules::new(&parts.reasoning),
             verified: Verified::default(),
         }
     }

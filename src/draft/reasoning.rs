@@ -5,6 +5,7 @@
 //! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
 //! away: always a run from the beginning, without a gap.
 
+use globset::GlobMatcher;
 use serde::{Deserialize, Serialize};
 
 use super::Draft;
@@ -46,11 +47,23 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+/// The settings, with patterns that are ready to be matched.
+#[derive(Debug)]
+pub struct Rules {
+    bound: Reasoning,
+    models: Vec<GlobMatcher>,
+}
+
+impl Rules {
+    /// Compiles the patterns.
+    pub fn new(settings: &Settings) -> Self {
+        Self { bound: settings.bound, models: settings.models.iter().map(Pattern::matcher).collect() }
+    }
+
     /// What becomes of the reasoning in a conversation.
     pub fn of(&self, conversation: &Conversation<'_>) -> Reasoning {
         let model = conversation.model.as_deref().unwrap_or_default();
-        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|pattern| pattern.matches(model));
+        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|matcher| matcher.is_match(model));
         if is_bound { self.bound } else { Reasoning::Keep }
     }
 }

@@ -223,11 +223,6 @@ impl Pattern {
     pub fn matcher(&self) -> GlobMatcher {
         self.0.compile_matcher()
     }
-
-    /// Whether a name fits.
-    pub fn matches(&self, name: &str) -> bool {
-        self.matcher().is_match(name)
-    }
 }
 
 impl<'de> Deserialize<'de> for Pattern {

@@ -178,16 +178,22 @@ fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
         .collect();
     let script = Script { items, calls };
     let policy = "[clear_tool_results]\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
-    let sent = |model| {
+    let sent_with = |model, settings: &str| {
+        let policy = &format!("{policy}\n{settings}");
         let requests = requests_to(model, "/v1/messages", &script, policy);
         let thoughts = |request: &Request<'_>| request.thoughts().len();
         let cleared = |request: &Request<'_>| request.taken().len();
         requests.iter().map(|request| (cleared(request), thoughts(request))).collect::<Vec<_>>()
     };
+    let sent = |model| sent_with(model, "");
     // A model that binds nothing: passes are made within rounds of tools, and all thoughts stay.
     assert_eq!(sent("claude-opus-5"), [(0, 0), (0, 1), (1, 2), (2, 3), (2, 3), (3, 4), (4, 5)]);
     // One that does: the pass waits for the user, and takes what was thought before that.
     assert_eq!(sent(BINDING), [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1), (2, 2)]);
+    assert_eq!(sent_with("Claude-Opus-5", "[reasoning]\nmodels = [\"claude-opus-5*\"]"), sent(BINDING));
+    assert_eq!(sent_with(BINDING, "[reasoning]\nbound = \"keep\""), sent("claude-opus-5"));
+    let withheld = (0..7).map(|n| (0, [0, 1, 2, 3, 3, 4, 5][n])).collect::<Vec<_>>();
+    assert_eq!(sent_with(BINDING, "[reasoning]\nbound = \"withhold\""), withheld);
 }
 
 /// How many times as large the larger one of two hostile requests is.
