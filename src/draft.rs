@@ -56,9 +56,9 @@ pub use rows::{Row, RowElement};
 pub use tally::Tally;
 pub use timeline::Event;
 
-/// Edits that a conversation may not be given, or that its server does itself.
+/// An edit that changes what earlier requests had. Not every conversation may be given one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum Pass {
     /// Calls and their results are left out.
     Filter,
     /// Results are cleared.
@@ -324,13 +324,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Why an edit is not to be made, if it is not.
-    pub fn withheld(&self, kind: Kind) -> Option<Why> {
+    pub fn withheld(&self, pass: Pass) -> Option<Why> {
         let traits = self.source.conversation.traits;
-        match kind {
+        match pass {
             _ if self.reasoning == Reasoning::Withhold => Some(Why::PrefixBound),
             _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
-            Kind::Clear if traits.clears_itself => Some(Why::ServerClears),
-            Kind::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
+            Pass::Clear if traits.clears_itself => Some(Why::ServerClears),
+            Pass::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
             _ => None,
         }
     }

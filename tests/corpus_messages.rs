@@ -26,7 +26,7 @@ use bytes::Bytes;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
-mod sound;
+mod messages_validator;
 
 /// What ran, to be told at the end.
 #[derive(Debug, Default)]
@@ -134,11 +134,12 @@ fn request(file: &Path, ran: &Ran) -> Result<(), Failed> {
     let (plan, out) = planned(&planner_from_toml(PATCH)?, &body)?;
     let came: Value = serde_json::from_slice(&body)?;
     let same = plan.is_empty() && out.as_ptr() == body.as_ptr();
-    match sound::check(&came) {
+    match messages_validator::check(&came) {
         Ok(()) if same => count(&ran.identical),
         Ok(()) => return Err(format!("the body should have stayed as it came:\n{plan}").into()),
         Err(before) => {
-            sound::check(&serde_json::from_slice(&out)?).map_err(|error| format!("{before}; then {error}\n{plan}"))?;
+            messages_validator::check(&serde_json::from_slice(&out)?)
+                .map_err(|error| format!("{before}; then {error}\n{plan}"))?;
             let (again, _) = planned(&planner_from_toml(PATCH)?, &out)?;
             if !again.is_empty() {
                 return Err("it is patched again".into());
@@ -161,7 +162,10 @@ fn session(file: &Path, ran: &Ran) -> Result<(), Failed> {
             let now = Step::of(&planner, *n, body, ran);
             let now =
                 now.map_err(|error| format!("{n} messages under {policy}: {}", error.message().unwrap_or_default()))?;
-            if policy == PATCH && sound::check(&serde_json::from_slice(body)?).is_ok() && !now.changes.is_empty() {
+            if policy == PATCH
+                && messages_validator::check(&serde_json::from_slice(body)?).is_ok()
+                && !now.changes.is_empty()
+            {
                 return Err(format!("{n} messages: a sound request was edited").into());
             }
             now.grown(&before, ran).map_err(|error| format!("{n} messages under {policy}: {error}"))?;
@@ -215,7 +219,7 @@ impl Step {
     fn of(planner: &Planner, n_messages: usize, body: &Bytes, ran: &Ran) -> Result<Self, Failed> {
         let (plan, out) = planned(planner, body)?;
         let out: Value = serde_json::from_slice(&out)?;
-        sound::check(&out)?;
+        messages_validator::check(&out)?;
         recalled(&plan, body, ran)?;
         let changes = plan.report.changes.iter().map(|change| {
             let message = match change.action {
@@ -231,7 +235,7 @@ impl Step {
             };
             (change.action.label(), message, change.call_id.clone())
         });
-        Ok(Self { n_messages, blocks: sound::blocks(&out), changes: changes.collect() })
+        Ok(Self { n_messages, blocks: messages_validator::blocks(&out), changes: changes.collect() })
     }
 
     /// Begins with what went out the time before, or a pass was made, which has taken nothing back.
@@ -265,7 +269,7 @@ fn recalled(plan: &Plan, body: &Bytes, ran: &Ran) -> Result<(), Failed> {
     }
     let offloads: HashMap<_, _> = plan.offloads.iter().map(|offload| (offload.key, offload.payload.bytes())).collect();
     let came: Value = serde_json::from_slice(body)?;
-    let texts = sound::texts_of_results(&came);
+    let texts = messages_validator::texts_of_results(&came);
     for change in plan.report.changes.iter().filter(|change| !change.handles.is_empty()) {
         let texts = texts.get(&*change.call_id).map(Vec::as_slice).unwrap_or_default();
         for handle in &change.handles {

@@ -45,7 +45,7 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Cut, Draft, Kind, Offer, Row, Wants},
+    draft::{Cut, Draft, Offer, Pass, Row, Wants},
     plan::{Action, Why},
     units::Fraction,
 };
@@ -271,7 +271,7 @@ impl Edit for ClearToolResults {
         if !limits.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
         }
-        if let Some(why) = draft.withheld(Kind::Clear) {
+        if let Some(why) = draft.withheld(Pass::Clear) {
             return draft.leave_out(self.label(), None, why);
         }
         let keep = self.settings.keep.resolved(draft);

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::Edit;
 use crate::{
     conversation::Role,
-    draft::{Draft, Event, Kind, Row},
+    draft::{Draft, Event, Pass, Row},
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -72,7 +72,7 @@ impl Edit for FilterToolCalls {
         if draft.conversation().blocks.len() <= max {
             return;
         }
-        if let Some(why) = draft.withheld(Kind::Filter) {
+        if let Some(why) = draft.withheld(Pass::Filter) {
             return draft.leave_out(self.label(), None, why);
         }
         let most = max.saturating_add(self.settings.slack);

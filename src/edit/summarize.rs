@@ -29,7 +29,7 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Draft, Kind, Row, Source},
+    draft::{Draft, Pass, Row, Source},
     payload::{ChainKey, Fingerprint},
     plan::{Need, SummaryEffect, Why},
     recall,
@@ -392,7 +392,7 @@ impl Edit for Summarize {
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
         }
-        if let Some(why) = draft.withheld(Kind::Summarize) {
+        if let Some(why) = draft.withheld(Pass::Summarize) {
             return draft.leave_out(self.label(), None, why);
         }
         let weighed = Weighed::of(draft);
