@@ -18,10 +18,10 @@ use abridge_proxy::{
     engine::edit_body,
     payload::ChainKey,
     plan::Need,
-    planner::{Planner, Situation, When},
+    planner::{PlanContext, Planner, SummaryTiming},
     replay::planner_from_toml,
     span::splice,
-    summary::{NoMemory, Recollection, Summary},
+    summary::{NoSummaries, Summary, SummaryState},
     tokens::{self, Meter},
 };
 use bytes::Bytes;
@@ -134,14 +134,14 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
 
 /// A memory of one summary.
 /// What remembers a summary of all of a body but its end.
-fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap<ChainKey, Recollection> {
-    let situation = Situation { summarize: When::Now, ..planner.anonymous(&NoMemory) };
-    let plan = planner.policy.plan(dialect, body, &situation).expect("a request");
-    let Some(Need::Make(effect)) = plan.needs else { unreachable!("{plan}") };
-    let text = effect.frame.around(&"What was said before, in other words. ".repeat(200));
-    let transcript = effect.transcript.as_ref().map(|transcript| transcript.key);
-    let summary = Summary { text, tokens_replaced: effect.tokens_replaced, made_at: effect.n_elements, transcript };
-    [(effect.key, Recollection::Summary(Arc::new(summary)))].into()
+fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap<ChainKey, SummaryState> {
+    let context = PlanContext { summarize: SummaryTiming::Now, ..planner.anonymous(&NoSummaries) };
+    let plan = planner.policy.plan(dialect, body, &context).expect("a request");
+    let Some(Need::Make(job)) = plan.needs else { unreachable!("{plan}") };
+    let text = job.frame.around(&"What was said before, in other words. ".repeat(200));
+    let transcript = job.transcript.as_ref().map(|transcript| transcript.key);
+    let summary = Summary { text, tokens_replaced: job.tokens_replaced, made_at: job.n_elements, transcript };
+    [(job.key, SummaryState::Summary(Arc::new(summary)))].into()
 }
 
 /// The defaults, where results can be read back over HTTP.
@@ -185,8 +185,8 @@ fn main() {
         );
 
         let reduce = |meter: &Meter| {
-            let situation = Situation { meter, ..reducing.anonymous(&NoMemory) };
-            reducing.policy.plan(dialect, &clean, &situation).expect("a request")
+            let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
+            reducing.policy.plan(dialect, &clean, &context).expect("a request")
         };
         let warm = Meter::new(&tokens, &[]);
         let n = reduce(&warm).report.changes.len();

@@ -185,13 +185,13 @@ fn build_live(
                 .eq(config.upstreams.iter().map(|upstream| &upstream.url))
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
-        || Meter::giving_way(&config.tokens, &config.models, yield_thread),
+        || Meter::with_yield(&config.tokens, &config.models, yield_thread),
         |(_, live)| live.destinations.default().rules.planner.meter.clone(),
     );
     let endpoints = endpoints(config, environment)?;
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
-    let public = planner.parts.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
+    let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
     let rules = Arc::new(EngineConfig { planner, endpoints });
     let destinations = destinations(config, environment, &rules)?;
@@ -225,8 +225,8 @@ fn rules_of(
     rules: &EngineConfig,
 ) -> anyhow::Result<Arc<EngineConfig>> {
     let config = config.under_policy(policy)?;
-    let recall = rules.planner.parts.recall.clone();
-    let planner = rules.planner.under(planner::Parts { recall, ..config.parts() });
+    let recall = rules.planner.settings.recall.clone();
+    let planner = rules.planner.under(planner::PlanSettings { recall, ..config.plan_settings() });
     Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
 }
 
@@ -252,7 +252,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
     config.rescue.enabled.then(|| {
-        let planner = rules.planner.under(rules.planner.parts.shortest());
+        let planner = rules.planner.under(rules.planner.settings.shortest());
         let endpoints = rules.endpoints.clone();
         RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints }))
     })

@@ -203,9 +203,9 @@ impl Config {
 
     /// The planner for these settings. `address` is the URL at which clients reach abridge.
     pub fn planner(&self, address: Option<String>, meter: Meter, keys: Keys) -> Planner {
-        let mut parts = self.parts();
-        parts.recall.public_url = parts.recall.public_url.or(address);
-        Planner::with(parts, meter, keys, self.offload())
+        let mut settings = self.plan_settings();
+        settings.recall.public_url = settings.recall.public_url.or(address);
+        Planner::with(settings, meter, keys, self.offload())
     }
 
     /// The token counter for these settings.
@@ -226,8 +226,8 @@ impl Config {
     }
 
     /// The settings that plans depend on.
-    pub fn parts(&self) -> planner::Parts {
-        planner::Parts {
+    pub fn plan_settings(&self) -> planner::PlanSettings {
+        planner::PlanSettings {
             language: self.language,
             policy: self.policy.clone(),
             recall: self.recall.clone(),

@@ -13,8 +13,8 @@ mod pairing;
 mod turns;
 
 pub use fold::Fold;
-pub use pairing::{Answer, Call, Pairing};
-pub use turns::{Spoken, unread_from};
+pub use pairing::{PairedCall, PairedResult, Pairing};
+pub use turns::{TurnUnit, unread_from};
 
 /// More elements, or more blocks, than this are not looked at: what the view takes in memory stays a small multiple of
 /// what honest bodies need, also when a body is 64 MiB of `{},{},…`.
@@ -86,8 +86,8 @@ pub struct Unit {
     pub blocks: Range<usize>,
     /// What else is known of it.
     pub flags: Flags,
-    /// What it is known by, once somebody has asked: see [`Unit::prints`].
-    pub known: OnceCell<Prints>,
+    /// What it is known by, once somebody has asked: see [`Unit::fingerprints`].
+    pub known: OnceCell<Fingerprints>,
 }
 
 /// What is known of a unit beside what it says.
@@ -103,12 +103,12 @@ pub struct Flags {
     /// No summary stands for it, and it does not leave with its calls.
     pub stays: bool,
     /// No result is moved across it.
-    pub parts: bool,
+    pub barrier: bool,
 }
 
 /// What a unit is known by.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Prints {
+pub struct Fingerprints {
     /// All of it, as it is written.
     pub unit: Fingerprint,
     /// Its content; that of nothing where it has none.
@@ -241,9 +241,9 @@ impl<'a> Conversation<'a> {
     }
 
     /// What an element is known by, as it is written.
-    pub fn element_print(&self, element: &Element, body: &[u8]) -> Fingerprint {
+    pub fn element_fingerprint(&self, element: &Element, body: &[u8]) -> Fingerprint {
         match self.units.get(element.units.clone()) {
-            Some([unit]) if unit.span == element.span => unit.prints(body).unit,
+            Some([unit]) if unit.span == element.span => unit.fingerprints(body).unit,
             _ => Fingerprint::of(element.span.of(body)),
         }
     }
@@ -281,13 +281,13 @@ impl Role {
 
 impl Unit {
     /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
-    pub fn prints(&self, body: &[u8]) -> Prints {
+    pub fn fingerprints(&self, body: &[u8]) -> Fingerprints {
         *self.known.get_or_init(|| {
             let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
             let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
             let content = of(start, end);
             let unit = of(self.span.start, start).then(content).then(of(end, self.span.end));
-            Prints { unit, content }
+            Fingerprints { unit, content }
         })
     }
 }
@@ -328,7 +328,7 @@ mod tests {
             let folded = whole.folded(&fold);
             check_parts(body, &folded);
             let one = whole.span_of(fold.place());
-            let standing: Vec<_> = fold.in_place().map(|unit| fold.as_it_came(unit)).collect();
+            let standing: Vec<_> = fold.in_place().map(|unit| fold.original_unit(unit)).collect();
             let standing = standing.iter().map(|&came| if came == fold.place().start { one } else { before[came] });
             let standing: Vec<_> = standing.collect();
             assert_eq!(spans(&folded.units), [&before[..start], &standing, &before[end..]].concat());
@@ -339,22 +339,24 @@ mod tests {
 
     #[test]
     fn a_message_is_known_by_all_of_its_bytes() {
-        let prints = |before: &str, content: &str, behind: &str| {
+        let fingerprints = |before: &str, content: &str, behind: &str| {
             let body = [before, content, behind].concat();
             let start = before.len();
             let content = (!content.is_empty()).then_some(Span { start, end: start + content.len() });
             let span = Span { start: 0, end: body.len() };
             let (blocks, flags, known) = (0..0, Flags::default(), OnceCell::new());
             let unit = Unit { element: 0, span, role: Role::User, turn: 0, content, blocks, flags, known };
-            unit.prints(body.as_bytes())
+            unit.fingerprints(body.as_bytes())
         };
-        let one = prints("{a", "\"x\"", "b}");
-        assert_eq!(one, prints("{a", "\"x\"", "b}"));
-        for other in [prints("{b", "\"x\"", "b}"), prints("{a", "\"x\"", "c}")] {
+        let one = fingerprints("{a", "\"x\"", "b}");
+        assert_eq!(one, fingerprints("{a", "\"x\"", "b}"));
+        for other in [fingerprints("{b", "\"x\"", "b}"), fingerprints("{a", "\"x\"", "c}")] {
             assert_eq!(other.content, one.content);
             assert_ne!(other.unit, one.unit);
         }
-        for other in [prints("{a", "\"y\"", "b}"), prints("{a", "", "\"x\"b}"), prints("{a\"x\"", "", "b}")] {
+        for other in
+            [fingerprints("{a", "\"y\"", "b}"), fingerprints("{a", "", "\"x\"b}"), fingerprints("{a\"x\"", "", "b}")]
+        {
             assert!(other.content != one.content && other.unit != one.unit);
         }
     }

@@ -8,12 +8,12 @@ use memchr::memmem;
 use crate::{
     conversation::{CallId, Conversation},
     span::Span,
-    summary::{Prompt, Source},
+    summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
 
 pub use self::{
-    answer::{Answer, NotAnAnswer, Stop, Usage},
+    answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
 };
 
@@ -82,7 +82,7 @@ pub trait Dialect: Debug + Send + Sync {
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
 
     /// The arguments of a call.
-    fn input(&self, body: &[u8], call: Span) -> Option<Input>;
+    fn input(&self, body: &[u8], call: Span) -> Option<CallInput>;
 
     /// Whether the arguments of a call may be emptied, and not just read.
     fn may_empty_input(&self, _body: &[u8], _call: Span) -> bool {
@@ -126,7 +126,7 @@ pub trait Dialect: Debug + Send + Sync {
     }
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
-    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes>;
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
 
     // === counting tokens: the rules alone, neither remembered nor bounded ===
 
@@ -154,10 +154,10 @@ pub trait Dialect: Debug + Send + Sync {
     fn reports(&self, data: &[u8]) -> bool;
 
     /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer>;
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer>;
 
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
-    fn opening(&self) -> Option<&'static Opening> {
+    fn opening(&self) -> Option<&'static OpeningEvents> {
         None
     }
 
@@ -170,7 +170,7 @@ pub trait Dialect: Debug + Send + Sync {
 
 /// The names of events at the beginning of a streamed answer. With any other event, an answer has begun.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Opening {
+pub struct OpeningEvents {
     /// Events that do not tell yet whether there is an answer.
     pub silent: &'static [&'static str],
     /// Events by which the request has failed.
@@ -199,14 +199,14 @@ pub struct Field<'a> {
 
 /// The arguments of a call, and what stands for none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Input {
+pub struct CallInput {
     /// Their JSON value.
     pub span: Span,
     /// The JSON value of a call without arguments, in the same form.
     pub emptied: &'static str,
 }
 
-impl Input {
+impl CallInput {
     /// The arguments that stand for none, as text.
     pub fn emptied_text(&self) -> &'static str {
         self.emptied.trim_matches('"')

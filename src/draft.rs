@@ -28,33 +28,33 @@ use crate::{
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
-    plan::{Action, Change, LeftOut, Need, Sizes, Why},
-    recall::{self, Way},
+    plan::{Action, Change, Need, Sizes, SkipReason, SkippedChange},
+    recall::{self, RetrievalMethod},
     span::Span,
-    summary::Memory,
+    summary::SummaryIndex,
     tokens::{Gauge, Meter},
 };
 
-mod beginnings;
 mod finish;
-mod folded;
 mod measure;
+mod prefix_keys;
 pub mod reasoning;
-mod remember;
 mod replace;
 mod round_trip;
 mod rows;
-mod seams;
+mod splice_array;
+mod summary_view;
 mod tally;
 mod timeline;
+mod truncation_cache;
 
-pub use beginnings::{Applied, Beginnings};
-pub use reasoning::Reasoning;
-pub use remember::Offers;
-pub use replace::{Cut, Offer, Refused, Text, Wants};
+pub use prefix_keys::{AppliedSummary, PrefixKeys};
+pub use reasoning::ReasoningMode;
+pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions, ResultText, TextCut};
 pub use rows::{Row, RowElement};
 pub use tally::Tally;
-pub use timeline::Event;
+pub use timeline::TimelineEvent;
+pub use truncation_cache::TruncationCache;
 
 /// An edit that changes what earlier requests had. Not every conversation may be given one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,7 +69,7 @@ pub enum Pass {
 
 /// What an edit may know beside the conversation.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct PlanContext<'a> {
     /// Counts tokens.
     pub meter: &'a Meter,
     /// Make the names of payloads.
@@ -79,14 +79,14 @@ pub struct Situation<'a> {
     /// Whether what is taken out can be stored.
     pub offload: Offload,
     /// What is remembered of summaries.
-    pub summaries: &'a dyn Memory,
+    pub summaries: &'a dyn SummaryIndex,
     /// When a summary is wanted.
-    pub summarize: When,
+    pub summarize: SummaryTiming,
 }
 
 /// When a summary is wanted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum When {
+pub enum SummaryTiming {
     /// When the trigger holds.
     Triggered,
     /// At once: somebody has asked for it.
@@ -104,7 +104,7 @@ pub enum Offload {
 
 /// One request, as it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct ParsedRequest<'a> {
     /// Who has read it.
     pub dialect: &'a dyn Dialect,
     /// What was read.
@@ -116,8 +116,8 @@ pub struct Source<'a> {
 /// One request while edits write on it.
 #[derive(Debug)]
 pub struct Draft<'a> {
-    source: Source<'a>,
-    situation: Situation<'a>,
+    request: ParsedRequest<'a>,
+    context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
     /// How many units at the beginning no edit touches.
@@ -128,7 +128,7 @@ pub struct Draft<'a> {
     /// For each unit, whether it still stands in its place.
     in_place: Vec<bool>,
     /// What has been put behind places, in the order it was put there.
-    added: Vec<Added>,
+    insertions: Vec<Insertion>,
     /// The units that are among what was added.
     moved: BTreeSet<usize>,
     /// The calls that leave, by their blocks.
@@ -140,9 +140,9 @@ pub struct Draft<'a> {
     /// The turns that leave as a whole or not at all.
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
-    partings: OnceCell<Vec<usize>>,
+    barriers: OnceCell<Vec<usize>>,
     /// What becomes of reasoning that is bound to its prefix.
-    reasoning: Reasoning,
+    reasoning: ReasoningMode,
     /// The last model call before which what was sent is another now.
     prefix_changed: usize,
     /// The units of the model, for those that ask.
@@ -150,19 +150,19 @@ pub struct Draft<'a> {
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<usize>,
     /// What has left with its call, by the model call that it was not there for any more.
-    departed: BTreeMap<usize, Vec<Row>>,
+    dropped_rows: BTreeMap<usize, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
     orphans: BTreeSet<usize>,
     /// The values that are replaced, by where they begin.
-    slots: BTreeMap<usize, replace::Slot>,
+    replacements: BTreeMap<usize, replace::Replacement>,
     /// What was decided; none where a later decision has made it moot.
     changes: Vec<Option<Change>>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SkippedChange>,
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
     /// The bytes of what was there in earlier requests and is not now.
-    n_bytes_gone: usize,
+    n_bytes_removed: usize,
     /// What is needed for a better plan.
     need: Option<Need>,
 
@@ -170,7 +170,7 @@ pub struct Draft<'a> {
     whole: &'a Conversation<'a>,
     /// What a summary stands for besides what it takes the place of; none of it is among the messages.
     hidden: Vec<Span>,
-    beginnings: OnceCell<Beginnings>,
+    prefix_keys: OnceCell<PrefixKeys>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
     /// The model's window, if anybody has asked for it.
@@ -178,15 +178,15 @@ pub struct Draft<'a> {
     counts: OnceCell<measure::Counts>,
     /// Of messages that were counted as they are now, which is not as they came.
     tokens_now: RefCell<BTreeMap<usize, usize>>,
-    way: OnceCell<Way<'a>>,
+    retrieval_method: OnceCell<RetrievalMethod<'a>>,
 }
 
 /// A result put behind a place.
 #[derive(Debug)]
-struct Added {
+struct Insertion {
     /// The index of the unit that is, or was, at that place.
     behind: usize,
-    what: Placed,
+    what: InsertedResult,
     /// The index of the change that says so.
     change: usize,
     /// Whether it has been taken out again.
@@ -194,7 +194,7 @@ struct Added {
 }
 
 #[derive(Debug)]
-enum Placed {
+enum InsertedResult {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
     Moved { unit: usize, until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
@@ -204,49 +204,49 @@ enum Placed {
 impl<'a> Draft<'a> {
     /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
     pub fn new(
-        source: Source<'a>,
-        situation: &Situation<'a>,
+        request: ParsedRequest<'a>,
+        context: &PlanContext<'a>,
         recall: &'a recall::Settings,
         language: Language,
     ) -> Self {
-        let conversation = source.conversation;
+        let conversation = request.conversation;
         Self {
-            source,
-            situation: *situation,
+            request,
+            context: *context,
             recall,
             language,
             n_leading: conversation.n_leading(),
             last_answer: conversation.last_answer(),
             in_place: vec![true; conversation.units.len()],
-            added: Vec::new(),
+            insertions: Vec::new(),
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
             entries: RefCell::default(),
             bound_turns: OnceCell::new(),
-            partings: OnceCell::new(),
-            reasoning: Reasoning::Keep,
+            barriers: OnceCell::new(),
+            reasoning: ReasoningMode::Keep,
             prefix_changed: 0,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
-            departed: BTreeMap::new(),
+            dropped_rows: BTreeMap::new(),
             orphans: BTreeSet::new(),
-            slots: BTreeMap::new(),
+            replacements: BTreeMap::new(),
             changes: Vec::new(),
             left_out: Vec::new(),
             unknown_window: false,
-            n_bytes: source.body.len(),
-            n_bytes_gone: 0,
+            n_bytes: request.body.len(),
+            n_bytes_removed: 0,
             need: None,
             whole: conversation,
             hidden: Vec::new(),
-            beginnings: OnceCell::new(),
+            prefix_keys: OnceCell::new(),
             pairing: OnceCell::new(),
             gauge: OnceCell::new(),
             window: OnceCell::new(),
             counts: OnceCell::new(),
             tokens_now: RefCell::default(),
-            way: OnceCell::new(),
+            retrieval_method: OnceCell::new(),
         }
     }
 
@@ -254,17 +254,17 @@ impl<'a> Draft<'a> {
 
     /// What the edits work on, as it came.
     pub fn conversation(&self) -> &'a Conversation<'a> {
-        self.source.conversation
+        self.request.conversation
     }
 
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
-        Rc::clone(self.pairing.get_or_init(|| Rc::new(Pairing::of(self.source.conversation))))
+        Rc::clone(self.pairing.get_or_init(|| Rc::new(Pairing::of(self.request.conversation))))
     }
 
     /// How many messages have been put somewhere.
     pub fn n_added(&self) -> usize {
-        self.added.len()
+        self.insertions.len()
     }
 
     /// Whether the model has not read a unit yet: it stands behind the last turn of the model.
@@ -285,7 +285,7 @@ impl<'a> Draft<'a> {
         if !self.take(unit) {
             return false;
         }
-        self.unwrite(unit);
+        self.undo_replacements(unit);
         self.record_drop(edit, unit);
         self.orphans.insert(unit);
         true
@@ -294,7 +294,7 @@ impl<'a> Draft<'a> {
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: usize, behind: usize, placeholder: &str) -> bool {
-        if behind >= self.in_place.len() || self.is_parted(behind, unit) || !self.take(unit) {
+        if behind >= self.in_place.len() || self.is_across_barrier(behind, unit) || !self.take(unit) {
             return false;
         }
         self.late_result_comes(behind, unit);
@@ -302,8 +302,13 @@ impl<'a> Draft<'a> {
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
-        self.n_bytes_gone += until_then.len() + 1;
-        self.added.push(Added { behind, what: Placed::Moved { unit, until_then }, change, gone: false });
+        self.n_bytes_removed += until_then.len() + 1;
+        self.insertions.push(Insertion {
+            behind,
+            what: InsertedResult::Moved { unit, until_then },
+            change,
+            gone: false,
+        });
         self.moved.insert(unit);
         true
     }
@@ -311,7 +316,7 @@ impl<'a> Draft<'a> {
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call, or has left.
     pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
-        let caller = self.source.conversation.caller(call).unwrap_or_default();
+        let caller = self.request.conversation.caller(call).unwrap_or_default();
         if behind >= self.in_place.len() || caller < self.n_leading || self.dropped_calls.contains(&call) {
             return false;
         }
@@ -319,36 +324,42 @@ impl<'a> Draft<'a> {
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
         let change = self.record(self.about_call(edit, Action::Insert { behind }, call, sizes));
-        self.added.push(Added { behind, what: Placed::New { call, bytes }, change, gone: false });
+        self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
         true
     }
 
     /// Why an edit is not to be made, if it is not.
-    pub fn withheld(&self, pass: Pass) -> Option<Why> {
-        let traits = self.source.conversation.traits;
+    pub fn skip_reason(&self, pass: Pass) -> Option<SkipReason> {
+        let traits = self.request.conversation.traits;
         match pass {
-            _ if self.reasoning == Reasoning::Withhold => Some(Why::PrefixBound),
-            _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
-            Pass::Clear if traits.clears_itself => Some(Why::ServerClears),
-            Pass::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),
+            _ if self.reasoning == ReasoningMode::Withhold => Some(SkipReason::PrefixBound),
+            _ if traits.history_elsewhere => Some(SkipReason::HistoryElsewhere),
+            Pass::Clear if traits.clears_itself => Some(SkipReason::ServerClears),
+            Pass::Summarize if traits.compacts_itself => Some(SkipReason::ServerCompacts),
             _ => None,
         }
     }
 
     /// Notes that a change was not made.
-    pub fn leave_out(&mut self, edit: &'static str, row: Option<&Row>, why: Why) {
+    pub fn skip_change(&mut self, edit: &'static str, row: Option<&Row>, why: SkipReason) {
         let unit = row.and_then(|row| row.unit);
         let about = match row.and_then(|row| row.call) {
             Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
             None => self.about_result(edit, Action::Drop { message: 0 }, unit.unwrap_or(usize::MAX), Sizes::default()),
         };
-        self.left_out.push(LeftOut { edit, message: unit, call_id: about.call_id, tool_name: about.tool_name, why });
+        self.left_out.push(SkippedChange {
+            edit,
+            message: unit,
+            call_id: about.call_id,
+            tool_name: about.tool_name,
+            why,
+        });
     }
 
     // === helpers ===
 
     fn span(&self, unit: usize) -> Span {
-        self.source.conversation.units.get(unit).map_or(Span::default(), |unit| unit.span)
+        self.request.conversation.units.get(unit).map_or(Span::default(), |unit| unit.span)
     }
 
     /// Takes a unit out of its place, if it is still there and may leave.
@@ -359,47 +370,49 @@ impl<'a> Draft<'a> {
     /// Whether a unit can be taken out: it is no instruction at the beginning, and an element, or an entry of an array that
     /// can be edited.
     fn may_leave(&self, unit: usize) -> bool {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let is_element = |unit: &Unit| conversation.is_element(unit) || self.entries(unit.element).is_some();
         unit >= self.n_leading && conversation.units.get(unit).is_some_and(is_element)
     }
 
     /// Whether a value in a message has been replaced.
-    fn is_written_on(&self, unit: usize) -> bool {
+    fn has_replacements(&self, unit: usize) -> bool {
         let Span { start, end } = self.span(unit);
-        self.slots.range(start..end.max(start)).next().is_some()
+        self.replacements.range(start..end.max(start)).next().is_some()
     }
 
     /// Takes back what was written on a message, and that it was.
-    fn unwrite(&mut self, unit: usize) {
+    fn undo_replacements(&mut self, unit: usize) {
         let Span { start, end } = self.span(unit);
-        while let Some((&at, _)) = self.slots.range(start..end.max(start)).next() {
-            let Some(slot) = self.slots.remove(&at) else { return };
-            self.n_bytes = (self.n_bytes + slot.span.len()).saturating_sub(slot.with.len());
-            self.forget(slot.change, unit);
+        while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
+            let Some(replacement) = self.replacements.remove(&at) else { return };
+            self.n_bytes = (self.n_bytes + replacement.span.len()).saturating_sub(replacement.with.len());
+            self.forget(replacement.change, unit);
         }
     }
 
     /// A result that says `text` in answer to the call that is block `call`; none if the block is no call.
     fn rendered(&self, call: Option<usize>, text: &str) -> Option<Bytes> {
-        match &self.source.conversation.blocks.get(call?)?.kind {
-            BlockKind::ToolCall { id, .. } => Some(self.source.dialect.render_tool_result(self.source.body, id, text)),
+        match &self.request.conversation.blocks.get(call?)?.kind {
+            BlockKind::ToolCall { id, .. } => {
+                Some(self.request.dialect.render_tool_result(self.request.body, id, text))
+            }
             BlockKind::ToolResult { .. } => None,
         }
     }
 
     /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
-    fn is_parted(&self, behind: usize, result: usize) -> bool {
-        let units = self.source.conversation.units.iter().enumerate();
-        let partings =
-            self.partings.get_or_init(|| units.filter(|(_, unit)| unit.flags.parts).map(|(n, _)| n).collect());
-        let first = partings.partition_point(|parting| *parting <= behind.min(result));
-        partings.get(first).is_some_and(|parting| *parting < behind.max(result))
+    fn is_across_barrier(&self, behind: usize, result: usize) -> bool {
+        let units = self.request.conversation.units.iter().enumerate();
+        let barriers =
+            self.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect());
+        let first = barriers.partition_point(|barrier| *barrier <= behind.min(result));
+        barriers.get(first).is_some_and(|barrier| *barrier < behind.max(result))
     }
 
     /// The array inside an element, if it can be edited.
     fn entries(&self, element: usize) -> Option<Rc<Entries>> {
-        let Source { dialect, body, conversation } = self.source;
+        let ParsedRequest { dialect, body, conversation } = self.request;
         let read = || {
             let span = conversation.elements.get(element)?.span;
             dialect.entries(body, span).map(Rc::new)
@@ -424,7 +437,7 @@ impl<'a> Draft<'a> {
 
     /// The call that a unit is, and not just has.
     fn call_that_is(&self, unit: usize) -> Option<usize> {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let of = conversation.units.get(unit)?;
         let block = conversation.blocks.get(of.blocks.start).filter(|_| !of.blocks.is_empty())?;
         let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
@@ -433,7 +446,7 @@ impl<'a> Draft<'a> {
 
     /// A change about a unit that perhaps is a result.
     fn about_result(&self, edit: &'static str, action: Action, unit: usize, bytes: Sizes) -> Change {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let block = conversation.units.get(unit).and_then(|unit| conversation.blocks_of(unit).first());
         let call_id = match block.map(|block| &block.kind) {
             Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
@@ -444,7 +457,7 @@ impl<'a> Draft<'a> {
 
     /// A change about a call, or about the result of one.
     fn about_call(&self, edit: &'static str, action: Action, call: usize, bytes: Sizes) -> Change {
-        let (call_id, tool_name) = match self.source.conversation.blocks.get(call).map(|block| &block.kind) {
+        let (call_id, tool_name) = match self.request.conversation.blocks.get(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { id, name, .. }) => {
                 (id.text.clone().into_owned(), name.clone().map(Cow::into_owned))
             }

@@ -19,11 +19,11 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys, Lifetime};
-use crate::plan::{Basis, Need, OffloadEffect, Plan, Report, Stretch, SummaryEffect, Why};
-use crate::planner::{Offload, Planner, Situation, When};
+use crate::plan::{Basis, Need, OffloadedPayload, Plan, PromptSegment, Report, SkipReason, SummaryJob};
+use crate::planner::{Offload, PlanContext, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
-use crate::summary::{Memory, Recollection, Summary};
+use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;
 
@@ -70,7 +70,7 @@ pub struct EditOptions<'a> {
     /// Whether the edits are applied or only reported.
     pub mode: EditMode,
     /// When a summary is made.
-    pub when: When,
+    pub when: SummaryTiming,
     /// Builds the origin of a summary call. `None`: no summary is made.
     pub origin: Option<&'a (dyn Fn() -> SummaryOrigin + Sync)>,
 }
@@ -113,9 +113,9 @@ pub struct EditedBody {
     /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
     /// The parts of the edited body that the model reads, where their tokens were counted.
-    pub reads: Vec<Stretch>,
+    pub segments: Vec<PromptSegment>,
     /// The payloads that the edits take out, or would take out in a dry run.
-    pub offloads: Vec<OffloadEffect>,
+    pub offloads: Vec<OffloadedPayload>,
     /// What was known when the body was planned.
     pub basis: Basis,
 }
@@ -182,7 +182,7 @@ impl EditedBody {
             summary_error: None,
             summary_time: None,
             offloaded_bytes: 0,
-            reads: Vec::new(),
+            segments: Vec::new(),
             offloads: Vec::new(),
             basis: Basis::default(),
         }
@@ -195,10 +195,10 @@ impl EditedBody {
 
     fn planned(body: Bytes, planned: Result<Plan, PlanError>, error: Option<EngineError>) -> Self {
         match planned {
-            Ok(Plan { splices, reads, report, offloads, basis, .. }) => Self {
+            Ok(Plan { splices, segments, report, offloads, basis, .. }) => Self {
                 body: splice(&body, &splices),
                 report: Some(report),
-                reads,
+                segments,
                 offloads,
                 basis,
                 error,
@@ -221,12 +221,12 @@ pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> Edite
 impl EngineConfig {
     /// The directory that payloads are also written to, as files that an agent can read.
     pub fn export_dir(&self) -> Option<PathBuf> {
-        self.planner.parts.recall.export_dir.as_ref().map(PathBuf::from)
+        self.planner.settings.recall.export_dir.as_ref().map(PathBuf::from)
     }
 
     /// The settings of `summarize`.
     pub fn summarize(&self) -> &summarize::Settings {
-        &self.planner.parts.summarize
+        &self.planner.settings.summarize
     }
 }
 
@@ -256,13 +256,13 @@ impl Engine {
     pub async fn summarize(
         &self,
         config: &Arc<EngineConfig>,
-        effect: SummaryEffect,
+        job: SummaryJob,
         origin: SummaryOrigin,
     ) -> Result<Option<Arc<Summary>>, SummaryError> {
-        let key = effect.key;
-        self.summarizer.make(config, effect, origin).await?;
-        Ok(match self.summaries.recall(key) {
-            Recollection::Summary(summary) => Some(summary),
+        let key = job.key;
+        self.summarizer.make(config, job, origin).await?;
+        Ok(match self.summaries.state(key) {
+            SummaryState::Summary(summary) => Some(summary),
             _ => None,
         })
     }
@@ -319,7 +319,7 @@ impl Engine {
         };
         let Err(error) = persisted else {
             self.summaries.flush_uses().await;
-            let offloaded_bytes = offloads.iter().map(|effect| effect.payload.len()).sum();
+            let offloaded_bytes = offloads.iter().map(|offload| offload.payload.len()).sum();
             return EditedBody { offloaded_bytes, ..wait.add_to(EditedBody::planned(body, planned, None)) };
         };
         let request =
@@ -341,7 +341,7 @@ impl Engine {
             match plan.needs.take() {
                 None => return Ok(plan),
                 Some(Need::Load(beginning)) => self.summaries.load(beginning).await,
-                Some(Need::Make(effect)) => {
+                Some(Need::Make(job)) => {
                     let Some(origin) = options.origin.filter(|_| options.mode == EditMode::Apply) else {
                         return Ok(plan);
                     };
@@ -349,8 +349,8 @@ impl Engine {
                         self.summaries.wait_for_index().await;
                         continue;
                     }
-                    if options.when == When::Triggered && self.summaries.recent.has_similar(&effect.outline) {
-                        plan.report.summary_left_out(Why::Rewritten);
+                    if options.when == SummaryTiming::Triggered && self.summaries.recent.has_similar(&job.outline) {
+                        plan.report.set_summary_skip_reason(SkipReason::Rewritten);
                         return Ok(plan);
                     }
                     // While the breaker is open a summary could not be stored, so none is requested.
@@ -363,13 +363,13 @@ impl Engine {
                     if persisted.is_err() {
                         return Ok(plan);
                     }
-                    if !effect.waits {
-                        self.summarizer.spawn(config, *effect, origin());
+                    if !job.waits {
+                        self.summarizer.spawn(config, *job, origin());
                         return Ok(plan);
                     }
                     let (began, within) = (Instant::now(), config.summarize().timeout.0);
                     let deadline = *deadline.get_or_insert(began + within);
-                    let making = self.summarizer.make(config, *effect, origin());
+                    let making = self.summarizer.make(config, *job, origin());
                     let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
                     *wait.time.get_or_insert_default() += began.elapsed();
                     if let Err(error) = made {
@@ -390,8 +390,8 @@ impl Engine {
         let long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
         let (config, body, summaries) = (Arc::clone(config), body.clone(), Arc::clone(&self.summaries));
         let plan = move || {
-            let situation = Situation { offload, summarize: when, ..config.planner.situation(caller, &*summaries) };
-            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &situation)));
+            let context = PlanContext { offload, summarize: when, ..config.planner.context(caller, &*summaries) };
+            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };
         if long { run_blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
@@ -401,11 +401,11 @@ impl Engine {
     async fn persist(
         &self,
         config: &EngineConfig,
-        offloads: &[OffloadEffect],
+        offloads: &[OffloadedPayload],
         lifetime: Lifetime,
     ) -> Result<(), EngineError> {
         let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
-        let payloads = offloads.iter().map(|effect| (effect.key, effect.payload.clone())).collect();
+        let payloads = offloads.iter().map(|offload| (offload.key, offload.payload.clone())).collect();
         Ok(self.breakers.persist(store, config.export_dir(), payloads, lifetime).await?)
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 
 mod changes;
 
-pub use changes::{Changed, Changes, LeftOut, short};
+pub use changes::{ChangeEntry, Changes, SkippedEntry, short};
 
 /// `[inspect]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 /// More requests than this are not kept.
-pub const MOST: usize = 10_000;
+pub const MAX_REQUESTS: usize = 10_000;
 
 /// What became of one message. Those that an edit has put in are among them.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -78,22 +78,22 @@ pub enum State {
 }
 
 /// The longest text that is kept: of a message that was changed, and of one that was not.
-const LONGEST: usize = 1 << 20;
-const LONGEST_SAME: usize = 16 << 10;
+const MAX_TEXT: usize = 1 << 20;
+const MAX_UNCHANGED_TEXT: usize = 16 << 10;
 
 /// All texts of a request together. Beyond that, of each only its first [`HEAD`] bytes are kept.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 const HEAD: usize = 200;
 
 /// More messages than this are not looked at.
-const MOST_MESSAGES: usize = 20_000;
+const MAX_MESSAGES: usize = 20_000;
 
 /// The label of the edit whose changes are [`State::Filtered`].
 const FILTER: &str = "filter";
 
 /// A message on one of the two sides, or on both.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct MessagePair {
     before: Option<usize>,
     /// The message that it stands behind, if it was put in.
     behind: usize,
@@ -105,21 +105,21 @@ struct Pair {
 /// bodies are not what the report is about, or are too long for this.
 pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &Report) -> Option<Vec<Message>> {
     let (one, other) = (dialect.parse(before).ok()?, dialect.parse(after).ok()?);
-    if one.elements.len() > MOST_MESSAGES || other.elements.len() > MOST_MESSAGES {
+    if one.elements.len() > MAX_MESSAGES || other.elements.len() > MAX_MESSAGES {
         return None;
     }
     let pairs = pairs(one.elements.len(), report);
     if pairs.iter().filter(|pair| pair.is_there).count() != other.elements.len() {
         return None;
     }
-    let mut left = MOST_BYTES;
-    let (one, other) = (Side::new(dialect, before, &one), Side::new(dialect, after, &other));
+    let mut left = MAX_BYTES;
+    let (one, other) = (RequestView::new(dialect, before, &one), RequestView::new(dialect, after, &other));
     let mut at = 0..other.conversation.elements.len();
     Some(pairs.into_iter().map(|pair| pair.show(&one, &other, at.by_ref(), &mut left)).collect())
 }
 
 /// The messages of both sides, found by what the report says.
-fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
+fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
     let mut states = vec![State::Same; n_messages];
     let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
     let Layout { gone: left, placed } = &report.layout;
@@ -159,17 +159,27 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
         if summarised.get(message).is_some_and(|summarised| *summarised) {
-            pairs.push(Pair { before: Some(message), behind: message, state: State::Summarised, is_there: false });
+            pairs.push(MessagePair {
+                before: Some(message),
+                behind: message,
+                state: State::Summarised,
+                is_there: false,
+            });
             if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
-                pairs.push(Pair { before: None, behind: summary.start, state: State::Summarised, is_there: true });
+                pairs.push(MessagePair {
+                    before: None,
+                    behind: summary.start,
+                    state: State::Summarised,
+                    is_there: true,
+                });
             }
         } else if !moved.get(message).is_some_and(|moved| *moved) {
             let is_there = !gone.get(message).is_some_and(|gone| *gone);
-            pairs.push(Pair { before: Some(message), behind: message, state: state(message), is_there });
+            pairs.push(MessagePair { before: Some(message), behind: message, state: state(message), is_there });
         }
         while let Some((behind, before)) = placed.next_if(|(behind, _)| *behind <= message) {
             let state = before.map_or(State::Inserted, state);
-            pairs.push(Pair { before, behind, state, is_there: true });
+            pairs.push(MessagePair { before, behind, state, is_there: true });
         }
     }
     pairs
@@ -183,8 +193,14 @@ fn set(flags: &mut [bool], message: usize) {
 
 // === one message ===
 
-impl Pair {
-    fn show(self, one: &Side<'_>, other: &Side<'_>, at: &mut impl Iterator<Item = usize>, left: &mut usize) -> Message {
+impl MessagePair {
+    fn show(
+        self,
+        one: &RequestView<'_>,
+        other: &RequestView<'_>,
+        at: &mut impl Iterator<Item = usize>,
+        left: &mut usize,
+    ) -> Message {
         let at = if self.is_there { at.next() } else { None };
         let same = match (self.before, at) {
             (Some(before), Some(at)) => one.json(before) == other.json(at),
@@ -194,7 +210,7 @@ impl Pair {
             State::Same if !same => State::Patched,
             state => state,
         };
-        let longest = if state == State::Same { LONGEST_SAME } else { LONGEST };
+        let longest = if state == State::Same { MAX_UNCHANGED_TEXT } else { MAX_TEXT };
         let mut text = |text: String| {
             let bytes = text.len();
             let text = cut(text, longest.min((*left).max(HEAD)));
@@ -224,14 +240,14 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 /// One of the two bodies.
-struct Side<'a> {
+struct RequestView<'a> {
     dialect: &'a dyn Dialect,
     body: &'a [u8],
     conversation: &'a Conversation<'a>,
     pairing: Pairing,
 }
 
-impl<'a> Side<'a> {
+impl<'a> RequestView<'a> {
     fn new(dialect: &'a dyn Dialect, body: &'a [u8], conversation: &'a Conversation<'a>) -> Self {
         Self { dialect, body, conversation, pairing: Pairing::of(conversation) }
     }

@@ -24,25 +24,25 @@ pub use fingerprint::Fingerprint;
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, nor do the 96 of a payload's content; on purpose only
 /// for who has the secret.
-const KEPT: usize = 16;
+const HASH_LEN: usize = 16;
 
 /// The digits of a handle: Crockford's base 32, in which no two digits look alike.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// How many bytes of a name are of the content. The rest says whose it is, for who has the secret.
-const OF_CONTENT: usize = 12;
+const CONTENT_LEN: usize = 12;
 
 /// How many digits a handle has.
 pub const HANDLE_LEN: usize = 26;
 
 /// How many names are remembered. One takes some 128 bytes with its share of the tables around it.
-const MOST_REMEMBERED: usize = 65_536;
+const MAX_NAMES: usize = 65_536;
 
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone)]
 pub struct Keys {
     secret: Zeroizing<[u8; 32]>,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
     recorded: Arc<Handles>,
 }
 
@@ -53,11 +53,11 @@ pub type Handles = BTreeMap<PayloadKey, PayloadKey>;
 ///
 /// The hash of what is written is a quick one. The caller is part of the key as it is: whatever hashes do, no caller is
 /// ever given a name out of a conversation of another one.
-type Names = Cache<(Caller, Fingerprint), Name>;
+type NameCache = Cache<(Caller, Fingerprint), PayloadName>;
 
 /// The name of what a JSON value says, and two lengths.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Name {
+pub struct PayloadName {
     /// The name.
     pub key: PayloadKey,
     /// The bytes of the text.
@@ -68,7 +68,7 @@ pub struct Name {
 
 /// What a JSON value says.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<'t> {
+pub struct DecodedValue<'t> {
     /// Its text.
     pub text: &'t str,
     /// What is stored of it.
@@ -95,27 +95,27 @@ pub enum Lifetime {
 
 /// Whose conversation it is: the hash of what a client shows to the upstream.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Caller([u8; KEPT]);
+pub struct Caller([u8; HASH_LEN]);
 
 /// The name of a payload. It prints as its handle.
 #[derive(Clone, Copy, Eq, Ord, PartialOrd)]
-pub struct PayloadKey([u8; KEPT]);
+pub struct PayloadKey([u8; HASH_LEN]);
 
 /// The text is no handle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not a handle: one has {HANDLE_LEN} digits and lower-case letters")]
-pub struct NotAHandle;
+pub struct InvalidHandle;
 
 // === impl Keys ===
 
 impl Keys {
     /// The keys that a secret makes.
     pub fn new(secret: [u8; 32]) -> Self {
-        Self::remembering(secret, MOST_REMEMBERED)
+        Self::remembering(secret, MAX_NAMES)
     }
 
     fn remembering(secret: [u8; 32], most: usize) -> Self {
-        Self { secret: Zeroizing::new(secret), names: Arc::new(Names::new(most)), recorded: Arc::default() }
+        Self { secret: Zeroizing::new(secret), names: Arc::new(NameCache::new(most)), recorded: Arc::default() }
     }
 
     /// The keys of a secret that is none: handles are the same everywhere. For plans without a store.
@@ -151,8 +151,8 @@ impl Keys {
     }
 
     /// A name that ends in what says whose it is.
-    fn marked(&self, caller: Caller, mut name: [u8; KEPT]) -> PayloadKey {
-        let (content, mark) = name.split_at_mut(OF_CONTENT);
+    fn marked(&self, caller: Caller, mut name: [u8; HASH_LEN]) -> PayloadKey {
+        let (content, mark) = name.split_at_mut(CONTENT_LEN);
         for (byte, of_caller) in mark.iter_mut().zip(self.hash(b"owner", &caller.0, [&*content])) {
             *byte = of_caller;
         }
@@ -165,14 +165,14 @@ impl Keys {
         &self,
         caller: Caller,
         written: Fingerprint,
-        read: impl FnOnce() -> Option<Said<'t>>,
-    ) -> Option<Name> {
+        read: impl FnOnce() -> Option<DecodedValue<'t>>,
+    ) -> Option<PayloadName> {
         let remembered = (caller, written);
         if let Some(name) = self.names.get(&remembered) {
             return Some(name);
         }
-        let Said { text, stored } = read()?;
-        let name = Name { key: self.payload(caller, stored), len: text.len(), stored_len: stored.len() };
+        let DecodedValue { text, stored } = read()?;
+        let name = PayloadName { key: self.payload(caller, stored), len: text.len(), stored_len: stored.len() };
         self.names.insert(remembered, name);
         Some(name)
     }
@@ -190,7 +190,7 @@ impl Keys {
             return name.key;
         }
         let key = PayloadKey(self.hash(b"message", &caller.0, canonical()));
-        self.names.insert(remembered, Name { key, len: 0, stored_len: 0 });
+        self.names.insert(remembered, PayloadName { key, len: 0, stored_len: 0 });
         key
     }
 
@@ -200,13 +200,13 @@ impl Keys {
         usage: &'static [u8],
         namespace: &[u8],
         content: impl IntoIterator<Item = &'t [u8]>,
-    ) -> [u8; KEPT] {
+    ) -> [u8; HASH_LEN] {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(usage).update(namespace);
         for piece in content {
             hasher.update(piece);
         }
-        let mut kept = [0; KEPT];
+        let mut kept = [0; HASH_LEN];
         hasher.finalize_xof().fill(&mut kept);
         kept
     }
@@ -218,7 +218,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-impl<'t> From<&'t str> for Said<'t> {
+impl<'t> From<&'t str> for DecodedValue<'t> {
     fn from(text: &'t str) -> Self {
         Self { text, stored: text.as_bytes() }
     }
@@ -321,17 +321,17 @@ impl<'de> serde::Deserialize<'de> for PayloadKey {
 }
 
 impl FromStr for PayloadKey {
-    type Err = NotAHandle;
+    type Err = InvalidHandle;
 
     /// Reads what [`Display`](fmt::Display) writes and nothing else: a handle has one spelling.
-    fn from_str(handle: &str) -> Result<Self, NotAHandle> {
+    fn from_str(handle: &str) -> Result<Self, InvalidHandle> {
         if handle.len() != HANDLE_LEN || handle.as_bytes().first().is_none_or(|first| !(b'0'..=b'7').contains(first)) {
-            return Err(NotAHandle); // 26 digits are 130 bits, so the first one has two bits less
+            return Err(InvalidHandle); // 26 digits are 130 bits, so the first one has two bits less
         }
         let mut number = 0_u128;
         for digit in handle.bytes() {
-            let value = DIGITS.iter().position(|known| *known == digit).ok_or(NotAHandle)?;
-            number = (number << 5) | u128::try_from(value).map_err(|_| NotAHandle)?;
+            let value = DIGITS.iter().position(|known| *known == digit).ok_or(InvalidHandle)?;
+            number = (number << 5) | u128::try_from(value).map_err(|_| InvalidHandle)?;
         }
         Ok(Self(number.to_be_bytes()))
     }
@@ -367,7 +367,7 @@ mod tests {
             "../../../../../etc/passwd0",
             " 000000000000000000000000 ",
         ]) {
-            assert_eq!(text.parse::<PayloadKey>(), Err(NotAHandle), "{text}");
+            assert_eq!(text.parse::<PayloadKey>(), Err(InvalidHandle), "{text}");
         }
     }
 
@@ -390,7 +390,7 @@ mod tests {
             let key = one.payload(ann, text);
             assert!(one.may_be_of(ann, key));
             assert!(!one.may_be_of(bob, key) && !other.may_be_of(other.caller(b"ann"), key));
-            for n in 0..KEPT {
+            for n in 0..HASH_LEN {
                 let mut wrong = *key.as_bytes();
                 wrong[n] ^= 1;
                 assert!(!one.may_be_of(ann, PayloadKey::from_bytes(wrong)), "{n}");
@@ -398,7 +398,7 @@ mod tests {
         }
         // Two names of one caller do not show that they are.
         let [x, y] = [b"x", b"y"].map(|text| *one.payload(ann, text).as_bytes());
-        assert_ne!(x[OF_CONTENT..], y[OF_CONTENT..]);
+        assert_ne!(x[CONTENT_LEN..], y[CONTENT_LEN..]);
     }
 
     #[test]
@@ -406,7 +406,7 @@ mod tests {
         let keys = keys();
         let (ann, bob) = (keys.caller(b"ann"), keys.caller(b"bob"));
         let name = |caller, raw: &'static str, text: Option<&'static str>| {
-            keys.name(caller, Fingerprint::of(raw.as_bytes()), || text.map(Said::from)).map(|name| name.key)
+            keys.name(caller, Fingerprint::of(raw.as_bytes()), || text.map(DecodedValue::from)).map(|name| name.key)
         };
         assert_eq!(name(ann, r#""\u0061""#, None), None);
         assert_eq!(name(ann, r#""\u0061""#, Some("a")), Some(keys.payload(ann, b"a")));
@@ -422,7 +422,7 @@ mod tests {
         let keys = Keys::remembering([7; 32], 100);
         let caller = keys.caller(b"");
         for n in 0..10_000 {
-            keys.name(caller, Fingerprint::of_numbers(n, 0), || Some(Said::from("x")));
+            keys.name(caller, Fingerprint::of_numbers(n, 0), || Some(DecodedValue::from("x")));
         }
         assert!((1..=100).contains(&keys.names.len()));
     }
@@ -452,7 +452,7 @@ mod tests {
     fn names_are_the_same_only_if_each_byte_is() {
         let key = *keys().payload(keys().caller(b"ann"), b"x").as_bytes();
         // Two differences may look alike, so they must not take each other away.
-        for (one, other) in (0..KEPT).flat_map(|one| (0..KEPT).map(move |other| (one, other))) {
+        for (one, other) in (0..HASH_LEN).flat_map(|one| (0..HASH_LEN).map(move |other| (one, other))) {
             let mut wrong = key;
             wrong[one] ^= 1;
             wrong[other] ^= if one == other { 2 } else { 1 };

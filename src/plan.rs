@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     payload::{ChainKey, Fingerprint, Lifetime, Payload, PayloadKey},
     span::Splice,
-    summary::{Frame, Outline, Source, Used},
+    summary::{Frame, Outline, SummaryInput, UsedSummary},
 };
 
 mod display;
@@ -18,13 +18,13 @@ pub struct Plan {
     /// The replacements, sorted and disjoint.
     pub splices: Vec<Splice>,
     /// What must be stored for good before the new body goes upstream, because that names it. Each key is there once.
-    pub offloads: Vec<OffloadEffect>,
+    pub offloads: Vec<OffloadedPayload>,
     /// How long that is to be kept.
     pub lifetime: Lifetime,
     /// What is needed for a better plan. This one can be carried out without.
     pub needs: Option<Need>,
     /// What the model reads, in order: the tools, and then each message as it is sent. Nothing where no tokens were counted.
-    pub reads: Vec<Stretch>,
+    pub segments: Vec<PromptSegment>,
     /// What was known when it was made.
     pub basis: Basis,
     /// What the splices mean.
@@ -37,14 +37,14 @@ pub struct Basis {
     /// The context window of the model, if an edit has asked for it and it was known.
     pub window: Option<usize>,
     /// The summary that stands for messages.
-    pub summary: Option<Used>,
+    pub summary: Option<UsedSummary>,
 }
 
 /// A stretch of what a model reads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Stretch {
+pub struct PromptSegment {
     /// What it is known by in this process.
-    pub print: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// Its tokens.
     pub tokens: usize,
 }
@@ -55,12 +55,12 @@ pub enum Need {
     /// A summary that the store has.
     Load(ChainKey),
     /// A summary that nobody has made yet.
-    Make(Box<SummaryEffect>),
+    Make(Box<SummaryJob>),
 }
 
 /// A summary that is to be made.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SummaryEffect {
+pub struct SummaryJob {
     /// The name of what it will stand for.
     pub key: ChainKey,
     /// Whether the request waits for it. If not, a later one will use it.
@@ -76,18 +76,18 @@ pub struct SummaryEffect {
     /// The model that the request asks.
     pub model: Option<String>,
     /// What it is made from.
-    pub source: Source,
+    pub source: SummaryInput,
     /// What that is, without what it says.
     pub outline: Outline,
     /// What will stand around it.
     pub frame: Frame,
     /// What must be stored before it is used, because the frame names it.
-    pub transcript: Option<OffloadEffect>,
+    pub transcript: Option<OffloadedPayload>,
 }
 
 /// A payload that is to be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct OffloadEffect {
+pub struct OffloadedPayload {
     /// Its name.
     pub key: PayloadKey,
     /// The text that was taken out, as recall gives it back.
@@ -103,7 +103,7 @@ pub struct Report {
     /// decided in.
     pub changes: Vec<Change>,
     /// What an edit would have done and did not.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedChange>,
     /// Whether a setting that is a fraction of the model's context window was not applied, because the window is not
     /// known.
     pub unknown_window: bool,
@@ -165,7 +165,7 @@ pub struct Sizes {
 
 /// A change that was not made.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct LeftOut {
+pub struct SkippedChange {
     /// The label of the edit.
     pub edit: &'static str,
     /// The message that it is about, if it is about one.
@@ -175,13 +175,13 @@ pub struct LeftOut {
     /// The tool.
     pub tool_name: Option<String>,
     /// Why.
-    pub why: Why,
+    pub why: SkipReason,
 }
 
 /// Why a change was not made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum SkipReason {
     /// What is taken out could not be stored.
     NoStore,
     /// What would stand there is not smaller.
@@ -290,7 +290,7 @@ impl Action {
     }
 }
 
-impl Why {
+impl SkipReason {
     /// The reason as one word, for labels.
     pub fn label(self) -> &'static str {
         match self {
@@ -316,8 +316,8 @@ impl Plan {
 
 impl Report {
     /// Says why a summary was left out, where one was.
-    pub fn summary_left_out(&mut self, why: Why) {
-        let summaries = self.left_out.iter_mut().filter(|left_out| left_out.why == Why::NoSummary);
+    pub fn set_summary_skip_reason(&mut self, why: SkipReason) {
+        let summaries = self.left_out.iter_mut().filter(|left_out| left_out.why == SkipReason::NoSummary);
         summaries.for_each(|left_out| left_out.why = why);
     }
 
@@ -380,10 +380,11 @@ mod tests {
         let mut cleared = change("clear", Action::Clear { message: 2 }, "a", Some("bash"));
         cleared.tokens = Some(Sizes { before: 3, after: 2 });
         cleared.handles = vec![PayloadKey::from_bytes([0; 16]); 2];
-        let left_out = |message, why| LeftOut { edit: "clear", message, call_id: "b".to_owned(), tool_name: None, why };
+        let left_out =
+            |message, why| SkippedChange { edit: "clear", message, call_id: "b".to_owned(), tool_name: None, why };
         let report = Report {
             changes: vec![cleared],
-            left_out: vec![left_out(Some(4), Why::NoStore), left_out(None, Why::TooLittle)],
+            left_out: vec![left_out(Some(4), SkipReason::NoStore), left_out(None, SkipReason::TooLittle)],
             unknown_window: true,
             tokens_before: Some(30),
             tokens_after: Some(20),
@@ -420,7 +421,13 @@ mod tests {
         ] {
             assert_eq!(action.label().replace('_', ""), name(&action));
         }
-        for why in [Why::NoStore, Why::NotSmaller, Why::TooLittle, Why::NoSummary, Why::Rewritten] {
+        for why in [
+            SkipReason::NoStore,
+            SkipReason::NotSmaller,
+            SkipReason::TooLittle,
+            SkipReason::NoSummary,
+            SkipReason::Rewritten,
+        ] {
             assert_eq!(why.label().replace('_', ""), name(&why));
         }
     }

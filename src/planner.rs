@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use self::verified::Verified;
+use self::verified::VerifiedMessages;
 
 use crate::{
     conversation::Fold,
     dialect::{Dialect, ParseError},
-    draft::{Beginnings, Draft, Source, reasoning},
+    draft::{Draft, ParsedRequest, PrefixKeys, reasoning},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults, Frontier},
@@ -24,18 +24,18 @@ use crate::{
     payload::{Caller, ChainKey, Keys},
     plan::Plan,
     recall,
-    summary::{Memory, NoMemory},
+    summary::{NoSummaries, SummaryIndex},
     tokens::{self, Meter, models},
 };
 
-pub use crate::draft::{Offload, Situation, When};
+pub use crate::draft::{Offload, PlanContext, SummaryTiming};
 
 mod verified;
 
 /// All settings that plans depend on: tables of `proxy.toml`, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Parts {
+pub struct PlanSettings {
     /// The language of the texts that are written.
     pub language: Language,
     /// Which edits run.
@@ -104,12 +104,12 @@ impl Default for Settings {
     }
 }
 
-/// Makes plans by settings: the one way from settings to a [`Situation`], for the proxy and for the commands that plan
+/// Makes plans by settings: the one way from settings to a [`PlanContext`], for the proxy and for the commands that plan
 /// without one.
 #[derive(Debug)]
 pub struct Planner {
     /// The settings.
-    pub parts: Parts,
+    pub settings: PlanSettings,
     /// Which edits run.
     pub policy: Policy,
     /// Counts tokens.
@@ -130,98 +130,98 @@ pub struct Policy {
     summaries: Option<summarize::Scope>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
-    reasoning: reasoning::Rules,
-    verified: Verified,
+    reasoning: reasoning::CompiledSettings,
+    verified: VerifiedMessages,
 }
 
-impl Parts {
+impl PlanSettings {
     /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
     /// are cleared.
     #[must_use]
     pub fn shortest(&self) -> Self {
-        let mut parts = self.clone();
-        let clear = &mut parts.clear_tool_results;
+        let mut settings = self.clone();
+        let clear = &mut settings.clear_tool_results;
         clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
         clear.keep = Keep::Results(0);
         clear.clear_at_least = Some(0);
         clear.frontier = Frontier::Sliding;
-        let edits = &mut parts.policy.edits;
+        let edits = &mut settings.policy.edits;
         if !edits.contains(&EditName::ClearToolResults) {
             let end = edits.iter().position(|edit| *edit == EditName::Summarize).unwrap_or(edits.len());
             edits.insert(end, EditName::ClearToolResults);
         }
-        parts
+        settings
     }
 }
 
 impl Planner {
     /// A planner for settings alone: it counts with a meter of its own and names payloads with [`Keys::well_known`].
-    pub fn new(parts: Parts) -> Self {
-        let meter = Meter::new(&parts.tokens, &parts.models);
-        Self::with(parts, meter, Keys::well_known(), Offload::Possible)
+    pub fn new(settings: PlanSettings) -> Self {
+        let meter = Meter::new(&settings.tokens, &settings.models);
+        Self::with(settings, meter, Keys::well_known(), Offload::Possible)
     }
 
     /// A planner that counts with this meter and names payloads with these keys.
-    pub fn with(parts: Parts, meter: Meter, keys: Keys, offload: Offload) -> Self {
-        Self { policy: Policy::new(&parts), parts, meter, keys, offload }
+    pub fn with(settings: PlanSettings, meter: Meter, keys: Keys, offload: Offload) -> Self {
+        Self { policy: Policy::new(&settings), settings, meter, keys, offload }
     }
 
     /// A planner for other settings that shares the meter and the keys.
     #[must_use]
-    pub fn under(&self, parts: Parts) -> Self {
-        Self::with(parts, self.meter.clone(), self.keys.clone(), self.offload)
+    pub fn under(&self, settings: PlanSettings) -> Self {
+        Self::with(settings, self.meter.clone(), self.keys.clone(), self.offload)
     }
 
     /// The situation of a request of `caller`, with what is remembered of summaries.
-    pub fn situation<'a>(&'a self, caller: Caller, summaries: &'a dyn Memory) -> Situation<'a> {
+    pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         let Self { meter, keys, offload, .. } = self;
-        Situation { meter, keys, caller, offload: *offload, summaries, summarize: When::Triggered }
+        PlanContext { meter, keys, caller, offload: *offload, summaries, summarize: SummaryTiming::Triggered }
     }
 
     /// The situation of a request of somebody who shows no credential.
-    pub fn anonymous<'a>(&'a self, summaries: &'a dyn Memory) -> Situation<'a> {
-        self.situation(self.keys.anonymous(), summaries)
+    pub fn anonymous<'a>(&'a self, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
+        self.context(self.keys.anonymous(), summaries)
     }
 
     /// The plan for such a request, where no summary is remembered.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes) -> Result<Plan, ParseError> {
-        self.policy.plan(dialect, body, &self.anonymous(&NoMemory))
+        self.policy.plan(dialect, body, &self.anonymous(&NoSummaries))
     }
 }
 
 impl Policy {
-    /// The edits that `parts.policy` lists. One that is listed again is the same one, and runs once.
-    pub fn new(parts: &Parts) -> Self {
+    /// The edits that `settings.policy` lists. One that is listed again is the same one, and runs once.
+    pub fn new(settings: &PlanSettings) -> Self {
         let mut names: Vec<EditName> = Vec::new();
-        for &name in &parts.policy.edits {
+        for &name in &settings.policy.edits {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
-        let (language, recall, tools) = (parts.language, &parts.recall, Tools::new(&parts.tools));
+        let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
         let own_texts = OwnTexts {
-            missing: parts.patch_tool_calls.template(language),
-            truncated: parts.truncate_tool_results.template(language),
-            cleared: parts.clear_tool_results.template(language),
+            missing: settings.patch_tool_calls.template(language),
+            truncated: settings.truncate_tool_results.template(language),
+            cleared: settings.clear_tool_results.template(language),
         };
         let (mut counts_from, mut summaries) = (usize::MAX, None);
         let edit = |name| -> Box<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&parts.patch_tool_calls, language)),
-                EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&parts.filter_tool_calls)),
+                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&settings.patch_tool_calls, language)),
+                EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&settings.filter_tool_calls)),
                 EditName::TruncateToolResults => {
                     let edit =
-                        TruncateToolResults::new(&parts.truncate_tool_results, &tools, recall, &own_texts, language);
+                        TruncateToolResults::new(&settings.truncate_tool_results, &tools, recall, &own_texts, language);
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
                 EditName::ClearToolResults => {
-                    let edit = ClearToolResults::new(&parts.clear_tool_results, &tools, &own_texts, language);
+                    let edit = ClearToolResults::new(&settings.clear_tool_results, &tools, &own_texts, language);
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
                 EditName::Summarize => {
-                    let edit = Summarize::new(&parts.summarize, language, recall);
+                    let edit = Summarize::new(&settings.summarize, language, recall);
                     counts_from = counts_from.min(edit.least_bytes());
                     summaries = Some(edit.scope().clone());
                     Box::new(edit)
@@ -235,8 +235,8 @@ impl Policy {
             recall: recall.clone(),
             summaries,
             counts_from,
-            reasoning: reasoning::Rules::new(&parts.reasoning),
-            verified: Verified::default(),
+            reasoning: reasoning::CompiledSettings::new(&settings.reasoning),
+            verified: VerifiedMessages::default(),
         }
     }
 
@@ -252,16 +252,16 @@ impl Policy {
 
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
-    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> Result<Plan, ParseError> {
+    pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
         let whole = dialect.parse(body)?;
-        let source = Source { dialect, body, conversation: &whole };
-        let beginnings = self.beginnings(source, situation);
-        let fold = beginnings.as_ref().and_then(Beginnings::applied).map(|applied| applied.fold.clone());
+        let request = ParsedRequest { dialect, body, conversation: &whole };
+        let prefix_keys = self.prefix_keys(request, context);
+        let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
-        let source = Source { conversation: folded.as_ref().unwrap_or(&whole), ..source };
-        let mut draft = Draft::new(source, situation, &self.recall, self.language);
-        if let Some(beginnings) = beginnings {
-            draft.begin(Summarize::LABEL, &whole, beginnings);
+        let request = ParsedRequest { conversation: folded.as_ref().unwrap_or(&whole), ..request };
+        let mut draft = Draft::new(request, context, &self.recall, self.language);
+        if let Some(prefix_keys) = prefix_keys {
+            draft.apply_summary(Summarize::LABEL, &whole, prefix_keys);
         }
         draft.bind_reasoning(self.reasoning.of(&whole));
         for edit in &self.edits {
@@ -281,19 +281,19 @@ impl Policy {
         &self,
         dialect: &dyn Dialect,
         body: &Bytes,
-        situation: &Situation<'_>,
+        context: &PlanContext<'_>,
         end: usize,
     ) -> Option<ChainKey> {
         let conversation = dialect.parse(body).ok()?;
-        let source = Source { dialect, body, conversation: &conversation };
+        let request = ParsedRequest { dialect, body, conversation: &conversation };
         let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
-        Beginnings::of(source, situation, &scope).name(end)
+        PrefixKeys::of(request, context, &scope).name(end)
     }
 
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
-    fn beginnings(&self, source: Source<'_>, situation: &Situation<'_>) -> Option<Beginnings> {
-        let scope = self.summaries.as_ref().filter(|_| !situation.summaries.is_empty())?;
-        Some(Beginnings::of(source, situation, &scope.of_model(source.conversation.model.as_deref())))
+    fn prefix_keys(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<PrefixKeys> {
+        let scope = self.summaries.as_ref().filter(|_| !context.summaries.is_empty())?;
+        Some(PrefixKeys::of(request, context, &scope.of_model(request.conversation.model.as_deref())))
     }
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn plan(settings: &Settings, body: &'static [u8]) -> Result<Plan, ParseError> {
-        let planner = Planner::new(Parts { policy: settings.clone(), ..Parts::default() });
+        let planner = Planner::new(PlanSettings { policy: settings.clone(), ..PlanSettings::default() });
         planner.plan(dialect::for_path("/v1/chat/completions").unwrap(), &Bytes::from_static(body))
     }
 
@@ -349,13 +349,13 @@ mod tests {
 
     #[test]
     fn the_shortest_form_clears_all_that_was_read() {
-        let parts = Parts::default();
-        let shortest = parts.shortest();
-        assert_eq!(shortest.policy, parts.policy);
+        let settings = PlanSettings::default();
+        let shortest = settings.shortest();
+        assert_eq!(shortest.policy, settings.policy);
         assert_eq!(shortest.clear_tool_results.keep, Keep::Results(0));
-        assert_eq!(shortest.clear_tool_results.exclude_tools, parts.clear_tool_results.exclude_tools);
+        assert_eq!(shortest.clear_tool_results.exclude_tools, settings.clear_tool_results.exclude_tools);
         let policy = Settings { edits: vec![EditName::PatchToolCalls, EditName::Summarize] };
-        let edits = Parts { policy, ..parts }.shortest().policy.edits;
+        let edits = PlanSettings { policy, ..settings }.shortest().policy.edits;
         assert_eq!(edits, [EditName::PatchToolCalls, EditName::ClearToolResults, EditName::Summarize]);
     }
 

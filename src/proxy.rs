@@ -21,7 +21,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
-use crate::planner::When;
+use crate::planner::SummaryTiming;
 use crate::recording::{Recorder, RequestForm};
 use crate::relay::Relay;
 use crate::tasks::Tasks;
@@ -244,7 +244,7 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
                 let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-                let asked = EditOptions { caller, mode, when: When::Triggered, origin: Some(&origin) };
+                let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
                 self.plan(destination, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),

@@ -98,7 +98,7 @@ impl Default for Settings {
 
 /// The way that is open in one request, with the words for it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Way<'a> {
+pub enum RetrievalMethod<'a> {
     /// `GET {base}/abridge/recall/{handle}`.
     Http {
         /// Where abridge is reached.
@@ -112,33 +112,33 @@ pub enum Way<'a> {
         tool: &'a str,
     },
     /// None.
-    Closed,
+    Unavailable,
 }
 
 // === impl Settings ===
 
 impl Settings {
     /// The way that is open where the request offers `tools`.
-    pub fn way<T: AsRef<str>>(&self, tools: &[T]) -> Way<'_> {
+    pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T]) -> RetrievalMethod<'_> {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let shell =
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
-        let way = match self.via {
+        let retrieval_method = match self.via {
             Via::None => None,
             Via::Http => self.http(),
             Via::File => self.file(),
             Via::Auto => self.file().filter(|_| offered(&self.reader_tool)).or_else(|| self.http().filter(|_| shell())),
         };
-        way.unwrap_or(Way::Closed)
+        retrieval_method.unwrap_or(RetrievalMethod::Unavailable)
     }
 
-    fn http(&self) -> Option<Way<'_>> {
-        self.public_url.as_deref().map(|url| Way::Http { base: url.trim_end_matches('/') })
+    fn http(&self) -> Option<RetrievalMethod<'_>> {
+        self.public_url.as_deref().map(|url| RetrievalMethod::Http { base: url.trim_end_matches('/') })
     }
 
-    fn file(&self) -> Option<Way<'_>> {
+    fn file(&self) -> Option<RetrievalMethod<'_>> {
         let dir = self.export_dir.as_deref().map(|dir| dir.trim_end_matches('/'));
-        dir.map(|dir| Way::File { dir, tool: &self.reader_tool })
+        dir.map(|dir| RetrievalMethod::File { dir, tool: &self.reader_tool })
     }
 
     /// The longest of the sentences that say how to get a payload back, whatever a request offers.
@@ -149,12 +149,15 @@ impl Settings {
             Via::File => [self.file(), None],
             Via::Auto => [self.http(), self.file()],
         };
-        let words = ways.into_iter().flatten().map(|way| way.words(language, PayloadKey::from_bytes([0; 16])));
+        let words = ways
+            .into_iter()
+            .flatten()
+            .map(|retrieval_method| retrieval_method.words(language, PayloadKey::from_bytes([0; 16])));
         words.max_by_key(String::len).unwrap_or_default()
     }
 
     /// Whether the way depends on the tools that a request offers.
-    pub fn asks_for_tools(&self) -> bool {
+    pub fn depends_on_tools(&self) -> bool {
         self.via == Via::Auto
     }
 
@@ -176,11 +179,11 @@ pub const PATH: &str = "/abridge/recall/";
 
 // === impl Way ===
 
-impl Way<'_> {
+impl RetrievalMethod<'_> {
     /// The sentence that says how to get back what `handle` names; empty if there is no way.
     pub fn words(&self, language: Language, handle: PayloadKey) -> String {
         match (*self, language) {
-            (Self::Closed, _) => String::new(),
+            (Self::Unavailable, _) => String::new(),
             (Self::Http { base }, Language::En) => {
                 format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).")
             }
@@ -210,7 +213,7 @@ mod tests {
 
     fn check(text: &str, tools: &[&str], expected: &str) {
         let key = PayloadKey::from_bytes([0; 16]);
-        assert_eq!(settings(text).way(tools).words(Language::En, key), expected, "{text} {tools:?}");
+        assert_eq!(settings(text).retrieval_method(tools).words(Language::En, key), expected, "{text} {tools:?}");
     }
 
     const URL: &str = "public_url = \"http://h:1/\"";

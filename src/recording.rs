@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect;
 use crate::payload::Handles;
-use crate::summary::{Summary, Used};
+use crate::summary::{Summary, UsedSummary};
 
 mod recorder;
 
@@ -51,7 +51,7 @@ pub struct Exchange {
     /// The response body as received, if there was an answer.
     pub response: Option<Bytes>,
     /// The summary that stands for messages in the body that went upstream.
-    pub summary: Option<Used>,
+    pub summary: Option<UsedSummary>,
     /// The metadata.
     pub meta: Meta,
     /// The part of `proxy.toml` that this exchange is to be planned under; `None`: the present policy.
@@ -205,7 +205,7 @@ impl Exchange {
             rewritten: read_file(dir, "rewritten.json")?,
             response,
             summary: read_json(dir, SUMMARY)?
-                .map(|SummaryFile { end, summary }| Used { end, summary: Arc::new(summary) }),
+                .map(|SummaryFile { end, summary }| UsedSummary { end, summary: Arc::new(summary) }),
             meta: read_json(dir, "meta.json")?.unwrap_or_else(|| Meta::of(&request)),
             request,
             policy: read_text(dir, "policy.toml")?,
@@ -308,7 +308,7 @@ fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
 }
 
-fn write_summary(dir: &Path, used: &Used) -> io::Result<()> {
+fn write_summary(dir: &Path, used: &UsedSummary) -> io::Result<()> {
     let file = SummaryFile { end: used.end, summary: Summary::clone(&used.summary) };
     write_file(dir, SUMMARY, [serde_json::to_vec(&file)?])
 }

@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use crate::dialect;
 use crate::payload::Keys;
-use crate::planner::{Offload, Planner, Situation};
+use crate::planner::{Offload, PlanContext, Planner};
 use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
-use crate::summary::{NoMemory, Recollection, Used};
+use crate::summary::{NoSummaries, SummaryState, UsedSummary};
 use crate::tokens::Meter;
 
 /// The number of bytes that are shown on either side of a difference.
@@ -285,14 +285,14 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
     let Some(dialect) = dialect else { return unedited() };
 
     let planner = with_recorded_inputs(planner, inputs);
-    let situation = planner.anonymous(&NoMemory);
+    let context = planner.anonymous(&NoSummaries);
     let mut summaries = HashMap::new();
-    if let Some(Used { end, summary }) = &exchange.summary {
-        let name = planner.policy.beginning(dialect, body, &situation, *end);
-        summaries.extend(name.map(|name| (name, Recollection::Summary(Arc::clone(summary)))));
+    if let Some(UsedSummary { end, summary }) = &exchange.summary {
+        let name = planner.policy.beginning(dialect, body, &context, *end);
+        summaries.extend(name.map(|name| (name, SummaryState::Summary(Arc::clone(summary)))));
     }
-    let situation = Situation { summaries: &summaries, ..situation };
-    let Ok(plan) = planner.policy.plan(dialect, body, &situation) else { return unedited() };
+    let context = PlanContext { summaries: &summaries, ..context };
+    let Ok(plan) = planner.policy.plan(dialect, body, &context) else { return unedited() };
     let edits: Vec<_> = plan.report.counts().iter().map(|(label, n)| format!("{label}={n}")).collect();
     Rewritten { body: joined(splice(body, &plan.splices)), edits: edits.join(";") }
 }
@@ -301,7 +301,7 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
     let PlanInputs { form, address, windows, not_stored, handles } = inputs;
-    let mut parts = if form == RequestForm::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
+    let mut parts = if form == RequestForm::Shortest { planner.settings.shortest() } else { planner.settings.clone() };
     parts.recall.public_url = parts.recall.public_url.or(address);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };
     let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };

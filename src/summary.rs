@@ -10,7 +10,7 @@ use crate::payload::{ChainKey, PayloadKey};
 
 mod outline;
 
-pub use outline::{Changed, Made, Outline, Outlined};
+pub use outline::{ChangedMessage, IndexedOutline, Outline, OutlinedMessage};
 
 /// What stands for the messages between the instructions at the beginning and a cut.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -28,7 +28,7 @@ pub struct Summary {
 
 /// A summary that a plan has used.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Used {
+pub struct UsedSummary {
     /// The index of the first message behind those that it stands for, as they came.
     pub end: usize,
     /// The summary.
@@ -36,9 +36,9 @@ pub struct Used {
 }
 
 /// What is remembered of summaries that were made, or were to be made.
-pub trait Memory: Debug + Send + Sync {
+pub trait SummaryIndex: Debug + Send + Sync {
     /// What is remembered of a beginning. It asks no file and waits for nothing.
-    fn recall(&self, beginning: ChainKey) -> Recollection;
+    fn state(&self, beginning: ChainKey) -> SummaryState;
 
     /// Whether nothing is remembered at all.
     fn is_empty(&self) -> bool;
@@ -46,26 +46,26 @@ pub trait Memory: Debug + Send + Sync {
 
 /// What is remembered of one beginning of a conversation.
 #[derive(Clone, Debug)]
-pub enum Recollection {
+pub enum SummaryState {
     /// Nothing.
-    Nothing,
+    Unknown,
     /// A summary of it.
     Summary(Arc<Summary>),
     /// There is a summary of it in the store.
     Stored,
     /// A summary of it is being made.
-    UnderWay,
+    InProgress,
     /// A summary of it could not be made, and is not to be asked for for some time.
-    NotNow,
+    CoolingDown,
 }
 
 /// Nothing is remembered.
 #[derive(Clone, Copy, Debug)]
-pub struct NoMemory;
+pub struct NoSummaries;
 
-impl Memory for NoMemory {
-    fn recall(&self, _: ChainKey) -> Recollection {
-        Recollection::Nothing
+impl SummaryIndex for NoSummaries {
+    fn state(&self, _: ChainKey) -> SummaryState {
+        SummaryState::Unknown
     }
 
     fn is_empty(&self) -> bool {
@@ -74,9 +74,9 @@ impl Memory for NoMemory {
 }
 
 /// What is in the map is remembered.
-impl<S: BuildHasher + Send + Sync> Memory for HashMap<ChainKey, Recollection, S> {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+impl<S: BuildHasher + Send + Sync> SummaryIndex for HashMap<ChainKey, SummaryState, S> {
+    fn state(&self, beginning: ChainKey) -> SummaryState {
+        self.get(&beginning).cloned().unwrap_or(SummaryState::Unknown)
     }
 
     fn is_empty(&self) -> bool {
@@ -86,11 +86,11 @@ impl<S: BuildHasher + Send + Sync> Memory for HashMap<ChainKey, Recollection, S>
 
 /// What a summary is made from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Source {
+pub struct SummaryInput {
     /// The request as the client sent it: what it asks for beside its messages.
     pub body: Bytes,
     /// The instructions at the beginning, and then what is summarised, as the edits have left it.
-    pub messages: Vec<Piece>,
+    pub messages: Vec<InputElement>,
     /// How many of them are instructions at the beginning.
     pub n_leading: usize,
     /// The tokens beside the messages.
@@ -100,7 +100,7 @@ pub struct Source {
 /// What the model that summarises is given.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Input {
+pub enum PromptMode {
     /// The request as it would have been sent, tools included, followed by the instruction; the provider's prompt cache
     /// can serve most of it.
     #[default]
@@ -113,7 +113,7 @@ pub enum Input {
 #[derive(Clone, Copy, Debug)]
 pub struct Prompt<'a> {
     /// The shape of the request.
-    pub input: Input,
+    pub input: PromptMode,
     /// The system line of a fresh request.
     pub system: &'a str,
     /// What the model is to do, which stands behind the messages.
@@ -124,9 +124,9 @@ pub struct Prompt<'a> {
     pub model: Option<&'a str>,
 }
 
-/// One message of a [`Source`].
+/// One message of a [`SummaryInput`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Piece {
+pub struct InputElement {
     /// Its JSON.
     pub json: Bytes,
     /// Its tokens.
@@ -151,9 +151,9 @@ pub const USER_MESSAGES: (&str, &str) = ("<all_user_messages>", "</all_user_mess
 
 // === impl Source ===
 
-impl Source {
+impl SummaryInput {
     /// The instructions at the beginning, and what is summarised; none if that is nothing.
-    pub fn split(&self) -> Option<(&[Piece], &[Piece])> {
+    pub fn split(&self) -> Option<(&[InputElement], &[InputElement])> {
         self.messages.split_at_checked(self.n_leading).filter(|(_, region)| !region.is_empty())
     }
 }

@@ -35,7 +35,7 @@ mod vocabulary;
 pub const REQUEST_OVERHEAD: usize = 3;
 
 /// Shorter texts are counted again and not remembered: the counting is no dearer than the place that it would take.
-const LEAST_REMEMBERED: usize = 64;
+const MIN_CACHED_BYTES: usize = 64;
 
 /// `[tokens]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -89,7 +89,7 @@ struct Shared {
     /// How many bytes were tokenised.
     n_tokenised: AtomicU64,
     /// Lets others have a turn.
-    give_way: fn(),
+    yield_now: fn(),
 }
 
 /// What counts for one request.
@@ -107,15 +107,15 @@ pub struct Gauge {
 impl Meter {
     /// Nothing is built or allocated yet.
     pub fn new(tokens: &Settings, models: &[models::Settings]) -> Self {
-        Self::giving_way(tokens, models, || ())
+        Self::with_yield(tokens, models, || ())
     }
 
-    /// The same, and between two pieces of a text it calls `give_way`: a megabyte takes 30 ms and more, and where there is
+    /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 30 ms and more, and where there is
     /// one processor for all, others are served meanwhile.
-    pub fn giving_way(tokens: &Settings, models: &[models::Settings], give_way: fn()) -> Self {
+    pub fn with_yield(tokens: &Settings, models: &[models::Settings], yield_now: fn()) -> Self {
         let memo = Memo::new(tokens.memo.as_usize());
         let (counter, models) = (tokens.counter, Models::new(models));
-        Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), give_way }) }
+        Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), yield_now }) }
     }
 
     /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
@@ -164,7 +164,7 @@ impl Gauge {
 
     /// The tokens of a plain text.
     pub fn text(&self, text: &str) -> usize {
-        if text.len() < LEAST_REMEMBERED || self.shared.counter == Counter::Estimate {
+        if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
             return self.count(text);
         }
         self.remembered(Subject::Text, Fingerprint::of(text.as_bytes()), || self.count(text))
@@ -178,9 +178,9 @@ impl Gauge {
         }
     }
 
-    /// The tokens of the beginning of a text that is known by `print`. It is asked for, and counted, once.
-    pub fn beginning<'t>(&self, print: Fingerprint, beginning: impl FnOnce() -> &'t str) -> usize {
-        self.remembered(Subject::Beginning, print, || self.count(beginning()))
+    /// The tokens of the beginning of a text that is known by `fingerprint`. It is asked for, and counted, once.
+    pub fn beginning<'t>(&self, fingerprint: Fingerprint, beginning: impl FnOnce() -> &'t str) -> usize {
+        self.remembered(Subject::Beginning, fingerprint, || self.count(beginning()))
     }
 
     /// The encoding that texts are counted in.
@@ -191,19 +191,19 @@ impl Gauge {
     fn count(&self, text: &str) -> usize {
         self.shared.n_tokenised.fetch_add(text.len() as u64, Ordering::Relaxed);
         let counted = match self.shared.counter {
-            Counter::Exact => self.encoding.count_in_turns(text, self.shared.give_way),
+            Counter::Exact => self.encoding.count_in_turns(text, self.shared.yield_now),
             Counter::Estimate => Estimate.count(text),
         };
         (counted * self.per_hundred / 100).min(text.len())
     }
 
-    /// The count of what is known by `print`, out of memory, or made now and remembered.
-    pub fn remembered(&self, subject: Subject, print: Fingerprint, count: impl FnOnce() -> usize) -> usize {
-        let print = match self.per_hundred {
-            100 => print,
-            others => print.then(Fingerprint::of_numbers(others, 0)),
+    /// The count of what is known by `fingerprint`, out of memory, or made now and remembered.
+    pub fn remembered(&self, subject: Subject, fingerprint: Fingerprint, count: impl FnOnce() -> usize) -> usize {
+        let fingerprint = match self.per_hundred {
+            100 => fingerprint,
+            others => fingerprint.then(Fingerprint::of_numbers(others, 0)),
         };
-        self.shared.memo.get_or_count(subject, self.encoding, print, count)
+        self.shared.memo.get_or_count(subject, self.encoding, fingerprint, count)
     }
 }
 

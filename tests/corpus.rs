@@ -153,7 +153,7 @@ struct Trajectory<'a> {
 }
 
 #[derive(Deserialize)]
-struct Spoken {
+struct TurnUnit {
     role: String,
 }
 
@@ -192,7 +192,7 @@ fn trajectory(file: &Path, ran: &Ran) -> Result<(), Failed> {
 fn cuts(messages: &[&RawValue]) -> Result<Vec<usize>, Failed> {
     let mut cuts = Vec::new();
     for (n, message) in messages.iter().enumerate().skip(1) {
-        if serde_json::from_str::<Spoken>(message.get())?.role == "assistant" {
+        if serde_json::from_str::<TurnUnit>(message.get())?.role == "assistant" {
             cuts.push(n);
         }
     }

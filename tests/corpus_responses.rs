@@ -29,7 +29,7 @@ use abridge_proxy::planner::Planner;
 use abridge_proxy::relay::tap::Tap;
 use abridge_proxy::replay::planner_from_toml;
 use abridge_proxy::span::{joined, splice};
-use abridge_proxy::summary::{Recollection, Summary};
+use abridge_proxy::summary::{Summary, SummaryState};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -193,33 +193,33 @@ fn session(file: &Path, cuts: &[usize], settings: &str, ran: &Ran) -> Result<(),
 fn planned(
     planner: &Planner,
     body: &Bytes,
-    summaries: &mut HashMap<abridge_proxy::payload::ChainKey, Recollection>,
+    summaries: &mut HashMap<abridge_proxy::payload::ChainKey, SummaryState>,
     ran: &Ran,
 ) -> Result<Plan, Failed> {
     loop {
-        let situation = planner.anonymous(&*summaries);
-        let mut plan = planner.policy.plan(dialect(), body, &situation)?;
-        let Some(Need::Make(effect)) = plan.needs.take() else { return Ok(plan) };
+        let context = planner.anonymous(&*summaries);
+        let mut plan = planner.policy.plan(dialect(), body, &context)?;
+        let Some(Need::Make(job)) = plan.needs.take() else { return Ok(plan) };
         let prompt = abridge_proxy::summary::Prompt {
-            input: abridge_proxy::summary::Input::Cached,
+            input: abridge_proxy::summary::PromptMode::Cached,
             system: "",
             instruction: "Sum up.",
             max_tokens: 1000,
             model: None,
         };
-        let asked = dialect().summary_request(&effect.source, &prompt).ok_or("no request for a summary")?;
+        let asked = dialect().summary_request(&job.source, &prompt).ok_or("no request for a summary")?;
         let asked: Value = serde_json::from_slice(&asked)?;
         check(&asked).map_err(|error| format!("the request for a summary: {error}"))?;
         if asked["store"] != false || asked["stream"] != true {
             return Err("the request for a summary is stored, or not streamed".into());
         }
         let summary = Summary {
-            text: effect.frame.around("It went well."),
-            tokens_replaced: effect.tokens_replaced,
-            made_at: effect.n_elements,
-            transcript: effect.transcript.as_ref().map(|effect| effect.key),
+            text: job.frame.around("It went well."),
+            tokens_replaced: job.tokens_replaced,
+            made_at: job.n_elements,
+            transcript: job.transcript.as_ref().map(|job| job.key),
         };
-        summaries.insert(effect.key, Recollection::Summary(Arc::new(summary)));
+        summaries.insert(job.key, SummaryState::Summary(Arc::new(summary)));
         count(&ran.summaries);
     }
 }

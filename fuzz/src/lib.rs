@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use abridge_proxy::dialect::{self, Dialect};
-use abridge_proxy::planner::{Parts, Planner};
+use abridge_proxy::planner::{PlanSettings, Planner};
 
 pub mod config;
 pub mod draw;
@@ -47,9 +47,9 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 /// A planner for these settings. What all of them share is made once, as that takes longer than a plan.
-fn planner(parts: Parts) -> Planner {
-    static SHARED: LazyLock<Planner> = LazyLock::new(|| Planner::new(Parts::default()));
-    SHARED.under(parts)
+fn planner(settings: PlanSettings) -> Planner {
+    static SHARED: LazyLock<Planner> = LazyLock::new(|| Planner::new(PlanSettings::default()));
+    SHARED.under(settings)
 }
 
 /// Whether a message is one that abridge wrote.

@@ -4,7 +4,7 @@
 
 use abridge_proxy::edit::patch_tool_calls::{self, Orphans};
 use abridge_proxy::engine::{EditedBody, edit_body};
-use abridge_proxy::planner::{Parts, Settings};
+use abridge_proxy::planner::{PlanSettings, Settings};
 use bytes::Bytes;
 
 use super::accounted::{accounted, elements};
@@ -39,7 +39,7 @@ pub fn run(input: &[u8]) {
 fn edit(orphans: Orphans, body: &Bytes) -> EditedBody {
     let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
     let policy = Settings { edits: Settings::default().edits.into_iter().take(1).collect() };
-    edit_body(&planner(Parts { patch_tool_calls, policy, ..Parts::default() }), dialect(), body.clone())
+    edit_body(&planner(PlanSettings { patch_tool_calls, policy, ..PlanSettings::default() }), dialect(), body.clone())
 }
 
 /// Whether the body goes on as it came, without having been copied.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use abridge_proxy::dialect::strings;
 use abridge_proxy::plan::{Action, Plan};
-use abridge_proxy::planner::{Offload, Parts, Planner};
+use abridge_proxy::planner::{Offload, PlanSettings, Planner};
 use abridge_proxy::span::{Span, splice};
 use abridge_proxy::tokens::Counter;
 use bytes::Bytes;
@@ -20,9 +20,9 @@ use super::{dialect, is_ours, is_readable, validator};
 
 /// It takes a quarter of the bytes for tokens. To make one takes longer than a plan.
 static ESTIMATING: LazyLock<Planner> = LazyLock::new(|| {
-    let mut parts = Parts::default();
-    parts.tokens.counter = Counter::Estimate;
-    Planner::new(parts)
+    let mut settings = PlanSettings::default();
+    settings.tokens.counter = Counter::Estimate;
+    Planner::new(settings)
 });
 
 /// Plans and splices a conversation under a policy.
@@ -57,7 +57,7 @@ struct Planned {
 impl Planned {
     /// None if the body is not understood.
     fn of(chosen: &Chosen, body: &Bytes, offload: Offload) -> Option<Self> {
-        let planner = Planner { offload, ..ESTIMATING.under(chosen.parts.clone()) };
+        let planner = Planner { offload, ..ESTIMATING.under(chosen.settings.clone()) };
         let plan = planner.plan(dialect(), body).ok()?;
         // What is remembered of the first time changes nothing.
         assert_eq!(planner.plan(dialect(), body).as_ref(), Ok(&plan));

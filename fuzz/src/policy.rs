@@ -1,6 +1,6 @@
 //! A few bytes become a policy: which edits, in which order, with which settings.
 
-use abridge_proxy::planner::Parts;
+use abridge_proxy::planner::PlanSettings;
 
 use super::PLACEHOLDER;
 
@@ -11,7 +11,7 @@ pub const N_CHOICES: usize = 12;
 #[derive(Debug)]
 pub struct Chosen {
     /// Its settings.
-    pub parts: Parts,
+    pub settings: PlanSettings,
     /// Whether any sequence becomes a valid one.
     pub patches: bool,
     /// Whether nothing is replaced by what is not smaller.
@@ -83,7 +83,7 @@ pub fn chosen(choices: [u8; N_CHOICES]) -> Chosen {
     );
     let has = |edit: &str| edits.contains(&edit);
     Chosen {
-        parts: toml::from_str(&text).expect("settings that can be read"),
+        settings: toml::from_str(&text).expect("settings that can be read"),
         patches: has("patch_tool_calls") && !keeps_orphans,
         guards_growth: !no_guard,
         is_sticky: !sliding && edits[0] == "patch_tool_calls",

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use abridge_proxy::planner::Parts;
+use abridge_proxy::planner::PlanSettings;
 use abridge_proxy::recording::Exchange;
 use abridge_proxy::replay::{Replay, ReplayPolicy};
 
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn replays(dir: &Path) {
-    let replay = Replay::run(&[dir.to_owned()], &ReplayPolicy::Fallback(planner(Parts::default())));
+    let replay = Replay::run(&[dir.to_owned()], &ReplayPolicy::Fallback(planner(PlanSettings::default())));
     assert_eq!(replay.exchanges.len(), 1, "one row a folder");
     let totals = replay.totals;
     assert_eq!(totals.same + totals.different + totals.unreadable, 1);

@@ -5,7 +5,7 @@
 
 use abridge_proxy::edit::tools::{Limits, Tool, Truncate};
 use abridge_proxy::edit::truncate_tool_results;
-use abridge_proxy::planner::{EditName, Parts, Settings};
+use abridge_proxy::planner::{EditName, PlanSettings, Settings};
 use abridge_proxy::span::splice;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -41,8 +41,8 @@ fn check(limits: Limits, texts: &[&str]) {
     };
     let policy = Settings { edits: vec![EditName::TruncateToolResults] };
     let tools = [("f".to_owned(), Tool { truncate: Some(Truncate::To(limits)), ..Tool::default() })].into();
-    let parts = Parts { truncate_tool_results, policy, tools, ..Parts::default() };
-    let planner = planner(parts);
+    let settings = PlanSettings { truncate_tool_results, policy, tools, ..PlanSettings::default() };
+    let planner = planner(settings);
     let plan = planner.plan(dialect(), &body).expect("it is a request");
     let output = splice(&body, &plan.splices).concat();
     let output: Value = serde_json::from_slice(&output).expect("JSON, and so UTF-8");
@@ -71,7 +71,7 @@ fn check(limits: Limits, texts: &[&str]) {
             assert!(left.len() + digits <= share.max(notice_len + digits), "{} of {share}", left.len());
         }
     }
-    if plan.is_empty() && n_bytes > most && !planner.parts.recall.is_named_in(&texts.concat()) {
+    if plan.is_empty() && n_bytes > most && !planner.settings.recall.is_named_in(&texts.concat()) {
         let is_empty = texts.iter().all(|text| text.is_empty());
         assert!(is_empty || !plan.report.left_out.is_empty(), "why is it as long as it was?");
     }
@@ -91,6 +91,6 @@ fn request(texts: &[&str]) -> Value {
 
 fn contents(request: &Value) -> Vec<&str> {
     let content = &request["messages"][1]["content"];
-    let parts = content.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
-    content.as_str().into_iter().chain(parts).collect()
+    let settings = content.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+    content.as_str().into_iter().chain(settings).collect()
 }

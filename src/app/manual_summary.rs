@@ -20,8 +20,8 @@ use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::payload::{Caller, Keys};
-use crate::plan::SummaryEffect;
-use crate::planner::When;
+use crate::plan::SummaryJob;
+use crate::planner::SummaryTiming;
 use crate::proxy::{Destination, LiveConfig};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
@@ -53,13 +53,13 @@ impl OfflineSummarizer {
     }
 
     /// Makes a summary; `None` if the call failed.
-    pub fn summarize(&self, effect: SummaryEffect) -> Option<Arc<Summary>> {
+    pub fn summarize(&self, job: SummaryJob) -> Option<Arc<Summary>> {
         let Self { runtime, engine, live, budget } = self;
-        let dialect = dialect::of_body(&effect.source.body);
+        let dialect = dialect::of_body(&job.source.body);
         let Destination { upstream, rules, .. } = live.destinations.default();
         let target = upstream.join(&Uri::from_static(dialect.path())).ok()?;
         let origin = origin(live, dialect, &target, budget, engine.caller(None));
-        match runtime.block_on(engine.summarize(rules, effect, origin)) {
+        match runtime.block_on(engine.summarize(rules, job, origin)) {
             Ok(summary) => summary,
             Err(error) => {
                 tracing::warn!(%error, "a summary was not made");
@@ -91,7 +91,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
     let origin = || origin(&live, dialect, &target, &budget, caller);
-    let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
+    let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
-use crate::plan::SummaryEffect;
+use crate::plan::SummaryJob;
 use crate::simulate::{PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection};
 use crate::summary::Summary;
 use crate::tokens::models;
@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 /// Runs the simulation and prints it. With `--upstream`, `summarizer` makes the summaries.
-pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
+pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>>>(
     args: Args,
     sources: &Sources,
     config: &Config,
@@ -74,7 +74,7 @@ pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
         let same = candidates
             .iter()
             .map(|other| &other.planner)
-            .find(|other| other.parts.tokens == config.tokens && other.parts.models == config.models);
+            .find(|other| other.settings.tokens == config.tokens && other.settings.models == config.models);
         let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
         let planner = config.planner(config.address(), meter, Keys::well_known());
         candidates.push(PolicyUnderTest { name, planner });

@@ -195,7 +195,7 @@ impl Checker<'_> {
     }
 
     fn inspect(&self) -> Result<(), ConfigError> {
-        let (keep, most) = (self.config.inspect.keep, crate::inspect::MOST);
+        let (keep, most) = (self.config.inspect.keep, crate::inspect::MAX_REQUESTS);
         if keep > most {
             return Err(self.error(&["inspect", "keep"], format!("{keep} is out of range; allowed: 0 to {most}")));
         }

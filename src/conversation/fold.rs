@@ -60,11 +60,11 @@ impl Fold {
 
     /// The index of the summary in the view.
     pub fn summary(&self) -> usize {
-        self.in_view(self.place.start)
+        self.view_unit(self.place.start)
     }
 
     /// The index in the view of a unit; that of the summary for one that is not sent.
-    pub fn in_view(&self, unit: usize) -> usize {
+    pub fn view_unit(&self, unit: usize) -> usize {
         let Range { start, end } = self.units;
         if unit < start {
             return unit;
@@ -78,7 +78,7 @@ impl Fold {
 
     /// The index that a unit of the view has in the conversation; the first of those that it takes the place of for the
     /// summary.
-    pub fn as_it_came(&self, unit: usize) -> usize {
+    pub fn original_unit(&self, unit: usize) -> usize {
         let Range { start, end } = self.in_place();
         match unit.checked_sub(start).and_then(|at| self.standing.get(at)) {
             Some(unit) => *unit,

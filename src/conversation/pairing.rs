@@ -9,15 +9,15 @@ use super::{Block, BlockKind, CallId, Conversation, Role};
 #[derive(Debug, Default)]
 pub struct Pairing {
     /// All calls, in order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<PairedCall>,
     /// All results, in order.
-    pub results: Vec<Answer>,
+    pub results: Vec<PairedResult>,
     batches: Vec<Batch>,
 }
 
 /// A call.
 #[derive(Debug)]
-pub struct Call {
+pub struct PairedCall {
     /// Its index among the blocks of the conversation.
     pub block: usize,
     /// Whether a result answers it.
@@ -34,7 +34,7 @@ pub struct Call {
 
 /// A result.
 #[derive(Debug)]
-pub struct Answer {
+pub struct PairedResult {
     /// The index of the unit.
     pub unit: usize,
     /// The index of the call it answers; none makes it an orphan.
@@ -80,7 +80,7 @@ impl Pairing {
     }
 
     /// The answer that a message is, if it is a result.
-    pub fn result(&self, unit: usize) -> Option<&Answer> {
+    pub fn result(&self, unit: usize) -> Option<&PairedResult> {
         let at = self.results.binary_search_by_key(&unit, |result| result.unit).ok()?;
         self.results.get(at)
     }
@@ -102,7 +102,7 @@ impl Pairing {
     }
 
     /// The last message of the run behind the batch that `call` is in.
-    pub fn run_end_of(&self, call: &Call) -> Option<usize> {
+    pub fn run_end_of(&self, call: &PairedCall) -> Option<usize> {
         self.batches.get(call.batch).map(|batch| batch.run_end)
     }
 }
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
             let BlockKind::ToolCall { id, answerable, .. } = &block.kind else { continue };
             let (named, answerable) = (!id.text.is_empty(), *answerable);
             let next = if named { self.open.insert(key(id), Some(first_call + n)).flatten() } else { None };
-            calls.push(Call { block: range.start + n, answered: false, answerable, batch, named, next });
+            calls.push(PairedCall { block: range.start + n, answered: false, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
             new.reverse();
@@ -145,7 +145,7 @@ impl<'a> Walk<'a> {
 
     fn result(&mut self, index: usize, id: &'a CallId<'a>, may_leave: bool) {
         let answers = self.open.get_mut(&key(id)).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
-        self.pairing.results.push(Answer { unit: index, answers, may_leave, named: !id.text.is_empty() });
+        self.pairing.results.push(PairedResult { unit: index, answers, may_leave, named: !id.text.is_empty() });
         if self.in_run
             && let Some(batch) = self.pairing.batches.last_mut()
         {
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Answers the first unanswered call of the list that begins at `open`, and shortens the list to what is behind it.
-fn next_unanswered(calls: &mut [Call], open: &mut Option<usize>) -> Option<usize> {
+fn next_unanswered(calls: &mut [PairedCall], open: &mut Option<usize>) -> Option<usize> {
     while let Some(index) = *open {
         let call = calls.get_mut(index)?;
         *open = call.next;

@@ -64,9 +64,9 @@ impl Conversation<'_> {
     }
 
     /// The units as [`unread_from`] is told of them.
-    pub fn spoken(&self) -> impl Iterator<Item = Spoken> {
+    pub fn turn_units(&self) -> impl Iterator<Item = TurnUnit> {
         let before = std::iter::once(None).chain(self.units.iter().map(|unit| Some(unit.turn)));
-        self.units.iter().zip(before).map(|(unit, before)| Spoken {
+        self.units.iter().zip(before).map(|(unit, before)| TurnUnit {
             role: unit.role,
             calls: !unit.blocks.is_empty(),
             continues: before == Some(unit.turn),
@@ -76,7 +76,7 @@ impl Conversation<'_> {
 
 /// What [`unread_from`] is told of a unit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Spoken {
+pub struct TurnUnit {
     /// Who speaks.
     pub role: Role,
     /// Whether it calls.
@@ -87,9 +87,9 @@ pub struct Spoken {
 
 /// Where that begins which the model has not read yet, with the round that it belongs to; the last unit in any case.
 /// 0 if the model has not said anything.
-pub fn unread_from(units: impl IntoIterator<Item = Spoken>) -> usize {
+pub fn unread_from(units: impl IntoIterator<Item = TurnUnit>) -> usize {
     // Each turn is told as one unit, by where it begins and how many units it has.
-    let mut turns: Vec<(usize, usize, Spoken)> = Vec::new();
+    let mut turns: Vec<(usize, usize, TurnUnit)> = Vec::new();
     for (n, unit) in units.into_iter().enumerate() {
         match turns.last_mut().filter(|_| unit.continues) {
             Some((_, n_units, turn)) => (*n_units, turn.calls) = (*n_units + 1, turn.calls | unit.calls),
@@ -97,7 +97,7 @@ pub fn unread_from(units: impl IntoIterator<Item = Spoken>) -> usize {
         }
     }
     let n_turns = turns.len();
-    let is_prefill = |turn: &Spoken| turn.role == Role::Assistant && !turn.calls;
+    let is_prefill = |turn: &TurnUnit| turn.role == Role::Assistant && !turn.calls;
     let answered = turns.iter().enumerate().rev().skip_while(|(_, (.., turn))| is_prefill(turn));
     let mut has_result = false;
     for (n, (start, n_units, turn)) in answered {
@@ -175,8 +175,8 @@ mod tests {
                 _ => (Role::Tool, false),
             };
             let all: Vec<_> = roles.chars().map(role).collect();
-            let spoken = |(role, calls)| Spoken { role, calls, continues: false };
-            assert_eq!(unread_from(all.into_iter().map(spoken)), from, "{roles}");
+            let turn_units = |(role, calls)| TurnUnit { role, calls, continues: false };
+            assert_eq!(unread_from(all.into_iter().map(turn_units)), from, "{roles}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum Stop {
 /// The JSON is no part of an answer in this dialect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not an answer in this dialect")]
-pub struct NotAnAnswer;
+pub struct InvalidAnswer;
 
 impl Answer {
     /// An empty answer that gathers the model's text.

@@ -1,13 +1,13 @@
 //! What a model reads of JSON values, in pieces: what the canonical forms of the dialects have in common.
 
-use super::json::{Cursor, Odd};
+use super::json::{Cursor, Unsupported};
 
 /// A member of an object: its key without quotes, and its value.
 pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
 
 /// The members of an object but for those that are `unread`, in the order in which they are written. `null` is the same as
 /// nothing.
-pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<Vec<Member<'a>>, Odd> {
+pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<Vec<Member<'a>>, Unsupported> {
     let mut members = Vec::new();
     let mut key = cursor.first_key()?;
     while let Some(name) = key {
@@ -24,8 +24,8 @@ pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<V
 /// The elements of an array, each object as `of` puts it, but for those that come to nothing; nothing if none is left.
 pub(super) fn elements<'a>(
     value: &'a [u8],
-    of: impl Fn(&mut Cursor<'a>) -> Result<Vec<&'a [u8]>, Odd>,
-) -> Result<Vec<&'a [u8]>, Odd> {
+    of: impl Fn(&mut Cursor<'a>) -> Result<Vec<&'a [u8]>, Unsupported>,
+) -> Result<Vec<&'a [u8]>, Unsupported> {
     let mut cursor = Cursor::starting(value, 0);
     let mut found = Vec::new();
     let mut more = cursor.first_element()?;

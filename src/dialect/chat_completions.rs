@@ -8,13 +8,13 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
-    json::{Odd, push_string},
+    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    json::{Unsupported, push_string},
 };
 use crate::{
     conversation::{CallId, Conversation, Traits},
     span::Span,
-    summary::{Prompt, Source},
+    summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
 
@@ -52,7 +52,7 @@ impl Dialect for ChatCompletions {
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
         match scan::scan(body) {
             Ok(conversation) => Ok(conversation),
-            Err(Odd) => fallback::parse(body),
+            Err(Unsupported) => fallback::parse(body),
         }
     }
 
@@ -60,7 +60,7 @@ impl Dialect for ChatCompletions {
         parts::texts(body, content).unwrap_or_default()
     }
 
-    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+    fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
         parts::input(body, call).ok().flatten()
     }
 
@@ -73,7 +73,7 @@ impl Dialect for ChatCompletions {
     }
 
     fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![message] }])
+        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -111,7 +111,7 @@ impl Dialect for ChatCompletions {
         tokens::count_format(gauge, raw)
     }
 
-    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
     }
 
@@ -119,7 +119,7 @@ impl Dialect for ChatCompletions {
         answer::reports(data)
     }
 
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         answer::read(data, answer)
     }
 

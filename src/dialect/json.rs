@@ -12,11 +12,11 @@ use crate::span::Span;
 
 /// The input is not what the reader takes. No reason is given: another reader, which has time, looks again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Odd;
+pub(super) struct Unsupported;
 
 /// `Ok` if it holds.
-pub(super) fn require(holds: bool) -> Result<(), Odd> {
-    if holds { Ok(()) } else { Err(Odd) }
+pub(super) fn require(holds: bool) -> Result<(), Unsupported> {
+    if holds { Ok(()) } else { Err(Unsupported) }
 }
 
 /// A place in a body.
@@ -36,7 +36,7 @@ struct Nesting {
 }
 
 impl Nesting {
-    fn open(&mut self, object: bool) -> Result<(), Odd> {
+    fn open(&mut self, object: bool) -> Result<(), Unsupported> {
         self.depth += 1;
         self.objects = (self.objects << 1) | u128::from(object);
         require(self.depth <= u128::BITS)
@@ -81,20 +81,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Only white space may be left.
-    pub(super) fn end(&mut self) -> Result<(), Odd> {
+    pub(super) fn end(&mut self) -> Result<(), Unsupported> {
         self.space();
         require(self.at == self.body.len())
     }
 
     /// Into an object and behind the colon of its first key; none if the object is empty.
-    pub(super) fn first_key(&mut self) -> Result<Option<&'a [u8]>, Odd> {
+    pub(super) fn first_key(&mut self) -> Result<Option<&'a [u8]>, Unsupported> {
         require(self.take_if(b'{'))?;
         self.space();
         if self.take_if(b'}') { Ok(None) } else { self.plain_key().map(Some) }
     }
 
     /// From the end of a value in an object to behind the colon of the next key; none at the end of the object.
-    pub(super) fn next_key(&mut self) -> Result<Option<&'a [u8]>, Odd> {
+    pub(super) fn next_key(&mut self) -> Result<Option<&'a [u8]>, Unsupported> {
         self.space();
         if self.take_if(b'}') {
             return Ok(None);
@@ -105,14 +105,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Into an array; false if it is empty.
-    pub(super) fn first_element(&mut self) -> Result<bool, Odd> {
+    pub(super) fn first_element(&mut self) -> Result<bool, Unsupported> {
         require(self.take_if(b'['))?;
         self.space();
         Ok(!self.take_if(b']'))
     }
 
     /// From the end of an element to the next; false at the end of the array.
-    pub(super) fn next_element(&mut self) -> Result<bool, Odd> {
+    pub(super) fn next_element(&mut self) -> Result<bool, Unsupported> {
         self.space();
         if self.take_if(b']') {
             return Ok(false);
@@ -123,11 +123,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Over any value, with all that is in it.
-    pub(super) fn value(&mut self) -> Result<Span, Odd> {
+    pub(super) fn value(&mut self) -> Result<Span, Unsupported> {
         let start = self.at;
         let mut nesting = Nesting::default();
         loop {
-            match self.peek().ok_or(Odd)? {
+            match self.peek().ok_or(Unsupported)? {
                 b'"' => {
                     self.string()?;
                 }
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// From the end of a value out of all containers that end with it, to the next value; false if there is none.
-    fn behind_value(&mut self, nesting: &mut Nesting) -> Result<bool, Odd> {
+    fn behind_value(&mut self, nesting: &mut Nesting) -> Result<bool, Unsupported> {
         while nesting.depth > 0 {
             self.space();
             let object = nesting.in_object();
@@ -171,14 +171,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key that is written without escapes, and its colon.
-    fn plain_key(&mut self) -> Result<&'a [u8], Odd> {
+    fn plain_key(&mut self) -> Result<&'a [u8], Unsupported> {
         let Span { start, end } = self.key()?;
         let name = self.bytes(Span { start: start + 1, end: end - 1 });
         require(memchr(b'\\', name).is_none())?;
         Ok(name)
     }
 
-    fn key(&mut self) -> Result<Span, Odd> {
+    fn key(&mut self) -> Result<Span, Unsupported> {
         require(self.peek() == Some(b'"'))?;
         let key = self.string()?;
         self.space();
@@ -188,12 +188,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string, from its opening quote; the span has both quotes.
-    fn string(&mut self) -> Result<Span, Odd> {
+    fn string(&mut self) -> Result<Span, Unsupported> {
         let start = self.at;
         self.at += 1;
         loop {
-            let rest = self.body.get(self.at..).ok_or(Odd)?;
-            let quote = next_byte::<b'"'>(rest).ok_or(Odd)?;
+            let rest = self.body.get(self.at..).ok_or(Unsupported)?;
+            let quote = next_byte::<b'"'>(rest).ok_or(Unsupported)?;
             // What lies before `rest` ends with a quote, so no run of backslashes goes back farther.
             let before = rest.get(..quote).unwrap_or_default();
             let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn number(&mut self) -> Result<(), Odd> {
+    fn number(&mut self) -> Result<(), Unsupported> {
         self.take_if(b'-');
         if !self.take_if(b'0') {
             self.digits()?;
@@ -219,7 +219,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Odd> {
+    fn digits(&mut self) -> Result<(), Unsupported> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
@@ -227,10 +227,10 @@ impl<'a> Cursor<'a> {
         require(self.at > start)
     }
 
-    fn literal(&mut self) -> Result<(), Odd> {
+    fn literal(&mut self) -> Result<(), Unsupported> {
         let rest = self.body.get(self.at..).unwrap_or_default();
         let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
-        self.at += word.ok_or(Odd)?.len();
+        self.at += word.ok_or(Unsupported)?.len();
         Ok(())
     }
 
@@ -248,7 +248,10 @@ impl<'a> Cursor<'a> {
 }
 
 /// The values of some keys of an object, by their order in `keys`; none of them may stand there twice.
-pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
+pub(super) fn fields<const N: usize>(
+    cursor: &mut Cursor<'_>,
+    keys: [&[u8]; N],
+) -> Result<[Option<Span>; N], Unsupported> {
     let mut found = [None; N];
     let mut key = cursor.first_key()?;
     while let Some(name) = key {
@@ -262,7 +265,11 @@ pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) 
 }
 
 /// The fields of a value, if that is an object.
-pub(super) fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> Result<[Option<Span>; N], Odd> {
+pub(super) fn fields_of<const N: usize>(
+    body: &[u8],
+    value: Span,
+    keys: [&[u8]; N],
+) -> Result<[Option<Span>; N], Unsupported> {
     fields(&mut Cursor::starting(body, value.start), keys)
 }
 
@@ -278,7 +285,7 @@ pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
     while let Some(quote) = body.get(cursor.at..).and_then(|rest| memchr(b'"', rest)) {
         cursor.at += quote;
         let start = cursor.at;
-        let string = cursor.string().map_err(|Odd| start)?;
+        let string = cursor.string().map_err(|Unsupported| start)?;
         if let Some(at) = control(cursor.bytes(string)) {
             return Err(start + at);
         }

@@ -12,13 +12,13 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
-    json::{Odd, push_string},
+    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    json::{Unsupported, push_string},
 };
 use crate::{
     conversation::{CallId, Conversation},
     span::Span,
-    summary::{Prompt, Source},
+    summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
 
@@ -64,7 +64,7 @@ impl Dialect for Messages {
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
         match scan::scan(body) {
             Ok(conversation) => Ok(conversation),
-            Err(Odd) => fallback::parse(body),
+            Err(Unsupported) => fallback::parse(body),
         }
     }
 
@@ -72,7 +72,7 @@ impl Dialect for Messages {
         parts::texts(body, content).unwrap_or_default()
     }
 
-    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+    fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
         parts::input(body, call).ok().flatten()
     }
 
@@ -85,7 +85,7 @@ impl Dialect for Messages {
     }
 
     fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![message] }])
+        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -142,7 +142,7 @@ impl Dialect for Messages {
         tokens::count_content(gauge, &String::from_utf8_lossy(raw))
     }
 
-    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
     }
 
@@ -150,7 +150,7 @@ impl Dialect for Messages {
         answer::reports(data)
     }
 
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         answer::read(data, answer)
     }
 

@@ -12,13 +12,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind, Stop,
-    json::{Odd, push_string},
+    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, OpeningEvents, ParseError, ParseErrorKind,
+    Stop,
+    json::{Unsupported, push_string},
 };
 use crate::{
     conversation::{CallId, Conversation},
     span::Span,
-    summary::{Prompt, Source},
+    summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
 
@@ -39,7 +40,7 @@ pub(super) struct Responses;
 const NAME: &str = "responses";
 
 /// Of the silent events each repeats the request.
-const OPENING: Opening = Opening {
+const OPENING: OpeningEvents = OpeningEvents {
     silent: &["response.created", "response.in_progress", "response.queued"],
     failed: &["error", "response.failed"],
 };
@@ -68,7 +69,7 @@ impl Dialect for Responses {
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
         match scan::scan(body) {
             Ok(conversation) => Ok(conversation),
-            Err(Odd) => fallback::parse(body),
+            Err(Unsupported) => fallback::parse(body),
         }
     }
 
@@ -76,7 +77,7 @@ impl Dialect for Responses {
         parts::texts(body, content).unwrap_or_default()
     }
 
-    fn input(&self, body: &[u8], call: Span) -> Option<Input> {
+    fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
         parts::input(body, call).ok().flatten()
     }
 
@@ -93,7 +94,7 @@ impl Dialect for Responses {
     }
 
     fn fields<'a>(&self, item: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(item).unwrap_or_else(|Odd| vec![Field { name: "", value: vec![item] }])
+        canonical::fields(item).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![item] }])
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -128,7 +129,7 @@ impl Dialect for Responses {
         tokens::count_instructions(gauge, raw)
     }
 
-    fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
     }
 
@@ -136,11 +137,11 @@ impl Dialect for Responses {
         answer::reports(data)
     }
 
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         answer::read(data, answer)
     }
 
-    fn opening(&self) -> Option<&'static Opening> {
+    fn opening(&self) -> Option<&'static OpeningEvents> {
         Some(&OPENING)
     }
 

@@ -12,14 +12,14 @@ impl dyn Dialect + '_ {
         self.known_element_tokens(gauge, Fingerprint::of(raw), || raw)
     }
 
-    /// The same of an element that is known by `print`. Its bytes are asked for only if it was not counted before.
+    /// The same of an element that is known by `fingerprint`. Its bytes are asked for only if it was not counted before.
     pub fn known_element_tokens<B: AsRef<[u8]>>(
         &self,
         gauge: &Gauge,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         raw: impl FnOnce() -> B,
     ) -> usize {
-        gauge.remembered(Subject::Element(self.tag()), print, || {
+        gauge.remembered(Subject::Element(self.tag()), fingerprint, || {
             let raw = raw();
             let raw = raw.as_ref();
             self.count_element(gauge, raw).min(raw.len())

@@ -7,13 +7,13 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Added, Applied, Draft, Placed, replace::Slot, seams};
+use super::{AppliedSummary, Draft, InsertedResult, Insertion, replace::Replacement, splice_array};
 use crate::{
     dialect::Emptied,
-    payload::{Lifetime, Name, Payload},
-    plan::{Action, Basis, Layout, OffloadEffect, Plan, Report, Sizes, Stretch},
+    payload::{Lifetime, Payload, PayloadName},
+    plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
     span::{Span, Splice, joined, splice},
-    summary::Used,
+    summary::UsedSummary,
 };
 
 impl Draft<'_> {
@@ -21,16 +21,16 @@ impl Draft<'_> {
     pub fn finish(mut self) -> Plan {
         self.strip_reasoning();
         let (splices, messages_after, layout) = self.splices();
-        let body_len = self.source.body.len();
+        let body_len = self.request.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
         let rewritten = self.rewritten_tokens();
-        let reads = self.stretches();
-        let (tokens_before, tokens_after) = self.total_tokens(&reads);
+        let segments = self.prompt_segments();
+        let (tokens_before, tokens_after) = self.total_tokens(&segments);
         self.measure_changes(&rewritten);
-        self.number_as_they_came();
+        self.renumber_to_original();
         let report = Report {
-            model: self.source.conversation.model.clone().map(Into::into),
+            model: self.request.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
             messages_after,
             bytes_before: body_len,
@@ -43,31 +43,31 @@ impl Draft<'_> {
             layout,
         };
         let window = self.window.get().copied().flatten();
-        let used = |applied: &Applied| {
+        let used = |applied: &AppliedSummary| {
             let end = self.whole.elements_of(applied.fold.units.clone()).end;
-            Used { end, summary: Arc::clone(&applied.summary) }
+            UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
         let basis = Basis { window, summary: self.applied().map(used) };
         let lifetime =
-            if self.source.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
-        Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), reads, basis, report }
+            if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
+        Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
     }
 
     /// Gives the units in changes the indices that their elements had as they came.
-    fn number_as_they_came(&mut self) {
+    fn renumber_to_original(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.iter_mut().flatten() {
-            change.action = change.action.renumbered(|unit| self.element_as_it_came(unit));
+            change.action = change.action.renumbered(|unit| self.original_element(unit));
         }
         let mut left_out = std::mem::take(&mut self.left_out);
         for left_out in &mut left_out {
-            left_out.message = left_out.message.map(|unit| self.element_as_it_came(unit));
+            left_out.message = left_out.message.map(|unit| self.original_element(unit));
         }
         (self.changes, self.left_out) = (changes, left_out);
     }
 
-    fn element_as_it_came(&self, unit: usize) -> usize {
-        self.whole.units.get(self.as_it_came(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
+    fn original_element(&self, unit: usize) -> usize {
+        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
     }
 
     /// A unit as the edits have left it; none if no value and no call in it is another one now.
@@ -77,8 +77,8 @@ impl Draft<'_> {
     }
 
     /// A message with more values replaced than are yet.
-    pub(super) fn written_with(&self, unit: usize, slots: &[Slot]) -> Bytes {
-        self.spliced(self.span(unit), &self.splices_in(unit, slots))
+    pub(super) fn json_with(&self, unit: usize, replacements: &[Replacement]) -> Bytes {
+        self.spliced(self.span(unit), &self.splices_in(unit, replacements))
     }
 
     /// A part of the body with some of it replaced.
@@ -91,16 +91,16 @@ impl Draft<'_> {
                 with: with.clone(),
             })
             .collect();
-        joined(splice(&self.source.body.slice(span.start..span.end), &splices))
+        joined(splice(&self.request.body.slice(span.start..span.end), &splices))
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
-    fn splices_in(&self, unit: usize, more: &[Slot]) -> Vec<Splice> {
+    fn splices_in(&self, unit: usize, more: &[Replacement]) -> Vec<Splice> {
         let Span { start, end } = self.span(unit);
-        let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
-        let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
-        let slots = more.iter().chain(decided);
-        let mut splices: Vec<_> = slots.map(Slot::splice).chain(self.calls_out(unit)).collect();
+        let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
+        let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
+        let replacements = more.iter().chain(decided);
+        let mut splices: Vec<_> = replacements.map(Replacement::splice).chain(self.calls_out(unit)).collect();
         splices.sort_by_key(|splice| splice.span.start);
         splices
     }
@@ -117,9 +117,9 @@ impl Draft<'_> {
     }
 
     /// The splices that leave of the array inside an element what stays, and put results in.
-    fn entries_changed(&self, element: usize, coming: &[seams::Coming]) -> Vec<Splice> {
+    fn entries_changed(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
         let Some(entries) = self.entries(element) else { return Vec::new() };
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
         let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
         let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
@@ -131,18 +131,18 @@ impl Draft<'_> {
         let gone: BTreeSet<usize> = units_gone.chain(calls_gone).chain(reasoning).collect();
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
         match entries.emptied {
-            Emptied::CutKey(key) if coming.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
+            Emptied::CutKey(key) if inserted.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
                 vec![Splice { span: key, with: Bytes::new() }]
             }
-            _ => seams::sew(&stand, coming),
+            _ => splice_array::splice_array(&stand, inserted),
         }
     }
 
     /// What changes in the array, how many elements it has then, and where they are.
     fn splices(&self) -> (Vec<Splice>, usize, Layout) {
-        let conversation = self.source.conversation;
-        let inside = self.coming_inside();
-        let (coming, placed) = self.coming();
+        let conversation = self.request.conversation;
+        let inside = self.insertions_inside();
+        let (inserted, placed) = self.inserted_elements();
         let mut stands: Vec<bool> = vec![false; conversation.elements.len()];
         let standing = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| **in_place);
         for element in standing.map(|(unit, _)| unit.element).chain(inside.keys().copied()) {
@@ -150,14 +150,14 @@ impl Draft<'_> {
                 *stands = true;
             }
         }
-        let n_elements = coming.len() + stands.iter().filter(|stands| **stands).count();
-        let changed_order = !coming.is_empty() || !self.hidden.is_empty() || stands.contains(&false);
+        let n_elements = inserted.len() + stands.iter().filter(|stands| **stands).count();
+        let changed_order = !inserted.is_empty() || !self.hidden.is_empty() || stands.contains(&false);
         let mut splices = if changed_order {
             let elements = conversation.elements.iter().map(|element| element.span);
             let mut elements: Vec<_> = elements.zip(stands.iter().copied()).collect();
             elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
             elements.sort_by_key(|(span, _)| span.start);
-            seams::sew(&elements, &coming)
+            splice_array::splice_array(&elements, &inserted)
         } else {
             Vec::new()
         };
@@ -176,7 +176,7 @@ impl Draft<'_> {
     /// Where the elements are, by the indices that they had as they came.
     fn layout(&self, stands: &[bool], placed: Vec<(usize, Option<usize>)>) -> Layout {
         let moved: BTreeSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
-        let came = |element: usize| self.element_as_it_came(self.source.conversation.first_unit(element));
+        let came = |element: usize| self.original_element(self.request.conversation.first_unit(element));
         let gone = stands.iter().enumerate().filter(|(element, stands)| !**stands && !moved.contains(element));
         Layout {
             gone: gone.map(|(element, _)| came(element)).collect(),
@@ -185,14 +185,14 @@ impl Draft<'_> {
     }
 
     /// What changes inside an element.
-    pub(super) fn inside(&self, element: usize, coming: &[seams::Coming]) -> Vec<Splice> {
-        let conversation = self.source.conversation;
+    pub(super) fn inside(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
+        let conversation = self.request.conversation;
         let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
         let is_array = conversation.units.get(units.start).is_some_and(|unit| !conversation.is_element(unit));
         if !is_array {
             return self.splices_in(units.start, &[]);
         }
-        let mut splices = self.entries_changed(element, coming);
+        let mut splices = self.entries_changed(element, inserted);
         let standing = units.filter(|unit| self.in_place.get(*unit).copied().unwrap_or_default());
         splices.extend(standing.flat_map(|unit| self.splices_in(unit, &[])));
         splices.sort_by_key(|splice| splice.span.start); // stable
@@ -200,81 +200,84 @@ impl Draft<'_> {
     }
 
     /// What is put in, by the element that it is put into. Those behind one another are in the order in which they were put there.
-    pub(super) fn coming_inside(&self) -> BTreeMap<usize, Vec<seams::Coming>> {
-        let mut inside: BTreeMap<usize, Vec<seams::Coming>> = BTreeMap::new();
-        for added in self.added.iter().filter(|added| !added.gone && self.goes_inside(added.behind)) {
-            let coming = seams::Coming { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
-            inside.entry(self.element_of(added.behind)).or_default().push(coming);
+    pub(super) fn insertions_inside(&self) -> BTreeMap<usize, Vec<splice_array::InsertedElement>> {
+        let mut inside: BTreeMap<usize, Vec<splice_array::InsertedElement>> = BTreeMap::new();
+        for added in self.insertions.iter().filter(|added| !added.gone && self.inserts_into_element(added.behind)) {
+            let inserted =
+                splice_array::InsertedElement { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
+            inside.entry(self.element_of(added.behind)).or_default().push(inserted);
         }
-        for coming in inside.values_mut() {
-            coming.sort_by_key(|coming| coming.behind); // stable
+        for inserted in inside.values_mut() {
+            inserted.sort_by_key(|inserted| inserted.behind); // stable
         }
         inside
     }
 
     /// The elements that are put in: what they are, and behind which element they come, with the one that each was.
-    fn coming(&self) -> (Vec<seams::Coming>, Vec<(usize, Option<usize>)>) {
-        let conversation = self.source.conversation;
-        let mut results: BTreeMap<usize, Vec<&Added>> = BTreeMap::new();
-        for added in self.added.iter().filter(|added| !added.gone && !self.goes_inside(added.behind)) {
+    fn inserted_elements(&self) -> (Vec<splice_array::InsertedElement>, Vec<(usize, Option<usize>)>) {
+        let conversation = self.request.conversation;
+        let mut results: BTreeMap<usize, Vec<&Insertion>> = BTreeMap::new();
+        for added in self.insertions.iter().filter(|added| !added.gone && !self.inserts_into_element(added.behind)) {
             results.entry(self.element_of(added.behind)).or_default().push(added);
         }
-        let (mut coming, mut placed) = (Vec::new(), Vec::new());
+        let (mut inserted, mut placed) = (Vec::new(), Vec::new());
         for (behind, results) in results {
             let elements =
-                self.source.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
-            let moved = |added: &Added| match added.what {
-                Placed::Moved { unit, .. } => conversation.units.get(unit).filter(|unit| conversation.is_element(unit)),
-                Placed::New { .. } => None,
+                self.request.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
+            let moved = |added: &Insertion| match added.what {
+                InsertedResult::Moved { unit, .. } => {
+                    conversation.units.get(unit).filter(|unit| conversation.is_element(unit))
+                }
+                InsertedResult::New { .. } => None,
             };
             let moved =
                 results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
             placed.extend(elements.iter().zip(moved).map(|(_, moved)| (behind, moved)));
             let start = conversation.elements.get(behind).map_or(0, |element| element.span.start);
-            coming.extend(elements.into_iter().map(|bytes| seams::Coming { behind: start, bytes }));
+            inserted.extend(elements.into_iter().map(|bytes| splice_array::InsertedElement { behind: start, bytes }));
         }
-        (coming, placed)
+        (inserted, placed)
     }
 
-    fn added_bytes(&self, added: &Added) -> Bytes {
+    fn added_bytes(&self, added: &Insertion) -> Bytes {
         match &added.what {
-            Placed::New { bytes, .. } => bytes.clone(),
-            Placed::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
+            InsertedResult::New { bytes, .. } => bytes.clone(),
+            InsertedResult::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
                 let span = self.span(*unit);
-                self.source.body.slice(span.start..span.end)
+                self.request.body.slice(span.start..span.end)
             }),
         }
     }
 
     /// The elements with something inside them that is another now.
-    fn touched(&self, inside: &BTreeMap<usize, Vec<seams::Coming>>) -> BTreeSet<usize> {
-        let conversation = self.source.conversation;
+    fn touched(&self, inside: &BTreeMap<usize, Vec<splice_array::InsertedElement>>) -> BTreeSet<usize> {
+        let conversation = self.request.conversation;
         let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
         let entries_gone =
             entries_gone.filter(|(unit, _)| !conversation.is_element(unit)).map(|(unit, _)| unit.element);
-        let written = self.written_on().into_iter().map(|unit| self.element_of(unit));
+        let written = self.changed_units().into_iter().map(|unit| self.element_of(unit));
         written.chain(entries_gone).chain(inside.keys().copied()).collect()
     }
 
     /// The units with something in them that is another now.
-    fn written_on(&self) -> BTreeSet<usize> {
-        let units = &self.source.conversation.units;
+    fn changed_units(&self) -> BTreeSet<usize> {
+        let units = &self.request.conversation.units;
         let in_unit = |at: &usize| units.partition_point(|unit| unit.span.end <= *at);
         let lost = self.batches.keys().chain(&self.stripped).copied();
-        self.slots.keys().map(in_unit).chain(lost).collect()
+        self.replacements.keys().map(in_unit).chain(lost).collect()
     }
 
     /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.
     fn rewritten_tokens(&self) -> BTreeMap<usize, usize> {
-        let asked = self.counts.get().map(|_| self.written_on());
+        let asked = self.counts.get().map(|_| self.changed_units());
         asked.into_iter().flatten().map(|unit| (unit, self.message_tokens(unit))).collect()
     }
 
     /// The tokens of the whole request before and after, if anybody has asked for tokens.
-    fn total_tokens(&self, reads: &[Stretch]) -> (Option<usize>, Option<usize>) {
+    fn total_tokens(&self, segments: &[PromptSegment]) -> (Option<usize>, Option<usize>) {
         let Some(counts) = self.counts.get() else { return (None, None) };
         let before = counts.base + counts.units.iter().sum::<usize>();
-        (Some(before), Some(reads.iter().map(|stretch| stretch.tokens).sum()))
+        (Some(before), Some(segments.iter().map(|segment| segment.tokens).sum()))
     }
 
     /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.
@@ -289,7 +292,7 @@ impl Draft<'_> {
                     Some(Sizes { before, after: rewritten.get(&unit).copied().unwrap_or(before) })
                 }
                 Action::Summarize { from, .. } => {
-                    let summary = self.summarised().filter(|summary| self.element_as_it_came(*summary) == from)?;
+                    let summary = self.summarised().filter(|summary| self.original_element(*summary) == from)?;
                     let before = counts.units.get(summary).copied()?;
                     Some(Sizes { before, after: rewritten.get(&summary).copied().unwrap_or(before) })
                 }
@@ -305,12 +308,13 @@ impl Draft<'_> {
     }
 
     /// What must be stored, each payload once.
-    fn offloads(self) -> Vec<OffloadEffect> {
+    fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
-        let stored = self.slots.into_values().filter_map(|slot| Some((slot.span, slot.stored?)));
+        let stored =
+            self.replacements.into_values().filter_map(|replacement| Some((replacement.span, replacement.stored?)));
         let new = stored.filter(|(_, name)| seen.insert(name.key));
-        let raw = |Span { start, end }| self.source.body.slice(start..end);
-        new.map(|(span, Name { key, stored_len, .. })| OffloadEffect {
+        let raw = |Span { start, end }| self.request.body.slice(start..end);
+        new.map(|(span, PayloadName { key, stored_len, .. })| OffloadedPayload {
             key,
             payload: Payload::of_value(raw(span), stored_len),
         })

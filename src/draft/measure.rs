@@ -4,11 +4,11 @@
 
 use std::{cell::OnceCell, iter};
 
-use super::{Applied, Draft, Placed, Row, Source, replace::Slot};
+use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replace::Replacement};
 use crate::{
-    conversation::{Prints, Unit},
+    conversation::{Fingerprints, Unit},
     payload::Fingerprint,
-    plan::Stretch,
+    plan::PromptSegment,
     span::Span,
     tokens::{Gauge, REQUEST_OVERHEAD},
 };
@@ -30,7 +30,7 @@ impl Draft<'_> {
 
     /// What counts tokens for the model of this request.
     pub fn gauge(&self) -> &Gauge {
-        self.gauge.get_or_init(|| self.situation.meter.for_model(self.source.conversation.model.as_deref()))
+        self.gauge.get_or_init(|| self.context.meter.for_model(self.request.conversation.model.as_deref()))
     }
 
     /// How many tokens the model of this request takes, if that is known.
@@ -40,11 +40,11 @@ impl Draft<'_> {
 
     /// No fewer bytes than any request of this conversation has had, as the edits so far have left them.
     pub fn n_bytes_at_most(&self) -> usize {
-        self.n_bytes + self.n_bytes_gone
+        self.n_bytes + self.n_bytes_removed
     }
 
     /// Notes that a part of the model's window was asked for, and that the window is not known.
-    pub fn miss_window(&mut self) {
+    pub fn note_unknown_window(&mut self) {
         self.unknown_window = true;
     }
 
@@ -55,10 +55,10 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it.
     pub fn tokens_of(&self, row: &Row) -> usize {
-        match (row.unit, self.put_in(row)) {
+        match (row.unit, self.insertion_of(row)) {
             (Some(unit), _) => self.message_tokens(unit),
-            (None, Some(Placed::New { bytes, .. } | Placed::Moved { until_then: bytes, .. })) => {
-                self.source.dialect.element_tokens(self.gauge(), bytes)
+            (None, Some(InsertedResult::New { bytes, .. } | InsertedResult::Moved { until_then: bytes, .. })) => {
+                self.request.dialect.element_tokens(self.gauge(), bytes)
             }
             (None, None) => 0,
         }
@@ -75,14 +75,14 @@ impl Draft<'_> {
     }
 
     /// What the call that is a block adds to the tokens of its message, with some of its values replaced.
-    pub(super) fn call_tokens(&self, call: usize, with: &[Slot]) -> usize {
-        let Some(span) = self.source.conversation.blocks.get(call).map(|block| block.span) else { return 0 };
-        let splices: Vec<_> = with.iter().map(Slot::splice).collect();
-        self.source.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
+    pub(super) fn call_tokens(&self, call: usize, with: &[Replacement]) -> usize {
+        let Some(span) = self.request.conversation.blocks.get(call).map(|block| block.span) else { return 0 };
+        let splices: Vec<_> = with.iter().map(Replacement::splice).collect();
+        self.request.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
     }
 
-    pub(super) fn put_in(&self, row: &Row) -> Option<&Placed> {
-        row.added.and_then(|n| self.added.get(n)).map(|added| &added.what)
+    pub(super) fn insertion_of(&self, row: &Row) -> Option<&InsertedResult> {
+        row.added.and_then(|n| self.insertions.get(n)).map(|added| &added.what)
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
@@ -91,7 +91,7 @@ impl Draft<'_> {
         if let Some(tokens) = known {
             return tokens;
         }
-        if !self.is_written_on(unit) && !self.has_lost_entries(unit) {
+        if !self.has_replacements(unit) && !self.has_lost_entries(unit) {
             return self.counts().units.get(unit).copied().unwrap_or_default();
         }
         let tokens = self.tokens_with(unit, &[]);
@@ -101,39 +101,43 @@ impl Draft<'_> {
 
     /// The tokens of a message with more values replaced than are yet. It is known by what it is made of, and put together
     /// only if that was not counted before.
-    pub(super) fn tokens_with(&self, unit: usize, more: &[Slot]) -> usize {
-        let print = self.print_with(unit, more);
-        self.source.dialect.known_element_tokens(self.gauge(), print, || self.written_with(unit, more))
+    pub(super) fn tokens_with(&self, unit: usize, more: &[Replacement]) -> usize {
+        let fingerprint = self.fingerprint_with(unit, more);
+        self.request.dialect.known_element_tokens(self.gauge(), fingerprint, || self.json_with(unit, more))
     }
 
     /// What the model reads, in order, if anybody has asked for tokens: what is beside the messages, then each of them.
-    pub(super) fn stretches(&self) -> Vec<Stretch> {
+    pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
         let Some(counts) = self.counts.get() else { return Vec::new() };
-        let tools = self.source.conversation.tools.map_or(&[][..], |tools| tools.of(self.source.body));
-        let beside = Stretch { print: Fingerprint::of(tools), tokens: counts.base };
-        let unit = |row: Row| Stretch { print: self.print_of(&row), tokens: self.tokens_of(&row) };
+        let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));
+        let beside = PromptSegment { fingerprint: Fingerprint::of(tools), tokens: counts.base };
+        let unit = |row: Row| PromptSegment { fingerprint: self.fingerprint_of(&row), tokens: self.tokens_of(&row) };
         iter::once(beside).chain(self.rows().into_iter().map(unit)).collect()
     }
 
-    fn print_of(&self, row: &Row) -> Fingerprint {
-        match (row.unit, self.put_in(row)) {
-            (Some(unit), _) => self.read_print(unit),
-            (None, Some(Placed::New { bytes, .. })) => Fingerprint::of(bytes),
+    fn fingerprint_of(&self, row: &Row) -> Fingerprint {
+        match (row.unit, self.insertion_of(row)) {
+            (Some(unit), _) => self.read_fingerprint(unit),
+            (None, Some(InsertedResult::New { bytes, .. })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),
         }
     }
 
     /// What a message is known by as its model reads it, whichever way the client spells it.
-    fn read_print(&self, unit: usize) -> Fingerprint {
+    fn read_fingerprint(&self, unit: usize) -> Fingerprint {
         let span = self.span(unit);
-        let mut slots = self.slots.range(span.start..span.end.max(span.start)).map(|(_, slot)| slot).peekable();
-        if let Some(summary) = slots.next_if(|slot| slot.span == span) {
-            return summary.print;
+        let mut replacements = self
+            .replacements
+            .range(span.start..span.end.max(span.start))
+            .map(|(_, replacement)| replacement)
+            .peekable();
+        if let Some(summary) = replacements.next_if(|replacement| replacement.span == span) {
+            return summary.fingerprint;
         }
-        let Source { dialect, body, conversation } = self.source;
+        let ParsedRequest { dialect, body, conversation } = self.request;
         let Some(of) = conversation.units.get(unit) else { return Fingerprint::default() };
         let canonical = || dialect.canonical(span.of(body));
-        let read = self.situation.keys.message(self.situation.caller, of.prints(body).unit, canonical);
+        let read = self.context.keys.message(self.context.caller, of.fingerprints(body).unit, canonical);
         // Places are not the same in every spelling, but which text or which call it is. A content may hold both.
         let texts = OnceCell::new();
         let n_texts = |value: Span| {
@@ -143,30 +147,30 @@ impl Draft<'_> {
             })
         };
         let n_blocks = |value: Span| conversation.blocks_of(of).partition_point(|block| block.span.end <= value.start);
-        let known = slots.fold(Fingerprint::of(read.as_bytes()), |known, slot| {
-            let place = Fingerprint::of_numbers(n_texts(slot.span), n_blocks(slot.span));
-            known.then(place).then(slot.print)
+        let known = replacements.fold(Fingerprint::of(read.as_bytes()), |known, replacement| {
+            let place = Fingerprint::of_numbers(n_texts(replacement.span), n_blocks(replacement.span));
+            known.then(place).then(replacement.fingerprint)
         });
         self.without_calls(unit, known)
     }
 
     /// What a message is known by.
-    pub(super) fn prints(&self, unit: usize) -> Prints {
-        let unit = self.source.conversation.units.get(unit);
-        unit.map(|unit| unit.prints(self.source.body)).unwrap_or_default()
+    pub(super) fn fingerprints(&self, unit: usize) -> Fingerprints {
+        let unit = self.request.conversation.units.get(unit);
+        unit.map(|unit| unit.fingerprints(self.request.body)).unwrap_or_default()
     }
 
     /// What a message is known by with more values replaced than are yet.
-    fn print_with(&self, unit: usize, more: &[Slot]) -> Fingerprint {
+    fn fingerprint_with(&self, unit: usize, more: &[Replacement]) -> Fingerprint {
         let Span { start, end } = self.span(unit);
-        let decided = self.slots.range(start..end.max(start)).map(|(_, slot)| slot);
-        let decided = decided.filter(|slot| more.iter().all(|more| more.span != slot.span));
-        let mut slots = more.iter().chain(decided).peekable();
-        if let Some(summary) = slots.next_if(|slot| slot.span == Span { start, end }) {
-            return summary.print; // nothing of what it stands for is left
+        let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
+        let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
+        let mut replacements = more.iter().chain(decided).peekable();
+        if let Some(summary) = replacements.next_if(|replacement| replacement.span == Span { start, end }) {
+            return summary.fingerprint; // nothing of what it stands for is left
         }
-        let known = slots.fold(self.prints(unit).unit, |known, Slot { span, print, .. }| {
-            known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*print)
+        let known = replacements.fold(self.fingerprints(unit).unit, |known, Replacement { span, fingerprint, .. }| {
+            known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*fingerprint)
         });
         self.without_calls(unit, known)
     }
@@ -178,7 +182,7 @@ impl Draft<'_> {
         }
         let stripped = self.stripped.contains(&unit).then(|| Fingerprint::of_numbers(usize::MAX, usize::MAX));
         let known = stripped.map_or(known, |stripped| known.then(stripped));
-        let calls = self.source.conversation.units.get(unit).map(|unit| unit.blocks.clone());
+        let calls = self.request.conversation.units.get(unit).map(|unit| unit.blocks.clone());
         let (first, calls) = calls.map_or((0, 0..0), |calls| (calls.start, calls));
         let gone = calls.filter(|call| self.dropped_calls.contains(call));
         gone.fold(known, |known, call| known.then(Fingerprint::of_numbers(call - first, usize::MAX)))
@@ -187,7 +191,7 @@ impl Draft<'_> {
     /// The tokens of the request as it came.
     pub(super) fn counts(&self) -> &Counts {
         self.counts.get_or_init(|| {
-            let (Source { dialect, body, conversation }, gauge) = (self.source, self.gauge());
+            let (ParsedRequest { dialect, body, conversation }, gauge) = (self.request, self.gauge());
             let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
             let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));
             let instructions = conversation.instructions.map(|instructions| instructions.of(body));
@@ -198,10 +202,10 @@ impl Draft<'_> {
                 if summary == Some(index) || index < conversation.traits.n_compacted {
                     return 0;
                 }
-                dialect.known_element_tokens(gauge, unit.prints(body).unit, || unit.span.of(body))
+                dialect.known_element_tokens(gauge, unit.fingerprints(body).unit, || unit.span.of(body))
             };
             let mut units: Vec<_> = conversation.units.iter().enumerate().map(tokens).collect();
-            if let Some(Applied { fold, summary }) = applied {
+            if let Some(AppliedSummary { fold, summary }) = applied {
                 let reopened: usize = units.get(fold.in_place()).unwrap_or_default().iter().sum();
                 if let Some(tokens) = units.get_mut(fold.summary()) {
                     *tokens = summary.tokens_replaced.saturating_sub(reopened);

@@ -22,7 +22,7 @@ pub struct Settings {
     /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
     /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
     /// makes no pass.
-    pub bound: Reasoning,
+    pub bound: ReasoningMode,
     /// Models whose reasoning is bound to its prefix, by name or pattern, besides those that are known to be so.
     ///
     /// Example: `["claude-opus-6*"]`
@@ -32,7 +32,7 @@ pub struct Settings {
 /// What becomes of reasoning that is bound to its prefix, when an edit would change that.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reasoning {
+pub enum ReasoningMode {
     /// It stays: nothing is bound, or the upstream is to decide.
     Keep,
     /// It is left out before each pass. Passes wait for the beginning of a user's turn.
@@ -43,28 +43,28 @@ pub enum Reasoning {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { bound: Reasoning::Strip, models: Vec::new() }
+        Self { bound: ReasoningMode::Strip, models: Vec::new() }
     }
 }
 
 /// The settings, with patterns that are ready to be matched.
 #[derive(Debug)]
-pub struct Rules {
-    bound: Reasoning,
+pub struct CompiledSettings {
+    bound: ReasoningMode,
     models: Vec<GlobMatcher>,
 }
 
-impl Rules {
+impl CompiledSettings {
     /// Compiles the patterns.
     pub fn new(settings: &Settings) -> Self {
         Self { bound: settings.bound, models: settings.models.iter().map(Pattern::matcher).collect() }
     }
 
     /// What becomes of the reasoning in a conversation.
-    pub fn of(&self, conversation: &Conversation<'_>) -> Reasoning {
+    pub fn of(&self, conversation: &Conversation<'_>) -> ReasoningMode {
         let model = conversation.model.as_deref().unwrap_or_default();
         let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|matcher| matcher.is_match(model));
-        if is_bound { self.bound } else { Reasoning::Keep }
+        if is_bound { self.bound } else { ReasoningMode::Keep }
     }
 }
 
@@ -72,17 +72,17 @@ impl Rules {
 const LABEL: &str = "reasoning";
 
 /// A pass waits no longer for the beginning of a user's turn when this part of the window is free: a tenth.
-const LEAST_FREE: usize = 10;
+const MIN_FREE: usize = 10;
 
 impl Draft<'_> {
     /// Sets what becomes of reasoning that is bound to its prefix.
-    pub fn bind_reasoning(&mut self, reasoning: Reasoning) {
+    pub fn bind_reasoning(&mut self, reasoning: ReasoningMode) {
         self.reasoning = reasoning;
     }
 
     /// Whether reasoning is left out before each pass.
     pub fn strips_reasoning(&self) -> bool {
-        self.reasoning == Reasoning::Strip
+        self.reasoning == ReasoningMode::Strip
     }
 
     /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
@@ -91,10 +91,10 @@ impl Draft<'_> {
         if !self.strips_reasoning() {
             return true;
         }
-        let before = self.source.conversation.units.get(..model_call).unwrap_or_default();
+        let before = self.request.conversation.units.get(..model_call).unwrap_or_default();
         let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
         let begins_turn = new().all(|unit| unit.role != Role::Tool);
-        begins_turn || self.window().is_some_and(|window| tokens >= window - window / LEAST_FREE)
+        begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
     }
 
     /// Notes that what was sent before a model call is another now.
@@ -107,7 +107,7 @@ impl Draft<'_> {
         if !self.strips_reasoning() {
             return;
         }
-        let units = self.source.conversation.units.iter().enumerate();
+        let units = self.request.conversation.units.iter().enumerate();
         let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
         let of_model = self.of_model.get_or_init(|| of_model.collect());
         let next = of_model.get(of_model.partition_point(|unit| *unit <= behind));
@@ -121,7 +121,7 @@ impl Draft<'_> {
         if !self.strips_reasoning() {
             return;
         }
-        let units = self.source.conversation.units.iter().enumerate();
+        let units = self.request.conversation.units.iter().enumerate();
         let units = units.take(self.prefix_changed).skip(self.n_leading);
         let thinking: Vec<_> = units.filter(|(_, unit)| unit.flags.thinks).map(|(index, _)| index).collect();
         for unit in thinking {
@@ -132,7 +132,7 @@ impl Draft<'_> {
     }
 
     fn strip(&mut self, unit: usize) {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let Some(of) = conversation.units.get(unit) else { return };
         let entries = self.entries(of.element);
         let reasoning: usize = match &entries {

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use super::{Draft, Placed, Row};
+use super::{Draft, InsertedResult, Row};
 use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn leave together or not at all.
     pub fn leaves_with(&self, call: usize) -> Range<usize> {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let Some(caller) = conversation.caller(call) else { return 0..0 };
         let turn = conversation.units.get(caller).map(|unit| unit.turn);
         let bound = self.bound_turns.get_or_init(|| {
@@ -31,21 +31,21 @@ impl Draft<'_> {
             _ => self.drop_calls(edit, rows),
         };
         if left {
-            self.n_bytes_gone += n_bytes.saturating_sub(self.n_bytes);
-            self.departed.entry(since).or_default().extend(rows);
+            self.n_bytes_removed += n_bytes.saturating_sub(self.n_bytes);
+            self.dropped_rows.entry(since).or_default().extend(rows);
         }
         left
     }
 
     /// Whether units leave with their calls whatever else they say: they are a turn with reasoning that is bound to it.
     pub fn leave_whole(&self, units: &Range<usize>) -> bool {
-        let first = self.source.conversation.units.get(units.start);
+        let first = self.request.conversation.units.get(units.start);
         units.len() > 1 || first.is_some_and(|unit| unit.flags.bound)
     }
 
     /// Whether a unit says something beside its calls.
     pub(super) fn speaks(&self, unit: usize) -> bool {
-        self.source.conversation.units.get(unit).is_some_and(|unit| unit.flags.speaks)
+        self.request.conversation.units.get(unit).is_some_and(|unit| unit.flags.speaks)
     }
 
     // === helpers ===
@@ -58,7 +58,7 @@ impl Draft<'_> {
     /// Leaves a result out that answers no call.
     fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
-        let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.is_written_on(*unit);
+        let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
         let gone = row.added.is_none() && self.take(unit);
         if gone {
@@ -70,7 +70,7 @@ impl Draft<'_> {
     fn drop_calls(&mut self, edit: &'static str, rows: &[Row]) -> bool {
         let Some(first) = rows.first().and_then(|row| row.call) else { return false };
         let units = self.leaves_with(first);
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let is_whole_turn = self.leave_whole(&units);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
@@ -92,7 +92,7 @@ impl Draft<'_> {
 
     /// Leaves a call and its result out.
     fn drop_call(&mut self, edit: &'static str, row: &Row) {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.blocks.get(call)?))) else {
             return;
         };
@@ -107,7 +107,7 @@ impl Draft<'_> {
         }
         self.take_result(row);
         // That it was moved or put in is moot now.
-        let moot = row.added.and_then(|n| self.added.get(n)).map(|added| added.change);
+        let moot = row.added.and_then(|n| self.insertions.get(n)).map(|added| added.change);
         if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
             *change = None;
         }
@@ -122,7 +122,7 @@ impl Draft<'_> {
 
     /// Takes a result out of where it is. There is none where nothing stands for one that is missing.
     fn take_result(&mut self, row: &Row) {
-        match (row.added.and_then(|n| self.added.get_mut(n)), row.unit) {
+        match (row.added.and_then(|n| self.insertions.get_mut(n)), row.unit) {
             (Some(added), _) => added.gone = true,
             (None, Some(unit)) => drop(self.take(unit)),
             (None, None) => {}
@@ -131,7 +131,7 @@ impl Draft<'_> {
 
     /// Whether the call of a row can be taken out of its unit.
     fn may_lose_call(&self, row: &Row) -> bool {
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let block =
             row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.blocks.get(call));
         let Some((block, unit)) = block.and_then(|block| Some((block, conversation.units.get(block.unit)?))) else {
@@ -139,20 +139,20 @@ impl Draft<'_> {
         };
         let caller = block.unit;
         let is_there = self.in_place.get(caller).copied().unwrap_or_default();
-        let may_change = self.batches.contains_key(&caller) || !self.is_written_on(caller);
+        let may_change = self.batches.contains_key(&caller) || !self.has_replacements(caller);
         is_there && may_change && (block.span == unit.span || self.entries(unit.element).is_some())
     }
 
     /// Whether the result of a row can be taken out, and what called for it can with it.
     fn may_lose_result(&self, row: &Row) -> bool {
-        let caller = row.call.and_then(|call| self.source.conversation.caller(call));
+        let caller = row.call.and_then(|call| self.request.conversation.caller(call));
         if caller.is_some_and(|caller| caller < self.n_leading || self.is_in_last_answer(caller)) {
             return false;
         }
-        if row.unit.is_some_and(|unit| self.is_unread(unit) || self.is_written_on(unit)) {
+        if row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit)) {
             return false;
         }
-        match (row.added.and_then(|n| self.added.get(n)), row.unit) {
+        match (row.added.and_then(|n| self.insertions.get(n)), row.unit) {
             (Some(added), _) => !added.gone,
             (None, Some(unit)) => self.may_leave(unit) && self.in_place.get(unit).copied().unwrap_or_default(),
             (None, None) => true,
@@ -160,8 +160,8 @@ impl Draft<'_> {
     }
 
     fn added_len(&self, row: &Row) -> usize {
-        match self.put_in(row) {
-            Some(Placed::New { bytes, .. }) => bytes.len(),
+        match self.insertion_of(row) {
+            Some(InsertedResult::New { bytes, .. }) => bytes.len(),
             _ => 0,
         }
     }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Draft, Placed};
-use crate::conversation::{Role, Spoken, Unit};
+use super::{Draft, InsertedResult};
+use crate::conversation::{Role, TurnUnit, Unit};
 
 /// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -26,36 +26,36 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RowElement {
     /// One that came.
-    Came(usize),
+    Original(usize),
     /// One that is put in behind an element that came.
-    New(usize),
+    Inserted(usize),
 }
 
 impl Draft<'_> {
     /// The messages as the edits so far have left them.
     pub fn rows(&self) -> Vec<Row> {
         let pairing = self.pairing();
-        let mut added: Vec<usize> = (0..self.added.len()).collect();
-        added.sort_by_key(|&n| self.added.get(n).map(|added| added.behind)); // stable: what was put first stays first
-        let mut added = added.into_iter().filter_map(|n| Some((n, self.added.get(n)?))).peekable();
+        let mut added: Vec<usize> = (0..self.insertions.len()).collect();
+        added.sort_by_key(|&n| self.insertions.get(n).map(|added| added.behind)); // stable: what was put first stays first
+        let mut added = added.into_iter().filter_map(|n| Some((n, self.insertions.get(n)?))).peekable();
         let mut rows = Vec::with_capacity(self.in_place.len());
         let sent = |index: usize, role| {
             let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
-            let element = RowElement::Came(self.element_of(index));
+            let element = RowElement::Original(self.element_of(index));
             Row { role, unit: Some(index), call, element, added: None }
         };
-        for (index, (unit, in_place)) in self.source.conversation.units.iter().zip(&self.in_place).enumerate() {
+        for (index, (unit, in_place)) in self.request.conversation.units.iter().zip(&self.in_place).enumerate() {
             if *in_place {
                 rows.push(sent(index, unit.role));
             }
             while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
-                    Placed::Moved { unit, .. } => {
+                    InsertedResult::Moved { unit, .. } => {
                         let element = self.element_behind(index);
                         rows.push(Row { added: Some(n), element, ..sent(unit, Role::Tool) });
                     }
-                    Placed::New { call, .. } => {
+                    InsertedResult::New { call, .. } => {
                         let (call, element) = (Some(call), self.element_behind(index));
                         rows.push(Row { role: Role::Tool, unit: None, call, element, added: Some(n) });
                     }
@@ -68,48 +68,49 @@ impl Draft<'_> {
     /// A result where the client has put it.
     pub fn row_of(&self, unit: usize) -> Row {
         let call = self.pairing().answered_block(unit);
-        let element = RowElement::Came(self.element_of(unit));
+        let element = RowElement::Original(self.element_of(unit));
         Row { role: Role::Tool, unit: Some(unit), call, element, added: None }
     }
 
     /// Whether a message calls, and not all of its calls have left.
     pub fn has_calls(&self, row: &Row) -> bool {
         let Some(unit) = row.unit else { return false };
-        let n_calls = self.source.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
+        let n_calls = self.request.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
         self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
     }
 
     /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
-    pub fn spoken(&self, rows: &[Row]) -> Vec<Spoken> {
-        let turn = |row: &Row| row.unit.and_then(|unit| self.source.conversation.units.get(unit)).map(|unit| unit.turn);
+    pub fn turn_units(&self, rows: &[Row]) -> Vec<TurnUnit> {
+        let turn =
+            |row: &Row| row.unit.and_then(|unit| self.request.conversation.units.get(unit)).map(|unit| unit.turn);
         let mut before = None;
-        let spoken = rows.iter().map(|row| {
+        let turn_units = rows.iter().map(|row| {
             let now = turn(row);
             let continues = now.is_some() && before == now && row.added.is_none();
             before = now;
-            Spoken { role: row.role, calls: self.has_calls(row), continues }
+            TurnUnit { role: row.role, calls: self.has_calls(row), continues }
         });
-        spoken.collect()
+        turn_units.collect()
     }
 
     /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
     pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
-        let inside = self.coming_inside();
+        let inside = self.insertions_inside();
         let mut elements = Vec::new();
         let mut start = 0;
         while let Some(row) = rows.get(start) {
-            let RowElement::Came(element) = row.element else {
-                let json = self.source.dialect.result_elements(vec![self.json(row)]);
+            let RowElement::Original(element) = row.element else {
+                let json = self.request.dialect.result_elements(vec![self.json(row)]);
                 elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
                 start += 1;
                 continue;
             };
             let rest = rows.get(start..).unwrap_or_default();
             let end = start + rest.iter().take_while(|other| other.element == row.element).count();
-            let span = self.source.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
+            let span = self.request.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
             let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
             let json = if changed.is_empty() {
-                self.source.body.slice(span.start..span.end)
+                self.request.body.slice(span.start..span.end)
             } else {
                 self.spliced(span, &changed)
             };
@@ -124,7 +125,7 @@ impl Draft<'_> {
         let mut before = None;
         let begins = |row: &&Row| {
             let is_other = before.replace(row.element) != Some(row.element);
-            is_other || matches!(row.element, RowElement::New(_))
+            is_other || matches!(row.element, RowElement::Inserted(_))
         };
         rows.iter().filter(begins).count()
     }
@@ -132,12 +133,12 @@ impl Draft<'_> {
     // === helpers ===
 
     pub(super) fn element_of(&self, unit: usize) -> usize {
-        self.source.conversation.units.get(unit).map_or(0, |unit| unit.element)
+        self.request.conversation.units.get(unit).map_or(0, |unit| unit.element)
     }
 
     /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
-    pub(super) fn goes_inside(&self, behind: usize) -> bool {
-        let conversation = self.source.conversation;
+    pub(super) fn inserts_into_element(&self, behind: usize) -> bool {
+        let conversation = self.request.conversation;
         let unit = conversation.units.get(behind);
         let is_entry = |unit: &&Unit| unit.role == Role::Tool && !conversation.is_element(unit);
         unit.filter(is_entry).is_some_and(|unit| self.entries(unit.element).is_some())
@@ -146,6 +147,6 @@ impl Draft<'_> {
     /// The element that a result is in which is put behind a unit.
     pub(super) fn element_behind(&self, behind: usize) -> RowElement {
         let element = self.element_of(behind);
-        if self.goes_inside(behind) { RowElement::Came(element) } else { RowElement::New(element) }
+        if self.inserts_into_element(behind) { RowElement::Original(element) } else { RowElement::Inserted(element) }
     }
 }

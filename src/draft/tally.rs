@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::{Draft, Event, Row, RowElement};
+use super::{Draft, Row, RowElement, TimelineEvent};
 
 /// The size at the present place.
 #[derive(Debug)]
@@ -17,16 +17,16 @@ pub struct Tally<'t, 'd> {
     n_messages: usize,
     /// How many messages have come, those that are not there any more among them.
     n_came: usize,
-    rows: Vec<Standing>,
+    rows: Vec<TrackedRow>,
     /// By the first of the units that leave with them.
-    callers: HashMap<usize, Left>,
+    callers: HashMap<usize, DroppedCalls>,
     /// How many units of each element are there, where that has more than one.
     elements: HashMap<RowElement, usize>,
 }
 
 /// A message that has come.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct TrackedRow {
     row: Row,
     tokens: usize,
     /// How many fewer it and its call have now.
@@ -36,7 +36,7 @@ struct Standing {
 
 /// The calls that have left a message.
 #[derive(Clone, Copy, Debug, Default)]
-struct Left {
+struct DroppedCalls {
     n_calls: usize,
     tokens: usize,
 }
@@ -74,43 +74,43 @@ impl<'t, 'd> Tally<'t, 'd> {
 
     /// The message of a number.
     pub fn row(&self, number: usize) -> Option<&Row> {
-        self.rows.get(number).map(|standing| &standing.row)
+        self.rows.get(number).map(|tracked| &tracked.row)
     }
 
     /// The tokens that a message had when it came.
     pub fn tokens_of(&self, number: usize) -> usize {
-        self.rows.get(number).map_or(0, |standing| standing.tokens)
+        self.rows.get(number).map_or(0, |tracked| tracked.tokens)
     }
 
     /// Whether a message is there.
     pub fn is_here(&self, number: usize) -> bool {
-        self.rows.get(number).is_some_and(|standing| standing.is_here)
+        self.rows.get(number).is_some_and(|tracked| tracked.is_here)
     }
 
     /// Goes on to behind an event.
-    pub fn follow(&mut self, event: Event) {
+    pub fn follow(&mut self, event: TimelineEvent) {
         match event {
-            Event::Came(row) => self.came(row),
-            Event::Superseded(number) => {
+            TimelineEvent::Added(row) => self.came(row),
+            TimelineEvent::Superseded(number) => {
                 let had_left = !self.is_here(number);
                 let row = self.goes(number);
                 if let Some(call) = row.and_then(|row| row.call).filter(|_| had_left) {
                     self.call_is_back(call);
                 }
             }
-            Event::Left(number) => {
+            TimelineEvent::Removed(number) => {
                 if let Some(call) = self.goes(number).and_then(|row| row.call) {
                     self.call_leaves(call);
                 }
             }
-            Event::Called(_) => {}
+            TimelineEvent::ModelCall(_) => {}
         }
     }
 
     /// Takes it that a result and its call have so many tokens fewer from here on.
     pub fn shrink(&mut self, number: usize, tokens: usize) {
-        if let Some(standing) = self.rows.get_mut(number) {
-            standing.freed += tokens;
+        if let Some(tracked) = self.rows.get_mut(number) {
+            tracked.freed += tokens;
             self.tokens = self.tokens.saturating_sub(tokens);
         }
     }
@@ -120,15 +120,15 @@ impl<'t, 'd> Tally<'t, 'd> {
         self.tokens += tokens;
         self.unit_comes(&row);
         self.n_came += usize::from(row.is_there());
-        self.rows.push(Standing { row, tokens, freed: 0, is_here: true });
+        self.rows.push(TrackedRow { row, tokens, freed: 0, is_here: true });
     }
 
     /// A message is not there any more.
     fn goes(&mut self, number: usize) -> Option<Row> {
-        let standing = self.rows.get_mut(number)?;
-        if std::mem::take(&mut standing.is_here) {
-            self.tokens = (self.tokens + standing.freed).saturating_sub(standing.tokens);
-            let row = standing.row;
+        let tracked = self.rows.get_mut(number)?;
+        if std::mem::take(&mut tracked.is_here) {
+            self.tokens = (self.tokens + tracked.freed).saturating_sub(tracked.tokens);
+            let row = tracked.row;
             self.unit_goes(&row);
         }
         self.row(number).copied()
@@ -148,7 +148,7 @@ impl<'t, 'd> Tally<'t, 'd> {
 
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
-        let RowElement::Came(element) = row.element else { return false };
+        let RowElement::Original(element) = row.element else { return false };
         self.draft.conversation().elements.get(element).is_some_and(|element| element.units.len() > 1)
     }
 
@@ -157,7 +157,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         self.tokens = self.tokens.saturating_sub(tokens);
         let units = self.draft.leaves_with(call);
         let left = self.callers.entry(units.start).or_default();
-        *left = Left { n_calls: left.n_calls + 1, tokens: left.tokens + tokens };
+        *left = DroppedCalls { n_calls: left.n_calls + 1, tokens: left.tokens + tokens };
         if let Some((rest, n_elements)) = self.rest(&units) {
             self.tokens = self.tokens.saturating_sub(rest);
             self.n_messages = self.n_messages.saturating_sub(n_elements);
@@ -173,7 +173,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         let tokens = self.call_tokens(call);
         self.tokens += tokens;
         let left = self.callers.entry(units.start).or_default();
-        *left = Left { n_calls: left.n_calls.saturating_sub(1), tokens: left.tokens.saturating_sub(tokens) };
+        *left = DroppedCalls { n_calls: left.n_calls.saturating_sub(1), tokens: left.tokens.saturating_sub(tokens) };
     }
 
     /// The tokens that units which called have beside their calls, and their elements, if they leave with the last of
@@ -185,7 +185,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         if left.n_calls < conversation.block_range(units.clone()).len() || stays {
             return None;
         }
-        let all = if self.counts { self.draft.tokens_as_they_came(units.clone()) } else { 0 };
+        let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
         Some((all.saturating_sub(left.tokens), conversation.elements_of(units.clone()).len()))
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{dialect, plan::Plan, span::splice, summary::NoMemory, tokens};
+use crate::{dialect, plan::Plan, span::splice, summary::NoSummaries, tokens};
 
 mod texts;
 
@@ -23,17 +23,17 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let dialect = dialect::for_path("/chat/completions").unwrap();
     let conversation = dialect.parse(body).unwrap();
     let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
-    let situation = Situation {
+    let context = PlanContext {
         meter: &meter,
         keys: &keys,
         caller: keys.caller(&[]),
         offload,
-        summaries: &NoMemory,
-        summarize: When::Triggered,
+        summaries: &NoSummaries,
+        summarize: SummaryTiming::Triggered,
     };
     let recall = recall::Settings::default();
-    let source = Source { dialect, body, conversation: &conversation };
-    let mut draft = Draft::new(source, &situation, &recall, Language::En);
+    let request = ParsedRequest { dialect, body, conversation: &conversation };
+    let mut draft = Draft::new(request, &context, &recall, Language::En);
     let done = write(&mut draft);
     (done, draft.finish())
 }
@@ -221,10 +221,10 @@ fn what_has_not_been_read_stays() {
 }
 
 /// All of a text is replaced, and nothing is stored.
-const ANY: Wants = Wants { stored: false, smaller: false };
+const ANY: ReplaceOptions = ReplaceOptions { stored: false, smaller: false };
 
-fn shorter(text: &Text<'_>) -> Cut {
-    Cut { from: 0, to: text.len, words: "-".to_owned() }
+fn shorter(text: &ResultText<'_>) -> TextCut {
+    TextCut { from: 0, to: text.len, words: "-".to_owned() }
 }
 
 #[test]
@@ -232,13 +232,13 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let [instructions, gone, kept] =
-            [0, 3, 2].map(|unit| draft.offer_result(unit, ANY, |text| Some(shorter(text))).unwrap());
+            [0, 3, 2].map(|unit| draft.propose_result(unit, ANY, |text| Some(shorter(text))).unwrap());
         assert_eq!(kept.unit(), 2);
-        assert!(!draft.make("e", Action::Truncate { message: 0 }, instructions));
+        assert!(!draft.apply("e", Action::Truncate { message: 0 }, instructions));
         assert!(draft.drop_result("e", 3));
-        assert!(!draft.make("e", Action::Truncate { message: 3 }, gone));
-        assert!(draft.make("e", Action::Truncate { message: 2 }, kept));
-        let input = draft.offer_input(0, ANY);
+        assert!(!draft.apply("e", Action::Truncate { message: 3 }, gone));
+        assert!(draft.apply("e", Action::Truncate { message: 2 }, kept));
+        let input = draft.propose_input(0, ANY);
         assert!(input.is_err(), "it has no arguments");
     });
     assert_eq!(plan.report.changes.len(), 2);
@@ -252,9 +252,9 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     ] {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
-            let offer = draft.offer_input(0, ANY).unwrap();
-            assert_eq!(offer.unit(), 1);
-            draft.make("e", Action::ClearInput { message: 1 }, offer)
+            let proposed = draft.propose_input(0, ANY).unwrap();
+            assert_eq!(proposed.unit(), 1);
+            draft.apply("e", Action::ClearInput { message: 1 }, proposed)
         });
         assert_eq!(made, cleared, "{rest}");
     }
@@ -270,14 +270,14 @@ fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
             let mut n = 0;
-            let offer = draft.offer_result(1, ANY, |text| {
+            let proposed = draft.propose_result(1, ANY, |text| {
                 n += 1;
                 (n == shortened).then(|| shorter(text))
             });
-            assert!(draft.make("e", Action::Clear { message: 1 }, offer.unwrap()));
+            assert!(draft.apply("e", Action::Clear { message: 1 }, proposed.unwrap()));
             draft.base_tokens();
         });
-        plan.reads[2].print
+        plan.segments[2].fingerprint
     };
     assert_eq!(reads(5000, 1), reads(6000, 1), "it is the same wherever the message begins");
     assert_ne!(reads(5000, 1), reads(5000, 2));
@@ -297,7 +297,7 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
             assert!(draft.drop_round_trips("e", &[row], 4));
             draft.base_tokens();
         });
-        plan.reads[1 + 2 * n_before].print
+        plan.segments[1 + 2 * n_before].fingerprint
     };
     assert_eq!(reads(0, "b"), reads(1, "b"), "it is the same whatever was called before");
     assert_ne!(reads(0, "a"), reads(0, "b"));
@@ -307,8 +307,8 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
 fn a_result_without_a_call_takes_along_what_was_written_on_it() {
     let body = Bytes::from(ROUND.replace("of x", &"x".repeat(300)));
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
-        let offer = draft.offer_result(3, ANY, |text| Some(shorter(text))).unwrap();
-        assert!(draft.make("e", Action::Truncate { message: 3 }, offer));
+        let proposed = draft.propose_result(3, ANY, |text| Some(shorter(text))).unwrap();
+        assert!(draft.apply("e", Action::Truncate { message: 3 }, proposed));
         assert!(draft.drop_result("e", 3));
         draft.n_bytes()
     });

@@ -5,23 +5,23 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, Placed, Row, RowElement};
+use super::{Draft, InsertedResult, Row, RowElement};
 use crate::conversation::{Pairing, Role};
 
 /// One thing that happened. Messages have numbers in the order in which they came, from 0 on.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum TimelineEvent {
     /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
     /// results that were there; where no edit had put anything there, a row that [is not there](Row::is_there).
-    Came(Row),
+    Added(Row),
     /// The next message is the result that the one of this number stood for.
     Superseded(usize),
     /// The result of this number was left out with its call, whatever stood for it.
-    Left(usize),
+    Removed(usize),
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
     /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
-    Called(usize),
+    ModelCall(usize),
 }
 
 impl Row {
@@ -33,8 +33,8 @@ impl Row {
 
 impl Draft<'_> {
     /// What happened, in order, as the edits so far would have left it at each model call.
-    pub fn timeline(&self) -> Vec<Event> {
-        let (conversation, pairing) = (self.source.conversation, self.pairing());
+    pub fn timeline(&self) -> Vec<TimelineEvent> {
+        let (conversation, pairing) = (self.request.conversation, self.pairing());
         let calls = conversation.model_calls();
         let added = self.added_at();
         let mut missing = missing(self, &pairing, &calls, &added).into_iter().peekable();
@@ -46,8 +46,8 @@ impl Draft<'_> {
             }
             if !self.orphans.contains(&index) {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
-                let added = added.get(&Stood::Unit(index)).copied();
-                let element = RowElement::Came(unit.element);
+                let added = added.get(&RowKey::Unit(index)).copied();
+                let element = RowElement::Original(unit.element);
                 timeline.came(Row { role: unit.role, unit: Some(index), call, element, added });
             }
             while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
@@ -59,10 +59,10 @@ impl Draft<'_> {
     }
 
     /// Where among what was added messages and results for calls are.
-    fn added_at(&self) -> HashMap<Stood, usize> {
-        let stood = self.added.iter().enumerate().map(|(n, added)| match added.what {
-            Placed::Moved { unit, .. } => (Stood::Unit(unit), n),
-            Placed::New { call, .. } => (Stood::ForResultOf(call), n),
+    fn added_at(&self) -> HashMap<RowKey, usize> {
+        let stood = self.insertions.iter().enumerate().map(|(n, added)| match added.what {
+            InsertedResult::Moved { unit, .. } => (RowKey::Unit(unit), n),
+            InsertedResult::New { call, .. } => (RowKey::MissingResultOf(call), n),
         });
         stood.collect()
     }
@@ -73,7 +73,7 @@ fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
     model_calls: &[usize],
-    added: &HashMap<Stood, usize>,
+    added: &HashMap<RowKey, usize>,
 ) -> Vec<(usize, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
@@ -87,7 +87,7 @@ fn missing(
         if result.is_some_and(|result| result < next) {
             return None;
         }
-        let stood = result.map_or(Stood::ForResultOf(call.block), Stood::Unit);
+        let stood = result.map_or(RowKey::MissingResultOf(call.block), RowKey::Unit);
         let behind = pairing.run_end_of(call)?;
         let (call, element, added) = (Some(call.block), draft.element_behind(behind), added.get(&stood).copied());
         Some((behind, Row { role: Role::Tool, unit: None, call, element, added }))
@@ -97,37 +97,38 @@ fn missing(
 
 /// What a row is known by.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Stood {
+enum RowKey {
     Unit(usize),
     /// What stands for the result of the call that is this block.
-    ForResultOf(usize),
+    MissingResultOf(usize),
 }
 
-impl Stood {
+impl RowKey {
     fn of(row: &Row) -> Self {
-        row.unit.map_or(Self::ForResultOf(row.call.unwrap_or(usize::MAX)), Self::Unit)
+        row.unit.map_or(Self::MissingResultOf(row.call.unwrap_or(usize::MAX)), Self::Unit)
     }
 }
 
 #[derive(Default)]
 struct Timeline {
-    events: Vec<Event>,
-    numbers: HashMap<Stood, usize>,
+    events: Vec<TimelineEvent>,
+    numbers: HashMap<RowKey, usize>,
 }
 
 impl Timeline {
     fn came(&mut self, row: Row) {
-        let stood_for_it = row.unit.and(row.call).map(Stood::ForResultOf);
+        let stood_for_it = row.unit.and(row.call).map(RowKey::MissingResultOf);
         if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
-            self.events.push(Event::Superseded(*number));
+            self.events.push(TimelineEvent::Superseded(*number));
         }
-        self.numbers.insert(Stood::of(&row), self.numbers.len());
-        self.events.push(Event::Came(row));
+        self.numbers.insert(RowKey::of(&row), self.numbers.len());
+        self.events.push(TimelineEvent::Added(row));
     }
 
     fn called(&mut self, call: usize, draft: &Draft<'_>) {
-        let left = draft.departed.get(&call).into_iter().flatten();
-        self.events.extend(left.filter_map(|row| self.numbers.get(&Stood::of(row)).copied()).map(Event::Left));
-        self.events.push(Event::Called(call));
+        let left = draft.dropped_rows.get(&call).into_iter().flatten();
+        self.events
+            .extend(left.filter_map(|row| self.numbers.get(&RowKey::of(row)).copied()).map(TimelineEvent::Removed));
+        self.events.push(TimelineEvent::ModelCall(call));
     }
 }

@@ -34,7 +34,7 @@ use serde::{
     de::{Error, SeqAccess, Visitor},
 };
 
-use self::replay::{Found, Replay};
+use self::replay::{ClearedResults, Replay};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -45,8 +45,8 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Cut, Draft, Offer, Pass, Row, Wants},
-    plan::{Action, Why},
+    draft::{Draft, Pass, ProposedEdit, ReplaceOptions, Row, TextCut},
+    plan::{Action, SkipReason},
     units::Fraction,
 };
 
@@ -154,8 +154,8 @@ pub struct ClearToolResults {
 /// What clearing one result and the arguments of its call would do.
 #[derive(Debug, Default)]
 struct Clearing {
-    result: Option<Offer>,
-    input: Option<Offer>,
+    result: Option<ProposedEdit>,
+    input: Option<ProposedEdit>,
     /// How many tokens it frees, if anybody needs to know.
     freed: usize,
 }
@@ -203,16 +203,16 @@ impl ClearToolResults {
 
     /// What clearing one result would do; none if nothing. A call whose result is missing keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool) -> Option<Clearing> {
-        let wants = Wants { stored: self.settings.offload, smaller: self.settings.growth_guard };
+        let options = ReplaceOptions { stored: self.settings.offload, smaller: self.settings.growth_guard };
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
         let mut is_missing = false;
-        let result = draft.offer_result(row.unit?, wants, |text| {
+        let result = draft.propose_result(row.unit?, options, |text| {
             if self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
             }
-            let (handle, how) = text.way_back();
+            let (handle, how) = text.retrieval();
             let bytes = text.len.to_string();
             let words = self.placeholder.fill(|place| match place {
                 "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
@@ -221,33 +221,34 @@ impl ClearToolResults {
                 "handle" => handle,
                 _ => how,
             });
-            Some(Cut { from: 0, to: text.len, words })
+            Some(TextCut { from: 0, to: text.len, words })
         });
         if is_missing {
             return None;
         }
-        let input = row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.offer_input(call, wants).ok());
+        let input =
+            row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.propose_input(call, options).ok());
         let mut clearing = Clearing { result: result.ok(), input, freed: 0 };
         if count {
-            clearing.freed = clearing.offers().map(|offer| draft.gain(offer)).sum();
+            clearing.freed = clearing.truncation_cache().map(|proposed| draft.gain(proposed)).sum();
         }
-        let something = clearing.offers().next().is_some();
+        let something = clearing.truncation_cache().next().is_some();
         something.then_some(clearing)
     }
 
     fn clear(&self, draft: &mut Draft<'_>, unit: usize, clearing: Clearing) {
-        if let Some(offer) = clearing.result {
-            draft.make(self.label(), Action::Clear { message: unit }, offer);
+        if let Some(proposed) = clearing.result {
+            draft.apply(self.label(), Action::Clear { message: unit }, proposed);
         }
-        if let Some(offer) = clearing.input {
-            let unit = offer.unit();
-            draft.make(self.label(), Action::ClearInput { message: unit }, offer);
+        if let Some(proposed) = clearing.input {
+            let unit = proposed.unit();
+            draft.apply(self.label(), Action::ClearInput { message: unit }, proposed);
         }
     }
 }
 
 impl Clearing {
-    fn offers(&self) -> impl Iterator<Item = &Offer> {
+    fn truncation_cache(&self) -> impl Iterator<Item = &ProposedEdit> {
         self.result.iter().chain(&self.input)
     }
 }
@@ -271,17 +272,17 @@ impl Edit for ClearToolResults {
         if !limits.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
         }
-        if let Some(why) = draft.withheld(Pass::Clear) {
-            return draft.leave_out(self.label(), None, why);
+        if let Some(why) = draft.skip_reason(Pass::Clear) {
+            return draft.skip_change(self.label(), None, why);
         }
         let keep = self.settings.keep.resolved(draft);
-        let Found { cleared, too_little, last_pass } = Replay::new(self, draft, &limits, keep).run();
+        let ClearedResults { cleared, too_little, last_pass } = Replay::new(self, draft, &limits, keep).run();
         draft.prefix_changes(last_pass);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
         }
         if too_little {
-            draft.leave_out(self.label(), None, Why::TooLittle);
+            draft.skip_change(self.label(), None, SkipReason::TooLittle);
         }
     }
 }

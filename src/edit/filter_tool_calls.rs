@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::Edit;
 use crate::{
     conversation::Role,
-    draft::{Draft, Event, Pass, Row},
+    draft::{Draft, Pass, Row, TimelineEvent},
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -72,8 +72,8 @@ impl Edit for FilterToolCalls {
         if draft.conversation().blocks.len() <= max {
             return;
         }
-        if let Some(why) = draft.withheld(Pass::Filter) {
-            return draft.leave_out(self.label(), None, why);
+        if let Some(why) = draft.skip_reason(Pass::Filter) {
+            return draft.skip_change(self.label(), None, why);
         }
         let most = max.saturating_add(self.settings.slack);
         for Leaving { rows, since } in Replay::new(draft, max, most).run() {
@@ -136,12 +136,12 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.leaving
     }
 
-    fn follow(&mut self, event: Event) {
+    fn follow(&mut self, event: TimelineEvent) {
         match event {
-            Event::Came(row) => self.came(row),
-            Event::Superseded(number) => drop(self.goes(number)),
-            Event::Called(place) => self.model_call(place),
-            Event::Left(_) => {}
+            TimelineEvent::Added(row) => self.came(row),
+            TimelineEvent::Superseded(number) => drop(self.goes(number)),
+            TimelineEvent::ModelCall(place) => self.model_call(place),
+            TimelineEvent::Removed(_) => {}
         }
     }
 

@@ -28,7 +28,7 @@ impl Keep {
         if let Some(window) = draft.window() {
             return Self::Tokens(fraction.of(window));
         }
-        draft.miss_window();
+        draft.note_unknown_window();
         FALLBACK
     }
 }

@@ -15,12 +15,12 @@ pub struct OwnTexts {
 }
 
 /// A longer text is none of them, whatever it looks like.
-const LONGEST: usize = 4096;
+const MAX_TEXT: usize = 4096;
 
 impl OwnTexts {
     /// Whether a text may be one of them and nothing else. It is read only if it is short enough.
     pub(super) fn may_have<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
-        len < LONGEST && {
+        len < MAX_TEXT && {
             let text = text();
             [&self.cleared, &self.truncated, &self.missing].iter().any(|template| template.may_have_made(text))
         }
@@ -28,7 +28,7 @@ impl OwnTexts {
 
     /// Whether a text may stand for a missing result.
     pub(super) fn may_be_missing(&self, text: &str) -> bool {
-        text.len() < LONGEST && self.missing.may_have_made(text)
+        text.len() < MAX_TEXT && self.missing.may_have_made(text)
     }
 }
 

@@ -22,22 +22,22 @@ use std::{ops::Range, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::{cut::Cuts, originals::Originals};
+use self::{cut::CutPoints, originals::Originals};
 use super::{
     Edit, Language,
     keep::Keep,
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
-    draft::{Draft, Pass, Row, Source},
+    draft::{Draft, ParsedRequest, Pass, Row},
     payload::{ChainKey, Fingerprint},
-    plan::{Need, SummaryEffect, Why},
+    plan::{Need, SkipReason, SummaryJob},
     recall,
-    summary::{self, Outline, Outlined, Piece, Recollection},
+    summary::{self, InputElement, Outline, OutlinedMessage, SummaryState},
     units::{Fraction, Period},
 };
 
-pub use crate::summary::Input;
+pub use crate::summary::PromptMode;
 
 pub mod answer;
 mod cut;
@@ -59,7 +59,7 @@ pub struct Settings {
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
     /// What the model that summarises is given.
-    pub input: Input,
+    pub input: PromptMode,
     /// What the model that summarises is told to do. Excludes `instruction_file`.
     ///
     /// Not set: a text in `language`.
@@ -190,7 +190,7 @@ impl Default for Settings {
             trigger: Trigger(vec![tokens, window]),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,
-            input: Input::Cached,
+            input: PromptMode::Cached,
             instruction: None,
             instruction_file: None,
             lead_in: None,
@@ -227,13 +227,13 @@ impl Default for Retry {
 }
 
 /// What no summary stands for yet is not worth one if it is less than this part of the conversation: a tenth.
-const LEAST_NEW: usize = 10;
+const MIN_NEW: usize = 10;
 
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
 const USUAL_TRIGGER: usize = 160_000;
 
 /// Of the name of a field so many bytes are kept.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// The edit.
 #[derive(Debug)]
@@ -249,7 +249,7 @@ pub struct Scope(String);
 
 /// The rows of a conversation, and what they weigh.
 #[derive(Debug)]
-struct Weighed {
+struct MeasuredRows {
     rows: Vec<Row>,
     tokens: Vec<usize>,
     /// All tokens of the request.
@@ -280,46 +280,52 @@ impl Summarize {
     }
 
     /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
-    fn cut(&self, draft: &mut Draft<'_>, cuts: &Cuts<'_>, weighed: &Weighed, now: bool) -> Result<(usize, bool), Why> {
+    fn cut(
+        &self,
+        draft: &mut Draft<'_>,
+        cuts: &CutPoints<'_>,
+        measured: &MeasuredRows,
+        now: bool,
+    ) -> Result<(usize, bool), SkipReason> {
         let keep = self.settings.keep.resolved(draft);
-        let beginnings = draft.beginnings(|| self.scope.of_model(draft.conversation().model.as_deref()));
-        let longer: Vec<_> = beginnings.longer().map(|(end, known)| (end, known.clone())).collect();
-        if !now && longer.iter().any(|(_, known)| matches!(known, Recollection::NotNow)) {
-            return Err(Why::NoSummary);
+        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation().model.as_deref()));
+        let longer: Vec<_> = prefix_keys.longer().map(|(end, known)| (end, known.clone())).collect();
+        if !now && longer.iter().any(|(_, known)| matches!(known, SummaryState::CoolingDown)) {
+            return Err(SkipReason::NoSummary);
         }
-        let mut under_way = longer.iter().filter(|(_, known)| matches!(known, Recollection::UnderWay));
-        if let Some(place) = under_way.find_map(|(end, _)| cuts.before(draft.in_view(*end))) {
+        let mut under_way = longer.iter().filter(|(_, known)| matches!(known, SummaryState::InProgress));
+        if let Some(place) = under_way.find_map(|(end, _)| cuts.before(draft.view_unit(*end))) {
             return Ok((place, true));
         }
-        let place = cuts.place(keep).ok_or(Why::TooLittle)?;
-        let new: usize = weighed.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
-        if !now && new < weighed.size / LEAST_NEW {
-            return Err(Why::TooLittle);
+        let place = cuts.place(keep).ok_or(SkipReason::TooLittle)?;
+        let new: usize = measured.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
+        if !now && new < measured.size / MIN_NEW {
+            return Err(SkipReason::TooLittle);
         }
         if self.settings.transcript && !draft.can_store() {
-            return Err(Why::NoStore);
+            return Err(SkipReason::NoStore);
         }
         Ok((place, false))
     }
 
     /// What is needed for the summary of all before a place.
-    fn effect(
+    fn job(
         &self,
         draft: &Draft<'_>,
-        cuts: &Cuts<'_>,
-        weighed: &Weighed,
+        cuts: &CutPoints<'_>,
+        measured: &MeasuredRows,
         place: usize,
         budget_tokens: usize,
-    ) -> Option<SummaryEffect> {
-        let end = weighed.rows.get(place)?.unit?;
-        let units = draft.n_leading()..draft.as_it_came(end);
+    ) -> Option<SummaryJob> {
+        let end = measured.rows.get(place)?.unit?;
+        let units = draft.n_leading()..draft.original_unit(end);
         let whole = draft.whole();
         let covers = whole.conversation.elements_of(units.clone());
-        let beginnings = draft.beginnings(|| self.scope.of_model(whole.conversation.model.as_deref()));
+        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
         let pieces = |rows: Range<usize>| {
-            let tokens = weighed.tokens.get(rows.clone()).unwrap_or_default();
-            draft.elements(weighed.rows.get(rows.clone()).unwrap_or_default()).into_iter().map(move |(json, own)| {
-                Piece {
+            let tokens = measured.tokens.get(rows.clone()).unwrap_or_default();
+            draft.elements(measured.rows.get(rows.clone()).unwrap_or_default()).into_iter().map(move |(json, own)| {
+                InputElement {
                     json,
                     tokens: tokens.get(own.clone()).unwrap_or_default().iter().sum(),
                     opens: cuts.may_part(rows.start + own.start),
@@ -328,16 +334,16 @@ impl Summarize {
         };
         let leading: Vec<_> = pieces(0..cuts.first()).collect();
         let n_leading = leading.len();
-        let originals = Originals { source: whole, units: units.clone() };
+        let originals = Originals { request: whole, units: units.clone() };
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
-        Some(SummaryEffect {
-            key: beginnings.name(covers.end)?,
+        Some(SummaryJob {
+            key: prefix_keys.name(covers.end)?,
             waits: true,
-            tokens_replaced: draft.tokens_as_they_came(draft.n_leading()..end),
+            tokens_replaced: draft.original_tokens(draft.n_leading()..end),
             n_elements: whole.conversation.elements.len(),
-            tokens: weighed.tokens.get(cuts.first()..place)?.iter().sum(),
+            tokens: measured.tokens.get(cuts.first()..place)?.iter().sum(),
             model: whole.conversation.model.clone().map(Into::into),
-            source: summary::Source {
+            source: summary::SummaryInput {
                 body: whole.body.clone(),
                 messages: leading.into_iter().chain(pieces(cuts.first()..place)).collect(),
                 n_leading,
@@ -346,16 +352,16 @@ impl Summarize {
             frame: frame::frame(
                 &self.settings,
                 self.language,
-                &frame::Said {
+                &frame::FrameInput {
                     user_texts: originals.user_texts(),
                     skills: originals.skills(self.settings.preserve_skills.as_ref()),
-                    transcript: transcript.as_ref().map(|effect| (effect.key, draft.words_for(effect.key).into())),
+                    transcript: transcript.as_ref().map(|job| (job.key, draft.retrieval_words(job.key).into())),
                     gauge: draft.gauge(),
                     budget_tokens,
                 },
             ),
             transcript,
-            outline: outline(draft, beginnings.scope(), covers.clone()),
+            outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
     }
@@ -380,7 +386,7 @@ impl Edit for Summarize {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
-        let now = draft.is_asked_for_summary();
+        let now = draft.is_summary_requested();
         if !now && draft.n_bytes() < self.least_bytes() {
             return;
         }
@@ -392,42 +398,42 @@ impl Edit for Summarize {
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
         }
-        if let Some(why) = draft.withheld(Pass::Summarize) {
-            return draft.leave_out(self.label(), None, why);
+        if let Some(why) = draft.skip_reason(Pass::Summarize) {
+            return draft.skip_change(self.label(), None, why);
         }
-        let weighed = Weighed::of(draft);
-        let holds = |limits: &Limits| limits.hold(weighed.size, draft.n_elements(&weighed.rows));
-        if !now && !draft.may_pass(draft.conversation().units.len(), weighed.size) {
+        let measured = MeasuredRows::of(draft);
+        let holds = |limits: &Limits| limits.hold(measured.size, draft.n_elements(&measured.rows));
+        if !now && !draft.may_pass(draft.conversation().units.len(), measured.size) {
             return;
         }
         let due = now || holds(&limits);
         if !due && !early.as_ref().is_some_and(holds) {
             return;
         }
-        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens);
-        let mut why = Why::NoSummary;
+        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens);
+        let mut why = SkipReason::NoSummary;
         if !draft.has_need() {
-            match self.cut(draft, &cuts, &weighed, now) {
+            match self.cut(draft, &cuts, &measured, now) {
                 Err(other) => why = other,
                 Ok((_, true)) if !due => {}
                 Ok((place, _)) => {
-                    let effect = self.effect(draft, &cuts, &weighed, place, self.budget(&limits));
-                    if let Some(effect) = effect {
-                        draft.ask_for(Need::Make(Box::new(SummaryEffect { waits: due, ..effect })));
+                    let job = self.job(draft, &cuts, &measured, place, self.budget(&limits));
+                    if let Some(job) = job {
+                        draft.set_need(Need::Make(Box::new(SummaryJob { waits: due, ..job })));
                     }
                 }
             }
         }
         if due {
-            draft.leave_out(self.label(), None, why);
+            draft.skip_change(self.label(), None, why);
         }
     }
 }
 
 /// The elements of the conversation as it came that a summary will stand for.
 fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline {
-    let Source { dialect, body, conversation } = draft.whole();
-    let is_folded = |element: usize| draft.is_folded(draft.in_view(conversation.first_unit(element)));
+    let ParsedRequest { dialect, body, conversation } = draft.whole();
+    let is_folded = |element: usize| draft.is_folded(draft.view_unit(conversation.first_unit(element)));
     let n_summarised = covers.clone().take_while(|element| is_folded(*element)).count();
     let message = |index: usize| {
         let element = conversation.elements.get(index);
@@ -435,11 +441,11 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
         let value = |pieces: Vec<&[u8]>| {
             pieces.into_iter().fold(Fingerprint::default(), |known, piece| known.then(Fingerprint::of(piece)))
         };
-        let name = |name: &str| name.get(..name.floor_char_boundary(MOST_NAME)).unwrap_or_default().into();
+        let name = |name: &str| name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into();
         let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
         let units = element.map(|element| element.units.clone()).filter(|_| !is_folded(index)).unwrap_or_default();
-        let tokens = units.map(|unit| draft.in_view(unit)).map(|unit| draft.tokens_as_they_came(unit..unit + 1)).sum();
-        Outlined { fields: fields.collect(), tokens }
+        let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit + 1)).sum();
+        OutlinedMessage { fields: fields.collect(), tokens }
     };
     Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }
 }
@@ -469,7 +475,7 @@ impl Scope {
     }
 }
 
-impl Weighed {
+impl MeasuredRows {
     fn of(draft: &Draft<'_>) -> Self {
         let rows = draft.rows();
         let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();

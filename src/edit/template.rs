@@ -8,11 +8,11 @@ use crate::{
 /// A text with places for values, which are written as names in braces.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum TemplatePart {
     Text(String),
     Value(&'static str),
 }
@@ -32,13 +32,13 @@ impl Template {
                 continue;
             };
             if !text.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut text)));
+                pieces.push(TemplatePart::Text(std::mem::take(&mut text)));
             }
-            pieces.push(Piece::Value(name));
+            pieces.push(TemplatePart::Value(name));
             rest = behind;
         }
         if !text.is_empty() {
-            pieces.push(Piece::Text(text));
+            pieces.push(TemplatePart::Text(text));
         }
         Self { pieces }
     }
@@ -48,8 +48,8 @@ impl Template {
         let mut filled = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Value(name) => match value(name) {
+                TemplatePart::Text(text) => filled.push_str(text),
+                TemplatePart::Value(name) => match value(name) {
                     "" if filled.ends_with(' ') => drop(filled.pop()),
                     value => filled.push_str(value),
                 },
@@ -68,8 +68,8 @@ impl Template {
         let n_pieces = self.pieces.len();
         for (n, piece) in self.pieces.iter().enumerate() {
             let literal = match piece {
-                Piece::Text(literal) => literal,
-                Piece::Value(name) => {
+                TemplatePart::Text(literal) => literal,
+                TemplatePart::Value(name) => {
                     match Start::of(name, rest) {
                         Start::Known { behind } if !was_open => {
                             any |= behind.len() < rest.len();
@@ -201,7 +201,7 @@ mod tests {
                 "handle" => handle,
                 _ => &how,
             });
-            let is_seen = !template.pieces.iter().any(|piece| matches!(piece, Piece::Value("tool_name")))
+            let is_seen = !template.pieces.iter().any(|piece| matches!(piece, TemplatePart::Value("tool_name")))
                 || text.starts_with("12");
             assert_eq!(template.may_have_made(&text), is_seen, "{text}");
             for other in ["", "bash", "x12", "abcdefghjkmnpqrs012345678", "<12 bytes", "Read it with care."] {

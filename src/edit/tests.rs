@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Offload, Situation, When},
+    draft::{Offload, PlanContext, SummaryTiming},
     payload::Keys,
     plan::{Action, Plan, Sizes},
-    planner::{Parts, Policy},
+    planner::{PlanSettings, Policy},
     span::splice,
-    summary::{Memory, NoMemory},
+    summary::{NoSummaries, SummaryIndex},
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
@@ -125,21 +125,21 @@ pub(super) fn words(body: &[u8]) -> String {
 pub(super) struct World<'w> {
     pub(super) caller: &'w [u8],
     pub(super) offload: Offload,
-    pub(super) summaries: &'w dyn Memory,
-    pub(super) when: When,
+    pub(super) summaries: &'w dyn SummaryIndex,
+    pub(super) when: SummaryTiming,
 }
 
 impl Default for World<'_> {
     fn default() -> Self {
-        Self { caller: &[], offload: Offload::Possible, summaries: &NoMemory, when: When::Triggered }
+        Self { caller: &[], offload: Offload::Possible, summaries: &NoSummaries, when: SummaryTiming::Triggered }
     }
 }
 
 impl World<'_> {
     pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
-        let parts: Parts = toml::from_str(policy).unwrap();
+        let settings: PlanSettings = toml::from_str(policy).unwrap();
         let keys = Keys::new([0; 32]);
-        let situation = Situation {
+        let context = PlanContext {
             meter: &METER,
             keys: &keys,
             caller: keys.caller(self.caller),
@@ -147,7 +147,7 @@ impl World<'_> {
             summaries: self.summaries,
             summarize: self.when,
         };
-        let plan = Policy::new(&parts).plan(dialect(), body, &situation).unwrap();
+        let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());
         assert_eq!(plan.report.bytes_after, output.len());
         if let Some(tokens_after) = plan.report.tokens_after {

@@ -42,7 +42,7 @@ struct Limit {
 }
 
 /// No model has a smaller window, so no condition that asks for a part of it holds below that part of this.
-const LEAST_WINDOW: usize = 4096;
+const MIN_WINDOW: usize = 4096;
 
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
@@ -58,7 +58,7 @@ impl Trigger {
         };
         let limits = Limits(self.0.iter().filter_map(limit).collect());
         if limits.0.len() < self.0.len() {
-            draft.miss_window();
+            draft.note_unknown_window();
         }
         limits
     }
@@ -66,7 +66,7 @@ impl Trigger {
     /// A body of fewer bytes is below every condition, whatever the model.
     pub(super) fn least_bytes(&self) -> usize {
         let least = |condition: &Condition| {
-            let part = condition.fraction.map(|fraction| fraction.of(LEAST_WINDOW));
+            let part = condition.fraction.map(|fraction| fraction.of(MIN_WINDOW));
             let messages = condition.messages.map(|n| n.saturating_mul(3)); // {} and a comma
             condition.tokens.max(part).max(messages).unwrap_or_default()
         };

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::{
     conversation::BlockKind,
-    draft::{Cut, Draft, Offers, Refused, Text, Wants},
-    plan::{Action, Why},
+    draft::{Draft, NotApplicable, ReplaceOptions, ResultText, TextCut, TruncationCache},
+    plan::{Action, SkipReason},
     recall,
 };
 
@@ -91,7 +91,7 @@ pub struct TruncateToolResults {
     notice: Template,
     own_texts: OwnTexts,
     language: Language,
-    offers: Offers,
+    truncation_cache: TruncationCache,
 }
 
 /// What is left of a result.
@@ -119,7 +119,7 @@ impl TruncateToolResults {
             notice: settings.template(language),
             own_texts: own_texts.clone(),
             language,
-            offers: Offers::default(),
+            truncation_cache: TruncationCache::default(),
         }
     }
 
@@ -145,7 +145,7 @@ impl TruncateToolResults {
         })
     }
 
-    fn cut(&self, text: &Text<'_>, tool: &str, budget: Budget) -> Option<Cut> {
+    fn cut(&self, text: &ResultText<'_>, tool: &str, budget: Budget) -> Option<TextCut> {
         let share = budget.max_bytes / text.n_texts.max(1);
         if text.n_bytes <= budget.max_bytes || text.len <= share {
             return None;
@@ -153,7 +153,7 @@ impl TruncateToolResults {
         if self.own_texts.may_have(text.len, || text.text()) {
             return None; // somebody quotes us, or has edited before us
         }
-        let (handle, how) = text.way_back();
+        let (handle, how) = text.retrieval();
         let bytes = text.len.to_string();
         let notice = |left_out: &str| {
             self.notice.fill(|place| match place {
@@ -177,7 +177,7 @@ impl TruncateToolResults {
         if from >= to {
             return None;
         }
-        Some(Cut { from, to, words: notice(&(to - from).to_string()) })
+        Some(TextCut { from, to, words: notice(&(to - from).to_string()) })
     }
 
     fn truncate(&self, draft: &mut Draft<'_>, unit: usize) {
@@ -188,26 +188,26 @@ impl TruncateToolResults {
         if draft.content_len(unit) <= budget.max_bytes || draft.is_recall(unit) {
             return;
         }
-        let wants = Wants { stored: true, smaller: true };
-        let offer = draft.remembered(&self.offers, unit, tool, || {
+        let options = ReplaceOptions { stored: true, smaller: true };
+        let proposed = draft.cached(&self.truncation_cache, unit, tool, || {
             let mut longer = false;
-            let offer = draft.offer_result(unit, wants, |text| {
+            let proposed = draft.propose_result(unit, options, |text| {
                 let cut = self.cut(text, tool, budget)?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
                 longer |= is_longer;
                 (!is_longer).then_some(cut)
             });
-            match offer {
-                Err(Refused::Nothing) if longer => Err(Refused::NotSmaller),
-                offer => offer,
+            match proposed {
+                Err(NotApplicable::Nothing) if longer => Err(NotApplicable::NotSmaller),
+                proposed => proposed,
             }
         });
-        match offer {
-            Ok(offer) => drop(draft.make(self.label(), Action::Truncate { message: unit }, offer)),
-            Err(Refused::NotSmaller) => {
+        match proposed {
+            Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit }, proposed)),
+            Err(NotApplicable::NotSmaller) => {
                 let row = draft.row_of(unit);
-                draft.leave_out(self.label(), Some(&row), Why::NotSmaller);
+                draft.skip_change(self.label(), Some(&row), SkipReason::NotSmaller);
             }
             _ => {}
         }

@@ -4,7 +4,7 @@ use super::error::SummaryError;
 use super::{EditedBody, EngineError};
 use crate::dialect::ParseError;
 use crate::edit::summarize::Summarize;
-use crate::plan::{Action, LeftOut, Why};
+use crate::plan::{Action, SkipReason, SkippedChange};
 
 /// The outcome of a summary that was requested explicitly.
 #[derive(Clone, Debug)]
@@ -70,17 +70,17 @@ impl EditedBody {
         if let Some(error) = &self.error {
             return Err(ManualSummaryError::Engine(error.clone()));
         }
-        match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
-            None | Some(Why::TooLittle) => Ok(false),
-            Some(Why::NoStore) => Err(ManualSummaryError::NoStore),
+        match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|SkippedChange { why, .. }| why) {
+            None | Some(SkipReason::TooLittle) => Ok(false),
+            Some(SkipReason::NoStore) => Err(ManualSummaryError::NoStore),
             Some(
-                Why::NoSummary
-                | Why::NotSmaller
-                | Why::Rewritten
-                | Why::HistoryElsewhere
-                | Why::ServerClears
-                | Why::ServerCompacts
-                | Why::PrefixBound,
+                SkipReason::NoSummary
+                | SkipReason::NotSmaller
+                | SkipReason::Rewritten
+                | SkipReason::HistoryElsewhere
+                | SkipReason::ServerClears
+                | SkipReason::ServerCompacts
+                | SkipReason::PrefixBound,
             ) => Err(ManualSummaryError::Unknown),
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use crate::summary::{Made, Outline};
+use crate::summary::{IndexedOutline, Outline};
 
 /// The most recent summaries. They are not in the store: after a restart, one more summary is made.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct RecentSummaries {
 
 #[derive(Debug)]
 struct Recent {
-    made: Made,
+    made: IndexedOutline,
     /// Whether the log already says that one of its messages changes.
     is_logged: bool,
 }
@@ -28,7 +28,7 @@ impl RecentSummaries {
     /// Remembers what a summary was made from.
     pub(super) fn note(&self, outline: Outline) {
         let mut recent = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.push_front(Recent { made: Made::new(outline), is_logged: false });
+        recent.push_front(Recent { made: IndexedOutline::new(outline), is_logged: false });
         let mut left = MAX_MESSAGES;
         let fits = |recent: &Recent| {
             let n_messages = recent.made.n_messages();
@@ -61,11 +61,12 @@ impl RecentSummaries {
 mod tests {
     use super::*;
     use crate::payload::{ChainKey, Fingerprint};
-    use crate::summary::Outlined;
+    use crate::summary::OutlinedMessage;
 
     /// Twenty messages; the first one says `first`.
     fn outline(scope: u8, first: usize) -> Outline {
-        let message = |n| Outlined { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
+        let message =
+            |n| OutlinedMessage { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
         let messages = [first].into_iter().chain(101..120).map(message).collect();
         Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_summarised: 0, messages }
     }

@@ -20,7 +20,7 @@ use super::flight::Flight;
 use super::recent_summaries::RecentSummaries;
 use crate::payload::ChainKey;
 use crate::store::{MAX_SUMMARIES, Store, StoreError};
-use crate::summary::{Memory, Recollection, Summary};
+use crate::summary::{Summary, SummaryIndex, SummaryState};
 
 mod leader;
 
@@ -140,7 +140,7 @@ impl Summaries {
         let _read = self.breaker.call(async move { read.wait_for(|read| *read).await.is_ok() }).await;
     }
 
-    /// Loads the text of a summary from the store. If that fails, [`Memory::recall`] returns another state from now on.
+    /// Loads the text of a summary from the store. If that fails, [`SummaryIndex::state`] returns another state from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
         let Some(store) = self.store.clone() else { return self.forget(beginning) };
         match self.breaker.call(async move { store.summary(beginning).await }).await {
@@ -256,10 +256,10 @@ impl Summaries {
     }
 }
 
-impl Memory for Summaries {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
+impl SummaryIndex for Summaries {
+    fn state(&self, beginning: ChainKey) -> SummaryState {
         match self.statuses().get(&beginning) {
-            None => Recollection::Nothing,
+            None => SummaryState::Unknown,
             Some(Status::Stored) => match self.texts.get(&beginning) {
                 Some(text) => {
                     let (now, noted) = (self.seconds(), text.last_noted.load(Ordering::Relaxed));
@@ -270,14 +270,14 @@ impl Memory for Summaries {
                         text.last_noted.store(now, Ordering::Relaxed);
                         used.push(beginning);
                     }
-                    Recollection::Summary(Arc::clone(&text.summary))
+                    SummaryState::Summary(Arc::clone(&text.summary))
                 }
-                None => Recollection::Stored,
+                None => SummaryState::Stored,
             },
-            Some(Status::Unreadable(until)) if *until <= Instant::now() => Recollection::Stored,
-            Some(Status::CoolingDown(until)) if *until <= Instant::now() => Recollection::Nothing,
-            Some(Status::InFlight(_)) => Recollection::UnderWay,
-            Some(Status::Unreadable(_) | Status::CoolingDown(_)) => Recollection::NotNow,
+            Some(Status::Unreadable(until)) if *until <= Instant::now() => SummaryState::Stored,
+            Some(Status::CoolingDown(until)) if *until <= Instant::now() => SummaryState::Unknown,
+            Some(Status::InFlight(_)) => SummaryState::InProgress,
+            Some(Status::Unreadable(_) | Status::CoolingDown(_)) => SummaryState::CoolingDown,
         }
     }
 

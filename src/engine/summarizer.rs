@@ -22,7 +22,7 @@ use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
 use crate::payload::{Caller, Lifetime};
-use crate::plan::SummaryEffect;
+use crate::plan::SummaryJob;
 use crate::store::Store;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
@@ -139,10 +139,10 @@ impl Summarizer {
     pub async fn make(
         &self,
         config: &Arc<EngineConfig>,
-        effect: SummaryEffect,
+        job: SummaryJob,
         origin: SummaryOrigin,
     ) -> Result<(), SummaryError> {
-        match self.shared.summaries.claim(effect.key, false) {
+        match self.shared.summaries.claim(job.key, false) {
             Claim::Stored => Ok(()),
             Claim::CoolingDown => Err(SummaryError::CoolingDown),
             Claim::Join(flight) => {
@@ -151,19 +151,19 @@ impl Summarizer {
             }
             Claim::Lead(leader) => {
                 let waiter = Arc::clone(leader.flight()).join();
-                self.spawn_leader(config, effect, origin, leader);
+                self.spawn_leader(config, job, origin, leader);
                 waiter.wait().await
             }
         }
     }
 
     /// Makes a summary in the background, unless it is being made or too many are.
-    pub fn spawn(&self, config: &Arc<EngineConfig>, effect: SummaryEffect, origin: SummaryOrigin) {
+    pub fn spawn(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin) {
         if self.shared.permits.available_permits() == 0 {
             return;
         }
-        if let Claim::Lead(leader) = self.shared.summaries.claim(effect.key, true) {
-            self.spawn_leader(config, effect, origin, leader);
+        if let Claim::Lead(leader) = self.shared.summaries.claim(job.key, true) {
+            self.spawn_leader(config, job, origin, leader);
         }
     }
 
@@ -175,9 +175,9 @@ impl Summarizer {
         SummaryCounts { made, failed, joined, calls, usage: Usage { input, cached, output } }
     }
 
-    fn spawn_leader(&self, config: &Arc<EngineConfig>, effect: SummaryEffect, origin: SummaryOrigin, leader: Leader) {
+    fn spawn_leader(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
         let (shared, config) = (Arc::clone(&self.shared), Arc::clone(config));
-        self.shared.tasks.spawn(async move { shared.run(&config, effect, &origin, leader).await });
+        self.shared.tasks.spawn(async move { shared.run(&config, job, &origin, leader).await });
     }
 }
 
@@ -185,23 +185,23 @@ impl Summarizer {
 
 impl Shared {
     /// Makes one summary, from the event that announces it to its end.
-    async fn run(&self, config: &EngineConfig, effect: SummaryEffect, origin: &SummaryOrigin, leader: Leader) {
+    async fn run(&self, config: &EngineConfig, job: SummaryJob, origin: &SummaryOrigin, leader: Leader) {
         let began = Instant::now();
         let flight = Arc::clone(leader.flight());
         self.publish(
             origin,
             EventKind::SummaryBefore {
-                model: effect.model.clone(),
-                from: effect.covers.start,
-                to: effect.covers.end,
-                tokens: effect.tokens,
-                waits: effect.waits,
+                model: job.model.clone(),
+                from: job.covers.start,
+                to: job.covers.end,
+                tokens: job.tokens,
+                waits: job.waits,
             },
         );
         let mut task = SummaryTask {
             shared: self,
             config,
-            effect: &effect,
+            job: &job,
             origin,
             flight: &flight,
             usage: None,
@@ -214,19 +214,19 @@ impl Shared {
         let persisted = match written {
             Ok(CountedSummary { summary, tokens }) => {
                 let content = summary.text.clone();
-                self.persist(config, &effect, summary).await.map(|()| (tokens, content))
+                self.persist(config, &job, summary).await.map(|()| (tokens, content))
             }
             Err(error) => Err(error),
         };
         let milliseconds = millis(began);
-        let (tokens_before, error) = (effect.tokens, persisted.as_ref().err().map(ToString::to_string));
+        let (tokens_before, error) = (job.tokens, persisted.as_ref().err().map(ToString::to_string));
         let (tokens_after, content) = persisted.as_ref().ok().cloned().unzip();
         match &error {
             None => {
-                tracing::info!(model = effect.model, tokens_before, tokens_after, milliseconds, "a summary was made");
+                tracing::info!(model = job.model, tokens_before, tokens_after, milliseconds, "a summary was made");
             }
             Some(error) => {
-                tracing::warn!(model = effect.model, tokens_before, milliseconds, error, "a summary was not made");
+                tracing::warn!(model = job.model, tokens_before, milliseconds, error, "a summary was not made");
             }
         }
         self.publish(
@@ -237,7 +237,7 @@ impl Shared {
         count.fetch_add(1, Ordering::Relaxed);
         match persisted {
             Ok(_) => {
-                self.summaries.recent.note(effect.outline);
+                self.summaries.recent.note(job.outline);
                 leader.succeed();
             }
             Err(error @ (SummaryError::Abandoned | SummaryError::Busy)) if n_calls == 0 => leader.abandon(error),
@@ -246,17 +246,12 @@ impl Shared {
     }
 
     /// Stores a summary, and before it the transcript that it names.
-    async fn persist(
-        &self,
-        config: &EngineConfig,
-        effect: &SummaryEffect,
-        summary: Summary,
-    ) -> Result<(), SummaryError> {
-        if let (Some(transcript), Some(store)) = (&effect.transcript, self.store.clone()) {
+    async fn persist(&self, config: &EngineConfig, job: &SummaryJob, summary: Summary) -> Result<(), SummaryError> {
+        if let (Some(transcript), Some(store)) = (&job.transcript, self.store.clone()) {
             let payloads = vec![(transcript.key, transcript.payload.clone())];
             self.breakers.persist(store, config.export_dir(), payloads, Lifetime::Usual).await?;
         }
-        let (summaries, key) = (Arc::clone(&self.summaries), effect.key);
+        let (summaries, key) = (Arc::clone(&self.summaries), job.key);
         self.breakers
             .store
             .call(async move { summaries.put(key, summary).await })

@@ -6,14 +6,14 @@ use std::cell::Cell;
 use super::EditMode::{Apply, DryRun};
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, Entries, ErrorFields, Field, Input, NotAnAnswer, Stop};
+use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Field, InvalidAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
-use crate::planner::Parts;
+use crate::planner::PlanSettings;
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
-use crate::summary::{Prompt, Source};
+use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
 mod lifetimes;
@@ -29,9 +29,9 @@ fn keys() -> Keys {
     Keys::new([1; 32])
 }
 
-fn config(parts: &Parts) -> Arc<EngineConfig> {
-    let meter = Meter::new(&parts.tokens, &parts.models);
-    let planner = Planner::with(parts.clone(), meter, keys(), Offload::Possible);
+fn config(settings: &PlanSettings) -> Arc<EngineConfig> {
+    let meter = Meter::new(&settings.tokens, &settings.models);
+    let planner = Planner::with(settings.clone(), meter, keys(), Offload::Possible);
     Arc::new(EngineConfig { planner, endpoints: Endpoints::default() })
 }
 
@@ -42,7 +42,7 @@ fn engine() -> (Engine, Arc<MemoryStore>) {
 }
 
 fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
-    EditOptions { caller, mode, when: When::Triggered, origin: None }
+    EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: None }
 }
 
 /// A text that is truncated by default.
@@ -73,7 +73,7 @@ fn handles(edited: &EditedBody) -> Vec<PayloadKey> {
 
 fn edit(body: &'static str) -> (Bytes, EditedBody) {
     let body = Bytes::from(body.to_owned());
-    let edited = edit_body(&Planner::new(Parts::default()), chat(), body.clone());
+    let edited = edit_body(&Planner::new(PlanSettings::default()), chat(), body.clone());
     (body, edited)
 }
 
@@ -108,7 +108,7 @@ fn an_edited_body_consists_of_slices_of_the_original() {
 #[tokio::test]
 async fn payloads_are_stored_unchanged() {
     let (engine, store) = engine();
-    let (body, config) = (body(&long_text()), config(&Parts::default()));
+    let (body, config) = (body(&long_text()), config(&PlanSettings::default()));
     let caller = engine.caller(Some(b"Bearer a"));
     let edited = engine.edit_body(&config, chat(), body.clone(), options(caller, Apply)).await;
     assert!(edited.error.is_none() && edited.body.concat().len() < body.len());
@@ -130,7 +130,7 @@ async fn a_dry_run_stores_nothing() {
     let (engine, store) = engine();
     let caller = engine.caller(None);
     let edited =
-        engine.edit_body(&config(&Parts::default()), chat(), body(&long_text()), options(caller, DryRun)).await;
+        engine.edit_body(&config(&PlanSettings::default()), chat(), body(&long_text()), options(caller, DryRun)).await;
     assert_eq!(handles(&edited).len(), 1);
     assert_eq!(store.stats().await.unwrap().payloads, 0);
 }
@@ -141,13 +141,15 @@ async fn texts_that_cannot_be_stored_stay_in_the_body() {
     store.close().await.unwrap();
     let body = body(&long_text());
     let caller = engine.caller(None);
-    let edited = engine.edit_body(&config(&Parts::default()), chat(), body.clone(), options(caller, Apply)).await;
+    let edited =
+        engine.edit_body(&config(&PlanSettings::default()), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.error, Some(EngineError::NotStored(_))), "{:?}", edited.error);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
     let without = Engine::new(None, WAIT, keys(), Tasks::default(), Events::default());
-    let edited = without.edit_body(&config(&Parts::default()), chat(), body.clone(), options(caller, Apply)).await;
+    let edited =
+        without.edit_body(&config(&PlanSettings::default()), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
     assert!(edited.error.is_none());
 }
@@ -156,15 +158,15 @@ async fn texts_that_cannot_be_stored_stay_in_the_body() {
 async fn payloads_are_exported_if_export_dir_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let (engine, _store) = engine();
-    let parts = |dir: PathBuf| {
-        let mut parts = Parts::default();
-        parts.recall.via = Via::File;
-        parts.recall.export_dir = Some(dir.display().to_string());
-        config(&parts)
+    let settings = |dir: PathBuf| {
+        let mut settings = PlanSettings::default();
+        settings.recall.via = Via::File;
+        settings.recall.export_dir = Some(dir.display().to_string());
+        config(&settings)
     };
     let dir = folder.path().join("exported");
     let (body, caller) = (body(&long_text()), engine.caller(None));
-    let edited = engine.edit_body(&parts(dir.clone()), chat(), body.clone(), options(caller, Apply)).await;
+    let edited = engine.edit_body(&settings(dir.clone()), chat(), body.clone(), options(caller, Apply)).await;
     let file = dir.join(format!("{}.txt", handles(&edited)[0]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long_text());
     let text = String::from_utf8(edited.body.concat()).unwrap();
@@ -172,7 +174,7 @@ async fn payloads_are_exported_if_export_dir_is_set() {
 
     // A notice that names a file is not written if the file is not.
     let edited =
-        engine.edit_body(&parts(file.join("below a file")), chat(), body.clone(), options(caller, Apply)).await;
+        engine.edit_body(&settings(file.join("below a file")), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
     assert!(matches!(edited.error, Some(EngineError::NotExported(_))), "{:?}", edited.error);
 }
@@ -198,9 +200,9 @@ async fn known_messages_are_neither_tokenised_nor_stored_again() {
     let file = folder.path().join("store.redb");
     let store = Arc::new(RedbStore::open(&file, store::Settings::default(), Clock::system()).unwrap());
     let engine = Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default());
-    let mut parts = Parts::default();
-    parts.truncate_tool_results.max_bytes = 8000;
-    let (config, caller) = (config(&parts), engine.caller(Some(b"Bearer a")));
+    let mut settings = PlanSettings::default();
+    settings.truncate_tool_results.max_bytes = 8000;
+    let (config, caller) = (config(&settings), engine.caller(Some(b"Bearer a")));
     let edit = async |last: &str| {
         let edited = engine.edit_body(&config, chat(), session(100, last), options(caller, Apply)).await;
         assert!(edited.error.is_none());
@@ -229,7 +231,7 @@ async fn known_messages_are_neither_tokenised_nor_stored_again() {
 #[tokio::test]
 async fn counting_tokens_does_not_block_other_requests() {
     let (engine, _store) = engine();
-    let (config, caller, counted) = (config(&Parts::default()), engine.caller(None), Cell::new(false));
+    let (config, caller, counted) = (config(&PlanSettings::default()), engine.caller(None), Cell::new(false));
     let large = async {
         engine.edit_body(&config, chat(), session(40, "a"), options(caller, DryRun)).await;
         counted.set(true);
@@ -333,7 +335,7 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
     let breaker = Duration::from_millis(20);
     let engine = Engine::new(Some(Arc::new(store)), breaker, keys(), Tasks::default(), Events::default());
     let body = body(&long_text());
-    let config = config(&Parts::default());
+    let config = config(&PlanSettings::default());
     for n in 0..3 {
         let edited = engine.edit_body(&config, chat(), body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);
@@ -404,7 +406,7 @@ impl Dialect for Panicking {
         Vec::new()
     }
 
-    fn input(&self, _: &[u8], _: Span) -> Option<Input> {
+    fn input(&self, _: &[u8], _: Span) -> Option<CallInput> {
         None
     }
 
@@ -444,7 +446,7 @@ impl Dialect for Panicking {
         0
     }
 
-    fn summary_request(&self, _: &Source, _: &Prompt<'_>) -> Option<Bytes> {
+    fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
         None
     }
 
@@ -452,7 +454,7 @@ impl Dialect for Panicking {
         false
     }
 
-    fn read_answer(&self, _: &[u8], _: &mut Answer) -> Result<(), NotAnAnswer> {
+    fn read_answer(&self, _: &[u8], _: &mut Answer) -> Result<(), InvalidAnswer> {
         Ok(())
     }
 
@@ -470,7 +472,7 @@ async fn a_panic_in_an_edit_leaves_the_request_as_it_came() {
     let (engine, _store) = engine();
     for length in [2, BLOCKING_FROM + 1] {
         let body = Bytes::from(vec![b' '; length]);
-        let config = config(&Parts::default());
+        let config = config(&PlanSettings::default());
         let edited = engine.edit_body(&config, &Panicking, body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);
         assert!(matches!(edited.error, Some(EngineError::Panic)));

@@ -4,23 +4,23 @@ use serde::Serialize;
 
 use crate::{
     payload::PayloadKey,
-    plan::{Action, Report, Why},
+    plan::{Action, Report, SkipReason},
 };
 
 /// The changes of one request, and what was left out.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Changes {
     /// The first of them, 500 at most.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<ChangeEntry>,
     /// How many there are.
     pub n_changes: usize,
     /// The first that were not made.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedEntry>,
 }
 
 /// One change.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Changed {
+pub struct ChangeEntry {
     /// The message that it is about, or for one that was put in, the message that it was put behind; as they came.
     pub message: usize,
     /// What was done.
@@ -47,7 +47,7 @@ pub struct Changed {
 
 /// A change that was not made.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct LeftOut {
+pub struct SkippedEntry {
     /// The message.
     pub message: Option<usize>,
     /// The label of the edit.
@@ -57,25 +57,25 @@ pub struct LeftOut {
     /// The id of the call.
     pub call_id: String,
     /// Why.
-    pub why: Why,
+    pub why: SkipReason,
 }
 
 /// More of one request are not kept.
-const MOST_CHANGES: usize = 500;
+const MAX_CHANGES: usize = 500;
 
 /// Of one change, so many handles are kept besides the first.
-const MOST_HANDLES: usize = 100;
+const MAX_HANDLES: usize = 100;
 
 /// A name that a client has chosen is kept up to this length, in characters.
-const MOST_CHARS: usize = 100;
+const MAX_CHARS: usize = 100;
 
 impl Changes {
     /// What a report says.
     pub fn of(report: &Report) -> Self {
-        let changes = report.changes.iter().take(MOST_CHANGES).map(|change| {
+        let changes = report.changes.iter().take(MAX_CHANGES).map(|change| {
             let (action, message, to) = named(change.action);
             let mut handles = change.handles.iter().copied();
-            Changed {
+            ChangeEntry {
                 message,
                 action,
                 label: change.edit,
@@ -85,10 +85,10 @@ impl Changes {
                 bytes_before: change.bytes.before,
                 bytes_after: change.bytes.after,
                 handle: handles.next(),
-                more_handles: handles.take(MOST_HANDLES).collect(),
+                more_handles: handles.take(MAX_HANDLES).collect(),
             }
         });
-        let left_out = report.left_out.iter().take(MOST_CHANGES).map(|left_out| LeftOut {
+        let left_out = report.left_out.iter().take(MAX_CHANGES).map(|left_out| SkippedEntry {
             message: left_out.message,
             label: left_out.edit,
             tool: left_out.tool_name.as_deref().map(short),
@@ -126,26 +126,31 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
 
 /// What a client has written, as much of it as is of use.
 pub fn short(text: &str) -> String {
-    text.chars().take(MOST_CHARS).collect()
+    text.chars().take(MAX_CHARS).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Change, LeftOut as NotDone, Sizes};
+    use crate::plan::{Change, Sizes, SkippedChange};
 
-    fn report(actions: &[Action], left_out: &[Why]) -> Report {
+    fn report(actions: &[Action], left_out: &[SkipReason]) -> Report {
         let change = |action: &Action| Change {
             edit: "e",
             action: *action,
-            call_id: "c".repeat(MOST_CHARS + 1),
-            tool_name: Some("é".repeat(MOST_CHARS + 1)),
+            call_id: "c".repeat(MAX_CHARS + 1),
+            tool_name: Some("é".repeat(MAX_CHARS + 1)),
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
         };
-        let not_done =
-            |why: &Why| NotDone { edit: "e", message: Some(7), call_id: String::new(), tool_name: None, why: *why };
+        let not_done = |why: &SkipReason| SkippedChange {
+            edit: "e",
+            message: Some(7),
+            call_id: String::new(),
+            tool_name: None,
+            why: *why,
+        };
         Report {
             changes: actions.iter().map(change).collect(),
             left_out: left_out.iter().map(not_done).collect(),
@@ -168,18 +173,18 @@ mod tests {
             let changed = Changes::of(&report(&[action], &[])).changes.remove(0);
             assert_eq!((changed.action, changed.message, changed.to), (action.label(), 3, to));
             assert_eq!((changed.bytes_before, changed.bytes_after), (9, 8));
-            assert_eq!(changed.tool.map(|tool| tool.chars().count()), Some(MOST_CHARS));
-            assert_eq!(changed.call_id.len(), MOST_CHARS);
+            assert_eq!(changed.tool.map(|tool| tool.chars().count()), Some(MAX_CHARS));
+            assert_eq!(changed.call_id.len(), MAX_CHARS);
         }
     }
 
     #[test]
     fn takes_no_more_than_so_many_entries() {
         assert!(Changes::of(&Report::default()).is_empty());
-        let (actions, reasons) = ([Action::Drop { message: 0 }; MOST_CHANGES + 1], [Why::NoStore; 2]);
+        let (actions, reasons) = ([Action::Drop { message: 0 }; MAX_CHANGES + 1], [SkipReason::NoStore; 2]);
         let changes = Changes::of(&report(&actions, &reasons));
         assert!(!changes.is_empty());
-        assert_eq!((changes.len(), changes.n_changes), (MOST_CHANGES + 2, MOST_CHANGES + 1));
+        assert_eq!((changes.len(), changes.n_changes), (MAX_CHANGES + 2, MAX_CHANGES + 1));
         assert_eq!(changes.left_out[1].message, Some(7));
     }
 }

@@ -143,9 +143,9 @@ fn so_many_messages_and_no_more_are_looked_at() {
     let n_found = |n_before, n_after, action| {
         messages(chat(), &many(n_before), &many(n_after), &report(action)).map(|found| found.len())
     };
-    assert_eq!(n_found(MOST_MESSAGES, MOST_MESSAGES, None), Some(MOST_MESSAGES));
-    assert_eq!(n_found(MOST_MESSAGES + 1, MOST_MESSAGES, Some(Action::Drop { message: 0 })), None);
-    assert_eq!(n_found(MOST_MESSAGES, MOST_MESSAGES + 1, Some(Action::Insert { behind: 0 })), None);
+    assert_eq!(n_found(MAX_MESSAGES, MAX_MESSAGES, None), Some(MAX_MESSAGES));
+    assert_eq!(n_found(MAX_MESSAGES + 1, MAX_MESSAGES, Some(Action::Drop { message: 0 })), None);
+    assert_eq!(n_found(MAX_MESSAGES, MAX_MESSAGES + 1, Some(Action::Insert { behind: 0 })), None);
 }
 
 #[test]
@@ -167,23 +167,23 @@ fn a_message_reads_as_a_person_would_have_it() {
 
 #[test]
 fn long_texts_are_cut_and_keep_their_lengths() {
-    let long = "é".repeat(LONGEST_SAME);
+    let long = "é".repeat(MAX_UNCHANGED_TEXT);
     let results: Vec<_> = (0..200).map(|_| result("x", &long)).collect();
     let body = body(&results.iter().map(String::as_str).collect::<Vec<_>>());
     let found = messages(chat(), &body, &body, &Report::default()).unwrap();
-    assert!(found.iter().all(|message| message.before_bytes == Some(2 * LONGEST_SAME)));
-    assert_eq!(found[0].before.as_ref().map(String::len), Some(LONGEST_SAME));
-    let gone = body_of_one(&"x".repeat(2 * LONGEST));
+    assert!(found.iter().all(|message| message.before_bytes == Some(2 * MAX_UNCHANGED_TEXT)));
+    assert_eq!(found[0].before.as_ref().map(String::len), Some(MAX_UNCHANGED_TEXT));
+    let gone = body_of_one(&"x".repeat(2 * MAX_TEXT));
     let after = body_of_one("y");
     let found_changed = messages(chat(), &gone, &after, &Report::default()).unwrap();
-    assert_eq!((found_changed[0].state, found_changed[0].before.as_ref().unwrap().len()), (State::Patched, LONGEST));
+    assert_eq!((found_changed[0].state, found_changed[0].before.as_ref().unwrap().len()), (State::Patched, MAX_TEXT));
 
-    let many: Vec<_> = (0..6).map(|n| result("x", &n.to_string().repeat(LONGEST))).collect();
+    let many: Vec<_> = (0..6).map(|n| result("x", &n.to_string().repeat(MAX_TEXT))).collect();
     let before: Vec<_> = many.iter().map(String::as_str).collect();
     let short = [GO; 6];
     let found = messages(chat(), &self::body(&before), &self::body(&short), &Report::default()).unwrap();
     let kept: usize = found.iter().map(|message| message.before.as_ref().unwrap().len()).sum();
-    assert!(kept <= MOST_BYTES + 6 * HEAD, "{kept}");
+    assert!(kept <= MAX_BYTES + 6 * HEAD, "{kept}");
     assert_eq!(found[5].before, Some("5".repeat(HEAD)));
 }
 

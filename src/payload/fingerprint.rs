@@ -63,7 +63,7 @@ mod tests {
             assert!(all.iter().skip(n + 1).all(|other| other != one), "{n}");
         }
         for half in 0..2 {
-            let [a, b, ab] = [a, b, ab].map(|print| print.halves()[half]);
+            let [a, b, ab] = [a, b, ab].map(|fingerprint| fingerprint.halves()[half]);
             assert!(a != b && b != ab && ab != a && ![a, b, ab].contains(&0));
         }
         assert_eq!(Fingerprint::of_numbers(3, 4).halves(), [3, 4]);

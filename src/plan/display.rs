@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Change, LeftOut, Plan, Report, Sizes, Why};
+use super::{Action, Change, Plan, Report, Sizes, SkipReason, SkippedChange};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +69,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for SkippedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: not done", self.edit)?;
         if let Some(message) = self.message {
@@ -77,15 +77,17 @@ impl fmt::Display for LeftOut {
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
         f.write_str(match self.why {
-            Why::NoStore => ": there is no store to take what is left out",
-            Why::NotSmaller => ": what would stand there is not smaller",
-            Why::TooLittle => ": it would free too little",
-            Why::NoSummary => ": there is no summary yet",
-            Why::Rewritten => ": nearly the same was summarised before, and the client has changed messages since",
-            Why::HistoryElsewhere => ": history is on the server",
-            Why::ServerClears => ": the request asks the server to clear tool results",
-            Why::ServerCompacts => ": the request asks the server to compact the conversation",
-            Why::PrefixBound => ": the model's reasoning is bound to what stands before it",
+            SkipReason::NoStore => ": there is no store to take what is left out",
+            SkipReason::NotSmaller => ": what would stand there is not smaller",
+            SkipReason::TooLittle => ": it would free too little",
+            SkipReason::NoSummary => ": there is no summary yet",
+            SkipReason::Rewritten => {
+                ": nearly the same was summarised before, and the client has changed messages since"
+            }
+            SkipReason::HistoryElsewhere => ": history is on the server",
+            SkipReason::ServerClears => ": the request asks the server to clear tool results",
+            SkipReason::ServerCompacts => ": the request asks the server to compact the conversation",
+            SkipReason::PrefixBound => ": the model's reasoning is bound to what stands before it",
         })
     }
 }

@@ -12,29 +12,29 @@ use crate::{
 };
 
 /// How many messages are remembered. One takes some 64 bytes with its share of the tables around it.
-const MOST: usize = 65_536;
+const MAX_MESSAGES: usize = 65_536;
 
 /// Shorter messages are checked again and not remembered: that is no dearer.
-const LEAST: usize = 256;
+const MIN_BYTES: usize = 256;
 
 /// The messages that were found to be valid.
-pub(super) struct Verified {
+pub(super) struct VerifiedMessages {
     known: Cache<Fingerprint, ()>,
 }
 
-impl Default for Verified {
+impl Default for VerifiedMessages {
     fn default() -> Self {
-        Self { known: Cache::new(MOST) }
+        Self { known: Cache::new(MAX_MESSAGES) }
     }
 }
 
-impl fmt::Debug for Verified {
+impl fmt::Debug for VerifiedMessages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verified").field("n", &self.known.len()).finish_non_exhaustive()
     }
 }
 
-impl Verified {
+impl VerifiedMessages {
     /// Checks what a conversation was read from, but for the messages that are known to be valid, and for the `hidden`
     /// stretches, in order, which do not go on. A message may stand for one of these.
     pub(super) fn check(
@@ -60,10 +60,10 @@ impl Verified {
                 stretch(from, gone.start)?;
                 from = gone.end;
             }
-            let known = if span.start < from || span.len() < LEAST {
+            let known = if span.start < from || span.len() < MIN_BYTES {
                 false
             } else {
-                let print = message.prints(body).unit;
+                let print = message.fingerprints(body).unit;
                 let known = self.known.get(&print).is_some();
                 if !known {
                     new.push(print);
@@ -97,7 +97,7 @@ mod tests {
         format!("{{\"messages\":[{}],\n\"x\":\"\"}}", texts.iter().map(message).collect::<Vec<_>>().join(" , "))
     }
 
-    fn check(verified: &Verified, body: &[u8]) -> Result<(), usize> {
+    fn check(verified: &VerifiedMessages, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
         let checked = verified.check(dialect, body, &conversation, std::iter::empty()).map_err(|error| error.offset);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_what_is_valid_is_remembered() {
-        let verified = Verified::default();
+        let verified = VerifiedMessages::default();
         let long = |end: &str| "é\\n".repeat(200) + end;
         let (valid, other, bad, worse) = (long("a"), long("b"), long("\\x"), long("\u{1}"));
         for fault in [&bad, &worse, "\\u12"] {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_stands_around_messages_is_checked_each_time() {
-        let verified = Verified::default();
+        let verified = VerifiedMessages::default();
         let valid = body(&[&"a".repeat(300)]);
         check(&verified, valid.as_bytes()).unwrap();
         for fault in ["\\q", "\u{2}", "\\u000"] {
@@ -159,7 +159,9 @@ mod tests {
                 n += 1;
                 n == 1 || !hidden.contains(&(n - 1))
             });
-            Verified::default().check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n])).is_ok()
+            VerifiedMessages::default()
+                .check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n]))
+                .is_ok()
         };
         assert!(check(&[0, 2, 4]));
         for some in [&[0, 2][..], &[0, 4], &[0], &[0, 1, 3]] {
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_fault_behind_what_is_known_is_where_it_is_in_the_body() {
-        let (verified, valid) = (Verified::default(), "a".repeat(3000));
+        let (verified, valid) = (VerifiedMessages::default(), "a".repeat(3000));
         let whole = body(&[&valid, "\\q"]);
         let at = check(&verified, whole.as_bytes()).unwrap_err();
         check(&verified, body(&[&valid]).as_bytes()).unwrap();

@@ -13,7 +13,7 @@ use super::{Proxy, ResponseBody, relay, send};
 use crate::body::BufferedBody;
 use crate::dialect::Dialect;
 use crate::engine::{EditMode, EditOptions, EditedBody};
-use crate::planner::When;
+use crate::planner::SummaryTiming;
 
 // === impl Proxy ===
 
@@ -40,7 +40,7 @@ impl Proxy {
             Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
                 let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
-                let asked = EditOptions { caller, mode, when: When::Triggered, origin: None };
+                let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: None };
                 self.plan(destination, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),

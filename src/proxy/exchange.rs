@@ -24,7 +24,7 @@ use crate::engine::{EditedBody, EngineError};
 use crate::events::AnswerEnd;
 use crate::history;
 use crate::metrics::StreamGuard;
-use crate::plan::{Report, Stretch};
+use crate::plan::{PromptSegment, Report};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::tap::{Tap, TapReport};
 use crate::relay::{End, Observe};
@@ -96,7 +96,7 @@ struct EditState {
     understood: bool,
     summary_time: Option<Duration>,
     offloaded_bytes: usize,
-    reads: Vec<Stretch>,
+    segments: Vec<PromptSegment>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,10 +160,18 @@ impl Exchange {
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
         let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
-        let EditedBody { report, summary_time, offloaded_bytes, reads, .. } = edited;
+        let EditedBody { report, summary_time, offloaded_bytes, segments, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
-        self.edit =
-            Some(EditState { tap, report, dry_run, report_headers, understood, summary_time, offloaded_bytes, reads });
+        self.edit = Some(EditState {
+            tap,
+            report,
+            dry_run,
+            report_headers,
+            understood,
+            summary_time,
+            offloaded_bytes,
+            segments,
+        });
     }
 
     /// Marks the request as a conversation in this dialect. `bytes` is its length before the edits, `cache` its prompt

@@ -20,7 +20,7 @@ use crate::admin::SUMMARIZE;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditMode, EditOptions, EditedBody};
-use crate::planner::When;
+use crate::planner::SummaryTiming;
 
 /// Whether the body has a summary: `made` or `none`.
 const SUMMARY: HeaderName = HeaderName::from_static("x-abridge-summary");
@@ -60,7 +60,7 @@ impl Proxy {
         let target = destination.upstream.join(&target)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-        let asked = EditOptions { caller, mode: EditMode::Apply, when: When::Now, origin: Some(&origin) };
+        let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
         let edited = self.plan(destination, dialect, &parts, text, asked).await;
         let summary =
             match edited.manual_outcome(destination.rules.planner.policy.names().any(|name| name == "summarize")) {

@@ -12,7 +12,7 @@ use http::Uri;
 use rustc_hash::FxHashSet;
 
 use crate::payload::{Caller, Fingerprint};
-use crate::plan::Stretch;
+use crate::plan::PromptSegment;
 
 /// The prefixes of all prompts that were sent.
 #[derive(Debug, Default)]
@@ -45,14 +45,14 @@ impl PrefixTracker {
     }
 
     /// The share of these tokens, 0 to 1, that an earlier request began with; `None` without tokens. Adds this request.
-    pub(super) fn track(&self, CacheScope(scope): CacheScope, model: &str, read: &[Stretch]) -> Option<f64> {
+    pub(super) fn track(&self, CacheScope(scope): CacheScope, model: &str, read: &[PromptSegment]) -> Option<f64> {
         let mut chain = Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(model.as_bytes()));
-        let chained = read.iter().map(|stretch| {
-            chain = chain.then(stretch.print);
+        let chained = read.iter().map(|segment| {
+            chain = chain.then(segment.fingerprint);
             let [hash, _] = chain.halves();
-            (hash, stretch.tokens)
+            (hash, segment.tokens)
         });
-        let all: usize = read.iter().map(|stretch| stretch.tokens).sum();
+        let all: usize = read.iter().map(|segment| segment.tokens).sum();
         let known = self.known.lock().ok()?.track(chained);
         #[expect(clippy::cast_precision_loss, reason = "tokens are far fewer than 2^53")]
         let share = known as f64 / all as f64;
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
     use crate::payload::Keys;
 
-    fn read(texts: &[&str]) -> Vec<Stretch> {
-        let stretch = |text: &&str| Stretch { print: Fingerprint::of(text.as_bytes()), tokens: text.len() };
-        texts.iter().map(stretch).collect()
+    fn read(texts: &[&str]) -> Vec<PromptSegment> {
+        let segment = |text: &&str| PromptSegment { fingerprint: Fingerprint::of(text.as_bytes()), tokens: text.len() };
+        texts.iter().map(segment).collect()
     }
 
     fn near(share: Option<f64>, expected: f64) -> bool {

@@ -22,11 +22,11 @@ use crate::body::Lease;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::{Dialect, Opening};
+use crate::dialect::{Dialect, OpeningEvents};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
-use crate::planner::When;
+use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
@@ -106,7 +106,7 @@ const SCOPE: &[u8] = b"unedited";
 // === impl RescuePolicy ===
 
 impl RescuePolicy {
-    /// Retries with these rules, which must be those of [`Parts::shortest`](crate::planner::Parts::shortest).
+    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::Parts::shortest).
     pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
         Self { rules, original: settings.original_on_400, bypassed: BypassList::default() }
     }
@@ -199,7 +199,7 @@ impl Proxy {
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
-        let cleared = edit(When::Triggered, None).await;
+        let cleared = edit(SummaryTiming::Triggered, None).await;
         let report = cleared.report.as_ref()?;
         if let (Some(model), Some(window)) = (&report.model, counts.window) {
             rules.planner.meter.learn_window(model, window);
@@ -208,7 +208,7 @@ impl Proxy {
         if retry.is_shorter(&cleared) && fits(report, retry.n_tokens_sent, counts, window) {
             return Some(cleared);
         }
-        let summarised = edit(When::Now, Some(&origin)).await;
+        let summarised = edit(SummaryTiming::Now, Some(&origin)).await;
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
     }
 
@@ -220,7 +220,9 @@ impl Proxy {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let elements = conversation.elements.iter();
             let key = |element: &Element| {
-                chain.push(conversation.element_print(element, &body), || dialect.canonical(element.span.of(&body)))
+                chain.push(conversation.element_fingerprint(element, &body), || {
+                    dialect.canonical(element.span.of(&body))
+                })
             };
             elements.map(key).collect()
         };
@@ -229,7 +231,7 @@ impl Proxy {
 }
 
 /// Classifies the answer if it is a refusal. Peeks at the body for that.
-async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static Opening>) -> Option<Refusal> {
+async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
     if let Some(event) = opening::failure(answer, opening).await {
         // A sequence of messages is refused before a stream begins.
         return refusal::classify_event(&event).filter(|refusal| matches!(refusal, Refusal::Overflow(_)));

@@ -46,7 +46,7 @@ impl SocketLog {
     pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
         let has_edits = || {
             let destination = live.destinations.of_head(request.uri().path(), request.headers());
-            !destination.rules.planner.parts.policy.edits.is_empty()
+            !destination.rules.planner.settings.policy.edits.is_empty()
         };
         if !is_socket(request) || !has_edits() {
             return None;

@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::engine::summarizer::Endpoints;
-    use crate::planner::{Parts as Policies, Planner};
+    use crate::planner::{PlanSettings, Planner};
     use crate::upstream;
     use crate::upstream::connect::Proxies;
 
@@ -227,7 +227,7 @@ mod tests {
     async fn a_failed_fetch_is_repeated_and_a_successful_one_is_not() {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
-        let planner = Planner::new(Policies::default());
+        let planner = Planner::new(PlanSettings::default());
         let rules = Arc::new(EngineConfig { planner, endpoints: Endpoints::default() });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };

@@ -14,8 +14,8 @@ use http::{HeaderMap, StatusCode, Uri};
 
 use super::{Meta, PlanInputs, ResponseEnd, write_file, write_summary};
 use crate::payload::Keys;
-use crate::plan::OffloadEffect;
-use crate::summary::Used;
+use crate::plan::OffloadedPayload;
+use crate::summary::UsedSummary;
 
 /// The longest response body that is recorded, in bytes; the rest is relayed only.
 const MAX_RESPONSE: usize = 64 << 20;
@@ -52,9 +52,9 @@ pub struct SentRequest<'a> {
     /// The inputs of planning, without the address and the handles, which the recorder adds.
     pub inputs: PlanInputs,
     /// The summary that stands for messages.
-    pub summary: Option<Used>,
+    pub summary: Option<UsedSummary>,
     /// The payloads that were taken out.
-    pub offloads: Vec<OffloadEffect>,
+    pub offloads: Vec<OffloadedPayload>,
 }
 
 /// One running exchange. [`Recording::finish`] writes it; if it is dropped instead, nothing is written.
@@ -65,8 +65,8 @@ pub struct Recording {
     request: Bytes,
     rewritten: Option<Vec<Bytes>>,
     response: Option<Vec<u8>>,
-    summary: Option<Used>,
-    offloads: Vec<OffloadEffect>,
+    summary: Option<UsedSummary>,
+    offloads: Vec<OffloadedPayload>,
     keys: Keys,
     meta: Meta,
     held: HeldBytes,
@@ -163,7 +163,7 @@ impl Recording {
     pub fn finish(mut self, ended: ResponseEnd) -> io::Result<PathBuf> {
         self.meta.ended = ended;
         if let Some(inputs) = &mut self.meta.inputs {
-            let name = |effect: &OffloadEffect| self.keys.payload(self.keys.anonymous(), &effect.payload.bytes());
+            let name = |effect: &OffloadedPayload| self.keys.payload(self.keys.anonymous(), &effect.payload.bytes());
             inputs.handles = self.offloads.iter().map(|effect| (name(effect), effect.key)).collect();
         }
         let unfinished = self.create_unfinished()?;

@@ -26,12 +26,12 @@ pub fn play(
         // A request that is not understood is sent unchanged, as in the proxy.
         let dialect = dialect::of_body(&body);
         let planned = loop {
-            let situation = candidate.planner.anonymous(&summaries.0);
-            let mut planned = candidate.planner.policy.plan(dialect, &body, &situation);
+            let context = candidate.planner.anonymous(&summaries.0);
+            let mut planned = candidate.planner.policy.plan(dialect, &body, &context);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
-            let Some(Need::Make(effect)) = needs else { break planned };
-            let waits = effect.waits;
-            let (call, made) = summaries.make(*effect, summary_source, candidate, &gauge, before.as_ref())?;
+            let Some(Need::Make(job)) = needs else { break planned };
+            let waits = job.waits;
+            let (call, made) = summaries.make(*job, summary_source, candidate, &gauge, before.as_ref())?;
             figures.add_summary_call(call, made);
             if !waits {
                 break planned; // it is there for the next request
@@ -46,7 +46,7 @@ pub fn play(
                         _ => {}
                     }
                 }
-                offloaded.extend(plan.offloads.iter().map(|effect| (effect.key, effect.payload.len())));
+                offloaded.extend(plan.offloads.iter().map(|job| (job.key, job.payload.len())));
                 joined(splice(&body, &plan.splices))
             }
             Err(_) => body,

@@ -47,7 +47,7 @@ impl SentRequest {
             (
                 element.span,
                 known.map_or_else(
-                    || dialect.known_element_tokens(gauge, conversation.element_print(element, &body), || bytes),
+                    || dialect.known_element_tokens(gauge, conversation.element_fingerprint(element, &body), || bytes),
                     |(_, tokens)| tokens,
                 ),
             )

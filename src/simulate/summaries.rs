@@ -10,8 +10,8 @@ use super::{PolicyUnderTest, TranscriptError};
 use crate::dialect;
 use crate::edit::summarize::instruction;
 use crate::payload::ChainKey;
-use crate::plan::SummaryEffect;
-use crate::summary::{Prompt, Recollection, Summary};
+use crate::plan::SummaryJob;
+use crate::summary::{Prompt, Summary, SummaryState};
 use crate::tokens::Gauge;
 
 /// The source of summaries in a simulation.
@@ -20,12 +20,12 @@ pub enum SummarySource<'a> {
     /// No model: a text of about so many tokens replaces each summary, within the usual frame.
     StandIn(usize),
     /// A model, whose calls may fail.
-    Model(&'a dyn Fn(SummaryEffect) -> Option<Arc<Summary>>),
+    Model(&'a dyn Fn(SummaryJob) -> Option<Arc<Summary>>),
 }
 
 /// The summaries of one session so far.
 #[derive(Debug, Default)]
-pub(super) struct SummaryCache(pub(super) HashMap<ChainKey, Recollection>);
+pub(super) struct SummaryCache(pub(super) HashMap<ChainKey, SummaryState>);
 
 /// The default limit of an answer, in tokens.
 const DEFAULT_MAX_TOKENS: usize = 8192;
@@ -41,51 +41,51 @@ impl SummaryCache {
     /// Makes a summary. Returns the input of the call, and whether there is a summary now.
     pub(super) fn make(
         &mut self,
-        effect: SummaryEffect,
+        job: SummaryJob,
         summary_source: SummarySource<'_>,
         candidate: &PolicyUnderTest,
         gauge: &Gauge,
         before: Option<&SentRequest>,
     ) -> Result<(SummaryCall, bool), TranscriptError> {
-        let (key, call) = (effect.key, measure_call(&effect, candidate, gauge, before)?);
+        let (key, call) = (job.key, measure_call(&job, candidate, gauge, before)?);
         let summary = match summary_source {
-            SummarySource::Model(make) => make(effect),
-            SummarySource::StandIn(tokens) => stand_in_summary(&effect, tokens, gauge),
+            SummarySource::Model(make) => make(job),
+            SummarySource::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
         };
         let made = summary.is_some();
-        self.0.insert(key, summary.map_or(Recollection::NotNow, Recollection::Summary));
+        self.0.insert(key, summary.map_or(SummaryState::CoolingDown, SummaryState::Summary));
         Ok((call, made))
     }
 }
 
 /// A summary of meaningless words; `None` if it would be larger than what it replaces.
-fn stand_in_summary(effect: &SummaryEffect, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
-    let text = effect.frame.around(&vec!["word"; tokens].join(" "));
-    let dialect = dialect::of_body(&effect.source.body);
+fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
+    let text = job.frame.around(&vec!["word"; tokens].join(" "));
+    let dialect = dialect::of_body(&job.source.body);
     let message = dialect.render_user_message(&text);
     let summary = Summary {
         text,
-        tokens_replaced: effect.tokens_replaced,
-        made_at: effect.n_elements,
-        transcript: effect.transcript.as_ref().map(|effect| effect.key),
+        tokens_replaced: job.tokens_replaced,
+        made_at: job.n_elements,
+        transcript: job.transcript.as_ref().map(|job| job.key),
     };
-    (dialect.element_tokens(gauge, &message) < effect.tokens).then(|| Arc::new(summary))
+    (dialect.element_tokens(gauge, &message) < job.tokens).then(|| Arc::new(summary))
 }
 
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.
 fn measure_call(
-    effect: &SummaryEffect,
+    job: &SummaryJob,
     candidate: &PolicyUnderTest,
     gauge: &Gauge,
     before: Option<&SentRequest>,
 ) -> Result<SummaryCall, TranscriptError> {
-    let (settings, language) = (&candidate.planner.parts.summarize, candidate.planner.parts.language);
+    let (settings, language) = (&candidate.planner.settings.summarize, candidate.planner.settings.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let (input, system) = (settings.input, instruction::system(language));
     let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
-    let dialect = dialect::of_body(&effect.source.body);
-    let Some(body) = dialect.summary_request(&effect.source, &prompt) else { return Ok(SummaryCall::default()) };
+    let dialect = dialect::of_body(&job.source.body);
+    let Some(body) = dialect.summary_request(&job.source, &prompt) else { return Ok(SummaryCall::default()) };
     let sent = SentRequest::new(body, gauge, before)?;
     let shared = before.map_or(0, |before| sent.shared_prefix(before).tokens);
     Ok(SummaryCall { tokens: sent.tokens(), shared })

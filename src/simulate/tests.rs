@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
-use crate::planner::Parts;
+use crate::planner::PlanSettings;
 use crate::tokens::{Counter, REQUEST_OVERHEAD};
 
 /// user 104, call 11, result 1004, call 11, result 1004, answer 7
@@ -32,9 +32,9 @@ fn session() -> String {
 }
 
 fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
-    let mut parts: Parts = toml::from_str(settings).unwrap();
-    parts.tokens.counter = Counter::Estimate;
-    let planner = Planner::new(parts);
+    let mut settings: PlanSettings = toml::from_str(settings).unwrap();
+    settings.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(settings);
     if let Some(window) = window {
         planner.meter.learn_window("m", window);
     }

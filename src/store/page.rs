@@ -10,7 +10,7 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::{PayloadInfo, Time};
-use crate::payload::{NotAHandle, PayloadKey};
+use crate::payload::{InvalidHandle, PayloadKey};
 
 /// Selects payloads. With both `prefix` and `text`, those that match one of the two.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -119,11 +119,11 @@ impl fmt::Display for Cursor {
 }
 
 impl FromStr for Cursor {
-    type Err = NotAHandle;
+    type Err = InvalidHandle;
 
-    fn from_str(text: &str) -> Result<Self, NotAHandle> {
-        let (used, key) = text.split_once('-').ok_or(NotAHandle)?;
-        Ok(Self { used: Time(used.parse().map_err(|_| NotAHandle)?), key: key.parse()? })
+    fn from_str(text: &str) -> Result<Self, InvalidHandle> {
+        let (used, key) = text.split_once('-').ok_or(InvalidHandle)?;
+        Ok(Self { used: Time(used.parse().map_err(|_| InvalidHandle)?), key: key.parse()? })
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let cursor = Cursor { used: Time(17), key: entry(3).key };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for wrong in ["", "-", "1", "x-00000000000000000000000000", "1-0"] {
-            assert_eq!(wrong.parse::<Cursor>(), Err(NotAHandle), "{wrong}");
+            assert_eq!(wrong.parse::<Cursor>(), Err(InvalidHandle), "{wrong}");
         }
     }
 }

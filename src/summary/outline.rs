@@ -17,12 +17,12 @@ pub struct Outline {
     /// How many of the messages a summary in use stands for already.
     pub n_summarised: usize,
     /// The messages.
-    pub messages: Vec<Outlined>,
+    pub messages: Vec<OutlinedMessage>,
 }
 
 /// One message.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outlined {
+pub struct OutlinedMessage {
     /// Its fields: their names, and what their values are known by.
     pub fields: Vec<(Box<str>, Fingerprint)>,
     /// Its tokens; not known of those that a summary stands for already.
@@ -31,14 +31,14 @@ pub struct Outlined {
 
 /// Outlines by which messages they have.
 #[derive(Debug)]
-pub struct Made {
+pub struct IndexedOutline {
     outline: Outline,
     known: HashSet<Fingerprint>,
 }
 
 /// Where a message was changed since a summary was made.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Changed {
+pub struct ChangedMessage {
     /// The message, by its index as it came.
     pub message: usize,
     /// The field, if one differs between the two messages at that place.
@@ -46,20 +46,20 @@ pub struct Changed {
 }
 
 /// One in so many messages may be another, and the conversation may have grown by this part of its tokens.
-const PART: usize = 10;
+const MAX_DIFFERENCE: usize = 10;
 
-impl Outlined {
-    fn print(&self) -> Fingerprint {
+impl OutlinedMessage {
+    fn fingerprint(&self) -> Fingerprint {
         self.fields.iter().fold(Fingerprint::default(), |known, (name, value)| {
             known.then(Fingerprint::of(name.as_bytes())).then(*value)
         })
     }
 }
 
-impl Made {
+impl IndexedOutline {
     /// What a summary was made of.
     pub fn new(outline: Outline) -> Self {
-        let known = outline.messages.iter().map(Outlined::print).collect();
+        let known = outline.messages.iter().map(OutlinedMessage::fingerprint).collect();
         Self { outline, known }
     }
 
@@ -72,24 +72,24 @@ impl Made {
     /// stands for yet one in ten may be another, and what has come behind them is less than a tenth of their tokens, and less
     /// than half of the messages. A conversation that goes another way from some message on, or that has only grown, is
     /// another one.
-    pub fn changed(&self, wanted: &Outline) -> Option<Changed> {
+    pub fn changed(&self, wanted: &Outline) -> Option<ChangedMessage> {
         if wanted.scope != self.outline.scope {
             return None;
         }
         let new = wanted.messages.get(wanted.n_summarised..)?;
-        let known: Vec<_> = new.iter().map(|message| self.known.contains(&message.print())).collect();
+        let known: Vec<_> = new.iter().map(|message| self.known.contains(&message.fingerprint())).collect();
         let n_shared = known.iter().rposition(|known| *known)? + 1;
         let (shared, grown) = (known.get(..n_shared)?, new.get(n_shared..)?);
         let first = shared.iter().position(|known| !known)?;
         let n_changed = shared.iter().filter(|known| !**known).count();
-        let tokens = |messages: &[Outlined]| messages.iter().map(|message| message.tokens).sum::<usize>();
-        let is_nearly_the_same = n_changed <= (new.len() / PART).max(1)
+        let tokens = |messages: &[OutlinedMessage]| messages.iter().map(|message| message.tokens).sum::<usize>();
+        let is_nearly_the_same = n_changed <= (new.len() / MAX_DIFFERENCE).max(1)
             && grown.len() <= new.len() / 2
-            && tokens(grown).saturating_mul(PART) < tokens(new);
+            && tokens(grown).saturating_mul(MAX_DIFFERENCE) < tokens(new);
         is_nearly_the_same.then(|| {
             let at = wanted.n_summarised + first;
             let (now, before) = (wanted.messages.get(at), self.outline.messages.get(at));
-            Changed {
+            ChangedMessage {
                 message: wanted.first + at,
                 field: now.zip(before).and_then(|(now, before)| differing(now, before)),
             }
@@ -98,9 +98,10 @@ impl Made {
 }
 
 /// The first field that only one of two messages has, or that they have with different values.
-fn differing(one: &Outlined, other: &Outlined) -> Option<Box<str>> {
-    let only =
-        |one: &Outlined, other: &Outlined| one.fields.iter().find(|field| !other.fields.contains(field)).cloned();
+fn differing(one: &OutlinedMessage, other: &OutlinedMessage) -> Option<Box<str>> {
+    let only = |one: &OutlinedMessage, other: &OutlinedMessage| {
+        one.fields.iter().find(|field| !other.fields.contains(field)).cloned()
+    };
     only(one, other).or_else(|| only(other, one)).map(|(name, _)| name)
 }
 
@@ -117,14 +118,14 @@ mod tests {
             if text.starts_with(char::is_uppercase) {
                 fields.push(("name".into(), value("x")));
             }
-            Outlined { fields, tokens: tokens.parse().unwrap() }
+            OutlinedMessage { fields, tokens: tokens.parse().unwrap() }
         };
         let messages = words.split_whitespace().map(message).collect();
         Outline { scope: ChainKey::from_bytes([1; 16]), first: 1, n_summarised: 0, messages }
     }
 
     fn changed(made: &str, wanted: &Outline) -> Option<(usize, Option<String>)> {
-        let changed = Made::new(outline(made)).changed(wanted)?;
+        let changed = IndexedOutline::new(outline(made)).changed(wanted)?;
         Some((changed.message, changed.field.map(String::from)))
     }
 

@@ -11,7 +11,7 @@ use super::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 
 /// What a remembered count takes, in bytes, with its share of the tables around it, room to grow among them.
-const PLACE: usize = 128;
+const ENTRY_BYTES: usize = 128;
 
 /// What was counted. The same bytes count differently as each of them.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub enum Subject {
 /// A bounded number of counts. It takes memory as it fills, and none before.
 #[derive(Debug)]
 pub(super) struct Memo {
-    counts: Cache<Key, u32, UnitWeighter, BuildHasherDefault<AsItIs>>,
+    counts: Cache<Key, u32, UnitWeighter, BuildHasherDefault<IdentityHasher>>,
 }
 
 /// The halves of a fingerprint, and in the first one what was counted and how.
@@ -41,14 +41,14 @@ type Key = [u64; 2];
 
 /// Takes the first half of a key for its hash.
 #[derive(Debug, Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
 // === impl Memo ===
 
 impl Memo {
     /// A memo of at most this many bytes; with none it remembers nothing.
     pub(super) fn new(bytes: usize) -> Self {
-        let n = bytes / PLACE;
+        let n = bytes / ENTRY_BYTES;
         // The estimate decides, too, how many of those that had to leave are still known by name. A conversation that
         // comes again is soon enough for one in eight.
         let counts = Cache::with(
@@ -61,15 +61,15 @@ impl Memo {
         Self { counts }
     }
 
-    /// The count of what is known by `print`, out of memory or else made now.
+    /// The count of what is known by `fingerprint`, out of memory or else made now.
     pub(super) fn get_or_count(
         &self,
         subject: Subject,
         encoding: Encoding,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         count: impl FnOnce() -> usize,
     ) -> usize {
-        let key = key(subject, encoding, print);
+        let key = key(subject, encoding, fingerprint);
         if let Some(known) = self.counts.get(&key) {
             return usize::try_from(known).unwrap_or(usize::MAX);
         }
@@ -81,8 +81,8 @@ impl Memo {
     }
 }
 
-fn key(subject: Subject, encoding: Encoding, print: Fingerprint) -> Key {
-    let [first, second] = print.halves();
+fn key(subject: Subject, encoding: Encoding, fingerprint: Fingerprint) -> Key {
+    let [first, second] = fingerprint.halves();
     [first ^ (subject.code() << 8 | encoding as u64), second]
 }
 
@@ -104,7 +104,7 @@ impl Subject {
 
 // === impl AsItIs ===
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -136,7 +136,7 @@ mod tests {
             let memo = Memo::new(bytes);
             fill(&memo, 300_000);
             let used = memo.counts.memory_used();
-            assert!(memo.counts.len() <= bytes / PLACE, "{bytes}: {} counts", memo.counts.len());
+            assert!(memo.counts.len() <= bytes / ENTRY_BYTES, "{bytes}: {} counts", memo.counts.len());
             // Tables grow by doubling, so half of them may be empty.
             assert!(used.entries * 2 + used.map <= bytes.max(4096) * 5 / 4, "{bytes}: {used:?}");
         }

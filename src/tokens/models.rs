@@ -22,7 +22,7 @@ mod names;
 pub use listing::windows_in;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
-const MOST_LEARNED: usize = 4096;
+const MAX_LEARNED: usize = 4096;
 
 /// One of the `[[models]]` of `proxy.toml`. What it does not say is looked for in the next one that fits, and at last in
 /// what is known otherwise.
@@ -178,7 +178,7 @@ impl Models {
 
     pub(super) fn learn(&self, name: &str, window: usize) {
         let already = self.learned.load();
-        let full = already.len() >= MOST_LEARNED && !already.contains_key(name);
+        let full = already.len() >= MAX_LEARNED && !already.contains_key(name);
         if window == 0 || full || already.get(name) == Some(&window) {
             return;
         }

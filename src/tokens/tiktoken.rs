@@ -46,7 +46,7 @@ impl Encoding {
     }
 
     /// How many tokens the text is. Between two pieces, of which each takes some 100 µs, others get their turn.
-    pub(super) fn count_in_turns(self, text: &str, give_way: fn()) -> usize {
+    pub(super) fn count_in_turns(self, text: &str, yield_now: fn()) -> usize {
         if text.is_empty() {
             return 0;
         }
@@ -55,7 +55,7 @@ impl Encoding {
         for piece in pieces(text) {
             tokens += vocabulary.count_ordinary(piece);
             if piece.len() >= WORTH_A_TURN {
-                give_way();
+                yield_now();
             }
         }
         tokens

@@ -7,7 +7,7 @@ use abridge_proxy::{
     conversation::{BlockKind, Pairing, Role},
     dialect,
     plan::{Action, Plan},
-    planner::{Parts, Planner},
+    planner::{PlanSettings, Planner},
     span::splice,
     tokens::Counter,
 };
@@ -35,9 +35,9 @@ fn requests<'s>(path: &'static str, script: &'s Script, policy: &str) -> Vec<Req
 
 /// The same to a model.
 fn requests_to<'s>(model: &str, path: &'static str, script: &'s Script, policy: &str) -> Vec<Request<'s>> {
-    let mut parts: Parts = toml::from_str(policy).unwrap();
-    parts.tokens.counter = Counter::Estimate;
-    let planner = Planner::new(parts);
+    let mut settings: PlanSettings = toml::from_str(policy).unwrap();
+    settings.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(settings);
     let dialect = dialect::for_path(path).unwrap();
     let request = |n: &usize| {
         let items = &script.items[..*n];
@@ -225,9 +225,9 @@ fn hostile(n: usize) -> [(&'static str, Vec<Item>); 4] {
 #[test]
 fn hostile_sizes_take_linear_time_in_every_dialect() {
     let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
-    let mut parts: Parts = toml::from_str(policy).unwrap();
-    parts.tokens.counter = Counter::Estimate;
-    let planner = Planner::new(parts);
+    let mut settings: PlanSettings = toml::from_str(policy).unwrap();
+    settings.tokens.counter = Counter::Estimate;
+    let planner = Planner::new(settings);
     let few = 400;
     for path in PATHS {
         let dialect = dialect::for_path(path).unwrap();

@@ -4,10 +4,10 @@ use abridge_proxy::{
     conversation::Role,
     dialect::{self, Dialect, strings},
     payload::Keys,
-    plan::{Action, Plan, Why},
-    planner::{Offload, Parts, Policy, Situation, When},
+    plan::{Action, Plan, SkipReason},
+    planner::{Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
     span::splice,
-    summary::NoMemory,
+    summary::NoSummaries,
     tokens::{self, Counter, Meter},
 };
 use bytes::Bytes;
@@ -129,27 +129,28 @@ fn clearing() -> impl Strategy<Value = String> {
 }
 
 /// A policy that `check-config` takes: results are cut to no less than the longest notice.
-fn parts(policy: &str) -> Parts {
-    let mut parts: Parts = toml::from_str(policy).unwrap();
-    parts.truncate_tool_results.max_bytes += parts.truncate_tool_results.longest_notice(&parts.recall, parts.language);
-    parts
+fn settings(policy: &str) -> PlanSettings {
+    let mut settings: PlanSettings = toml::from_str(policy).unwrap();
+    settings.truncate_tool_results.max_bytes +=
+        settings.truncate_tool_results.longest_notice(&settings.recall, settings.language);
+    settings
 }
 
 fn dialect() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
 }
 
-fn plan(parts: &Parts, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
+fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
     let keys = Keys::new([1; 32]);
-    let situation = Situation {
+    let context = PlanContext {
         meter,
         keys: &keys,
         caller: keys.caller(b"me"),
         offload: Offload::Possible,
-        summaries: &NoMemory,
-        summarize: When::Triggered,
+        summaries: &NoSummaries,
+        summarize: SummaryTiming::Triggered,
     };
-    let plan = Policy::new(parts).plan(dialect(), body, &situation).unwrap();
+    let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
     (plan, output)
 }
@@ -167,7 +168,7 @@ const LUCK: usize = 16;
 
 /// A body, what it became, and what that became.
 struct Passes<'a> {
-    parts: &'a Parts,
+    settings: &'a PlanSettings,
     meter: &'a Meter,
     bodies: [&'a Bytes; 3],
     plans: [&'a Plan; 2],
@@ -188,13 +189,13 @@ impl Passes<'_> {
 
     /// Whether a trigger of messages alone counts from the last pass on: an edited body does not show where that was made.
     fn counts_from_the_last_pass(&self) -> bool {
-        let conditions = &self.parts.clear_tool_results.trigger.0;
+        let conditions = &self.settings.clear_tool_results.trigger.0;
         conditions.iter().any(|condition| condition.tokens.is_none() && condition.fraction.is_none())
     }
 
     fn frees_nearly_too_little(&self, n_changed: usize) -> bool {
         let [first, again] = self.plans;
-        let clear = &self.parts.clear_tool_results;
+        let clear = &self.settings.clear_tool_results;
         let trigger = clear.trigger.0.iter().filter_map(|condition| condition.tokens).min();
         let at_least = clear.clear_at_least.or_else(|| Some(trigger? / 7)).unwrap_or_default();
         let freed = again
@@ -202,7 +203,7 @@ impl Passes<'_> {
             .tokens_before
             .zip(again.report.tokens_after)
             .map(|(before, after)| before.saturating_sub(after));
-        first.report.left_out.iter().any(|left_out| left_out.why == Why::TooLittle)
+        first.report.left_out.iter().any(|left_out| left_out.why == SkipReason::TooLittle)
             && freed.is_some_and(|freed| freed < at_least + LUCK * n_changed)
     }
 }
@@ -217,13 +218,13 @@ proptest! {
         messages in prop_oneof![2 => long_steps(0..14), 1 => damaged(), 1 => damaged_of(long_steps(0..12).boxed())],
         counter in prop::sample::select(&[Counter::Estimate, Counter::Estimate, Counter::Exact][..]),
     ) {
-        let (parts, body) = (parts(&policy), body(&layout, &messages));
+        let (settings, body) = (settings(&policy), body(&layout, &messages));
         let meter = Meter::new(&tokens::Settings { counter, ..tokens::Settings::default() }, &[]);
-        let (first, once) = plan(&parts, &meter, &body);
+        let (first, once) = plan(&settings, &meter, &body);
         if first.report.changes.iter().all(|change| !matches!(change.action, Action::Move { .. })) {
-            let (again, twice) = plan(&parts, &meter, &once);
+            let (again, twice) = plan(&settings, &meter, &once);
             let passes =
-                Passes { parts: &parts, meter: &meter, bodies: [&body, &once, &twice], plans: [&first, &again] };
+                Passes { settings: &settings, meter: &meter, bodies: [&body, &once, &twice], plans: [&first, &again] };
             let is_enough = again.is_empty() || passes.differ_by_luck() || passes.counts_from_the_last_pass();
             prop_assert!(is_enough, "{}\n{}\n{}\n{}", policy, first, String::from_utf8_lossy(&once), again);
         }

@@ -4,7 +4,7 @@ use abridge_proxy::{
     dialect::{self, Dialect},
     edit::patch_tool_calls::{self, Orphans},
     engine::{EditedBody, edit_body},
-    planner::{Parts, Planner},
+    planner::{PlanSettings, Planner},
     replay::planner_from_toml,
 };
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn dialect() -> &'static dyn Dialect {
 
 fn planner(orphans: Orphans) -> Planner {
     let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
-    Planner::new(Parts { patch_tool_calls, ..Parts::default() })
+    Planner::new(PlanSettings { patch_tool_calls, ..PlanSettings::default() })
 }
 
 fn edit(orphans: Orphans, body: &Bytes) -> EditedBody {

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use abridge_proxy::{
     dialect::{self, Dialect},
     engine::edit_body,
-    plan::{Action, Plan, Why},
-    planner::{Offload, Parts, Planner},
+    plan::{Action, Plan, SkipReason},
+    planner::{Offload, PlanSettings, Planner},
     replay::planner_from_toml,
     span::splice,
     tokens::{self, Counter, Meter},
@@ -62,7 +62,7 @@ pub(crate) fn meter() -> Meter {
 }
 
 fn plan_with(policy: &str, body: &Bytes, offload: Offload) -> (Plan, Bytes) {
-    let mut parts: Parts = toml::from_str(policy).unwrap();
+    let mut parts: PlanSettings = toml::from_str(policy).unwrap();
     parts.tokens.counter = Counter::Estimate;
     let plan = Planner { offload, ..Planner::new(parts) }.plan(dialect(), body).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
@@ -363,7 +363,7 @@ fn a_notice_that_is_longer_than_what_it_stands_for_is_not_put_in() {
     };
     let rare = edited(&"\u{12000}".repeat(35));
     assert_eq!((rare.changes.len(), rare.left_out.len()), (0, 1), "{rare}");
-    assert_eq!(rare.left_out[0].why, Why::NotSmaller);
+    assert_eq!(rare.left_out[0].why, SkipReason::NotSmaller);
     let longer = edited(&"\u{12000}".repeat(80));
     assert!(longer.bytes_after < longer.bytes_before, "{longer}");
 }

@@ -9,10 +9,10 @@ use std::{
 use abridge_proxy::{
     dialect::{self, Dialect},
     payload::ChainKey,
-    plan::{Action, Need, Plan, SummaryEffect},
-    planner::{Parts, Planner, Situation, When},
+    plan::{Action, Need, Plan, SummaryJob},
+    planner::{PlanContext, PlanSettings, Planner, SummaryTiming},
     span::splice,
-    summary::{Memory, Recollection, Summary},
+    summary::{Summary, SummaryIndex, SummaryState},
     tokens::Counter,
 };
 use bytes::Bytes;
@@ -50,13 +50,13 @@ fn dialect() -> &'static dyn Dialect {
 /// A memory that is a map, and one who plans with it: a quarter of the bytes are tokens.
 #[derive(Debug)]
 struct Scene {
-    known: Mutex<HashMap<ChainKey, Recollection>>,
+    known: Mutex<HashMap<ChainKey, SummaryState>>,
     planner: Planner,
 }
 
-impl Memory for Scene {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.known.lock().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+impl SummaryIndex for Scene {
+    fn state(&self, beginning: ChainKey) -> SummaryState {
+        self.known.lock().unwrap().get(&beginning).cloned().unwrap_or(SummaryState::Unknown)
     }
 
     fn is_empty(&self) -> bool {
@@ -66,36 +66,36 @@ impl Memory for Scene {
 
 impl Scene {
     fn new(policy: &str) -> Self {
-        let mut parts: Parts = toml::from_str(policy).unwrap();
-        parts.tokens.counter = Counter::Estimate;
-        Self { known: Mutex::default(), planner: Planner::new(parts) }
+        let mut settings: PlanSettings = toml::from_str(policy).unwrap();
+        settings.tokens.counter = Counter::Estimate;
+        Self { known: Mutex::default(), planner: Planner::new(settings) }
     }
 
-    fn plan(&self, body: &Bytes, when: When) -> (Plan, Bytes) {
+    fn plan(&self, body: &Bytes, when: SummaryTiming) -> (Plan, Bytes) {
         let Self { planner, .. } = self;
-        let situation = Situation { summarize: when, ..planner.anonymous(self) };
-        let plan = planner.policy.plan(dialect(), body, &situation).unwrap();
+        let context = PlanContext { summarize: when, ..planner.anonymous(self) };
+        let plan = planner.policy.plan(dialect(), body, &context).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());
         assert_eq!((plan.report.bytes_after, plan.report.messages_after), (output.len(), elements(&output).len()));
         (plan, output)
     }
 
     /// Plans, and makes the summary that is wanted; then plans with it.
-    fn request(&self, body: &Bytes, when: When, says: &str) -> (Plan, Bytes) {
+    fn request(&self, body: &Bytes, when: SummaryTiming, says: &str) -> (Plan, Bytes) {
         let (plan, output) = self.plan(body, when);
-        let Some(Need::Make(effect)) = &plan.needs else { return (plan, output) };
-        self.make(effect, says);
-        self.plan(body, When::Triggered)
+        let Some(Need::Make(job)) = &plan.needs else { return (plan, output) };
+        self.make(job, says);
+        self.plan(body, SummaryTiming::Triggered)
     }
 
-    fn make(&self, effect: &SummaryEffect, says: &str) {
+    fn make(&self, job: &SummaryJob, says: &str) {
         let summary = Summary {
-            text: effect.frame.around(says),
-            tokens_replaced: effect.tokens_replaced,
-            made_at: effect.n_elements,
-            transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
+            text: job.frame.around(says),
+            tokens_replaced: job.tokens_replaced,
+            made_at: job.n_elements,
+            transcript: job.transcript.as_ref().map(|transcript| transcript.key),
         };
-        self.known.lock().unwrap().insert(effect.key, Recollection::Summary(Arc::new(summary)));
+        self.known.lock().unwrap().insert(job.key, SummaryState::Summary(Arc::new(summary)));
     }
 }
 
@@ -158,8 +158,8 @@ proptest! {
     ) {
         let scene = Scene::new(policy);
         let body = body(&layout, &messages);
-        let (asked, _) = scene.plan(&body, When::Now);
-        let (plan, output) = scene.request(&body, When::Now, &says);
+        let (asked, _) = scene.plan(&body, SummaryTiming::Now);
+        let (plan, output) = scene.request(&body, SummaryTiming::Now, &says);
         prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
         prop_assert!(output.starts_with(layout.head.as_bytes()) && output.ends_with(layout.tail.as_bytes()));
         let (used, wanted) = (summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
@@ -174,7 +174,7 @@ proptest! {
         policy in prop::sample::select(&POLICIES[..3]),
     ) {
         let scene = Scene::new(policy);
-        let (plan, output) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let (plan, output) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         let after = elements(&output);
         let Some((from, to)) = summarised(&plan) else {
             let all: Vec<_> = messages.iter().map(|message| message.json.as_str()).collect();
@@ -196,7 +196,7 @@ proptest! {
     #[test]
     fn what_was_not_read_is_not_summarised(layout in layout(), messages in any_messages(), policy in any_policy()) {
         let scene = Scene::new(policy);
-        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let (plan, _) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         if let Some((_, to)) = summarised(&plan) {
             let last = last_assistant(&messages).unwrap();
             let unread = messages[last + 1..].iter().any(|message| role(&message.json) == "tool");
@@ -214,8 +214,8 @@ proptest! {
     ) {
         let scene = Scene::new(policy);
         let (short, long) = bodies(&layout, &messages, &more);
-        let (first, output) = scene.request(&short, When::Now, SAYS);
-        let (second, grown) = scene.plan(&long, When::Triggered);
+        let (first, output) = scene.request(&short, SummaryTiming::Now, SAYS);
+        let (second, grown) = scene.plan(&long, SummaryTiming::Triggered);
         prop_assert_eq!(summarised(&first), summarised(&second));
         prop_assert!(elements(&grown).starts_with(&elements(&output)), "{}\n{}", first, second);
     }
@@ -229,9 +229,9 @@ proptest! {
         let scene = Scene::new(policy);
         let body = body(&layout, &messages);
         let again = Bytes::copy_from_slice(&body);
-        prop_assert_eq!(scene.plan(&body, When::Now), scene.plan(&again, When::Now));
-        scene.request(&body, When::Now, SAYS);
-        prop_assert_eq!(scene.plan(&body, When::Triggered), scene.plan(&again, When::Triggered));
+        prop_assert_eq!(scene.plan(&body, SummaryTiming::Now), scene.plan(&again, SummaryTiming::Now));
+        scene.request(&body, SummaryTiming::Now, SAYS);
+        prop_assert_eq!(scene.plan(&body, SummaryTiming::Triggered), scene.plan(&again, SummaryTiming::Triggered));
     }
 
     #[test]
@@ -242,12 +242,12 @@ proptest! {
         policy in any_policy(),
     ) {
         let scene = Scene::new(policy);
-        let (plan, _) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let (plan, _) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         let Some((from, to)) = summarised(&plan) else { return Ok(()) };
         let mut other = messages;
         let at = from + at.index(to - from);
         other[at].json = other[at].json.replacen('{', "{\"branch\":1,", 1);
-        let (plan, output) = scene.plan(&body(&layout, &other), When::Triggered);
+        let (plan, output) = scene.plan(&body(&layout, &other), SummaryTiming::Triggered);
         prop_assert_eq!(summarised(&plan), None);
         prop_assert!(!String::from_utf8_lossy(&output).contains("the work went on"));
     }
@@ -255,12 +255,12 @@ proptest! {
     #[test]
     fn one_summary_after_another_keeps_every_word_of_the_user(
         layout in layout(),
-        parts in prop::collection::vec(long_steps(2..5), 3..5),
+        settings in prop::collection::vec(long_steps(2..5), 3..5),
     ) {
         let scene = Scene::new("[summarize]\ntrigger = { messages = 1 }\nkeep = { rounds = 0 }\npreserve_user_messages = { max_tokens = 100000 }\npreserve_skills = { max_skills = 100, max_tokens_per_skill = 9000, budget = 99000 }");
         let mut messages = Vec::new();
         let mut n_summaries = 0;
-        for (n, part) in parts.iter().enumerate() {
+        for (n, part) in settings.iter().enumerate() {
             let one = |json: String| Message { json, result_of: None };
             messages.push(one(format!(r#"{{"role":"user","content":"wish number {n}"}}"#)));
             messages.extend(part.iter().cloned());
@@ -268,7 +268,7 @@ proptest! {
             messages.push(one(format!(r#"{{"role":"tool","tool_call_id":"k{n}","content":"rule number {n}"}}"#)));
             messages.push(one(r#"{"role":"assistant","content":"done"}"#.to_owned()));
             messages.push(one(r#"{"role":"user","content":"go on"}"#.to_owned()));
-            let (plan, output) = scene.request(&body(&layout, &messages), When::Now, &format!("told in part {n}"));
+            let (plan, output) = scene.request(&body(&layout, &messages), SummaryTiming::Now, &format!("told in part {n}"));
             let (_, to) = summarised(&plan).expect("there is enough for one");
             n_summaries += 1;
             let text = String::from_utf8(output.to_vec()).unwrap();
@@ -279,7 +279,7 @@ proptest! {
             }
             prop_assert_eq!(to, messages.len() - 2, "the answer and the question stay");
         }
-        prop_assert_eq!(n_summaries, parts.len());
+        prop_assert_eq!(n_summaries, settings.len());
     }
 
     #[test]
@@ -293,7 +293,7 @@ proptest! {
         let scene = Scene::new(policy);
         let Late { mut messages, results, rounds } = late;
         messages.extend([says("assistant", "done"), says("user", "go on")]);
-        let (mut plan, mut output) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let (mut plan, mut output) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         let covered = n_summarised(&plan);
         // What is sent again of a round, and what is put in for the calls that have no result yet.
         let reopened: usize = rounds.iter().flatten().map(|message| message.json.len() + 300).sum();
@@ -306,7 +306,7 @@ proptest! {
             messages.extend_from_slice(group);
             let grown = body(&layout, &messages);
             let before = std::mem::replace(&mut output, Bytes::new()).len();
-            (plan, output) = scene.plan(&grown, When::Triggered);
+            (plan, output) = scene.plan(&grown, SummaryTiming::Triggered);
             prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
             let least = covered.saturating_sub(rounds.concat().len());
             prop_assert!(n_summarised(&plan) >= least, "the summary stays in use: {}", plan);
@@ -318,9 +318,9 @@ proptest! {
         }
         messages.push(says("assistant", "I see"));
         messages.extend(more);
-        let (grown, later) = scene.plan(&body(&layout, &messages), When::Triggered);
+        let (grown, later) = scene.plan(&body(&layout, &messages), SummaryTiming::Triggered);
         prop_assert!(elements(&later).starts_with(&elements(&output)), "{}\n{}", plan, grown);
-        let (_, output) = scene.request(&body(&layout, &messages), When::Now, SAYS);
+        let (_, output) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         prop_assert_eq!(validator::check(&output), Ok(()));
     }
 
@@ -340,9 +340,9 @@ proptest! {
             }
             let body = body(&layout, &messages[..end]);
             let (plan, output) = if lost && end % 2 == 0 {
-                scene.plan(&body, When::Triggered)
+                scene.plan(&body, SummaryTiming::Triggered)
             } else {
-                scene.request(&body, When::Triggered, SAYS)
+                scene.request(&body, SummaryTiming::Triggered, SAYS)
             };
             prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
             let now = summarised(&plan);

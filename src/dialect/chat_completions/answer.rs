@@ -4,14 +4,14 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::answer::{Answer, NotAnAnswer, Stop, Usage};
+use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
 
 /// A chunk of a stream, or the whole answer.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Billed>,
+    usage: Option<WireUsage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
@@ -28,7 +28,7 @@ struct Choice<'a> {
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct MessageDelta<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -43,7 +43,7 @@ struct Part {
 }
 
 #[derive(Deserialize)]
-struct Billed {
+struct WireUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
@@ -70,12 +70,12 @@ fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
 }
 
 /// Adds one chunk to an answer. `[DONE]` stands behind the last one of a stream.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
     if json.trim_ascii() == b"[DONE]" {
         answer.is_complete = true;
         return Ok(());
     }
-    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| NotAnAnswer)?;
+    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= chunk.error.is_some();
     if let Some(billed) = chunk.usage {
         answer.usage = Some(Usage {
@@ -96,11 +96,11 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> 
 }
 
 /// Adds what the model says in a chunk: text and calls.
-fn read_said(json: &RawValue, answer: &mut Answer) -> Result<(), NotAnAnswer> {
-    let said: Said<'_> = serde_json::from_str(json.get()).map_err(|_| NotAnAnswer)?;
+fn read_said(json: &RawValue, answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let said: MessageDelta<'_> = serde_json::from_str(json.get()).map_err(|_| InvalidAnswer)?;
     answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
     if let (Some(text), Some(content)) = (&mut answer.text, said.content) {
-        text.push_str(&text_of(content).ok_or(NotAnAnswer)?);
+        text.push_str(&text_of(content).ok_or(InvalidAnswer)?);
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(super) fn stop(reason: &str) -> Stop {
 mod tests {
     use super::*;
 
-    fn answer(chunks: &[&str]) -> Result<Answer, NotAnAnswer> {
+    fn answer(chunks: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
         chunks.iter().try_for_each(|chunk| read(chunk.as_bytes(), &mut answer))?;
         Ok(answer)
@@ -165,8 +165,8 @@ mod tests {
         assert!(!answer(&[r#"{"choices":[{"message":{"content":"","tool_calls":[ ]}}]}"#]).unwrap().calls_tool);
         assert!(answer(&[r#"{"error":{"message":"no"}}"#]).unwrap().is_error);
         assert!(!answer(&[r#"{"choices":null,"error":null}"#]).unwrap().is_error);
-        assert_eq!(answer(&["<html>"]), Err(NotAnAnswer));
-        assert_eq!(answer(&[r#"{"choices":[{"delta":{"content":7}}]}"#]), Err(NotAnAnswer));
+        assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
+        assert_eq!(answer(&[r#"{"choices":[{"delta":{"content":7}}]}"#]), Err(InvalidAnswer));
     }
 
     #[test]

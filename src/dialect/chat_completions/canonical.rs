@@ -3,7 +3,7 @@
 use super::super::{
     Field,
     canonical::{Member, array, elements, members, object},
-    json::{Cursor, Odd},
+    json::{Cursor, Unsupported},
 };
 
 /// Members of a message, a part or a call that a model does not read as part of the conversation: marks for prompt caches,
@@ -25,7 +25,7 @@ const THOUGHTS: [&[u8]; 3] = [b"\"reasoning\"", b"\"redacted_thinking\"", b"\"th
 const EMPTY: &[u8] = b"\"\"";
 
 /// The fields of a message that its model reads, by name.
-pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
+pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
     let mut fields = Vec::new();
     for (name, value) in members(&mut Cursor::starting(message, 0), &UNREAD)? {
         let value = match (name, value.first()) {
@@ -34,7 +34,7 @@ pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
             _ => vec![value],
         };
         if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Odd)?, value });
+            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
         }
     }
     fields.sort_by_key(|field| field.name); // stable
@@ -42,7 +42,7 @@ pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
 }
 
 /// A string is the same as an array of one text, and no text is the same as none.
-fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+fn content(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
     if !value.starts_with(b"\"") {
         return elements(value, |cursor| Ok(part(members(cursor, &UNREAD)?)));
     }

@@ -8,14 +8,14 @@ use std::borrow::Cow;
 use super::tokens::is_text_part;
 use crate::{
     dialect::{
-        Emptied, Entries, Input,
-        json::{Cursor, Odd, decode, fields, fields_of},
+        CallInput, Emptied, Entries,
+        json::{Cursor, Unsupported, decode, fields, fields_of},
     },
     span::Span,
 };
 
 /// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts.
-pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
+pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
     let mut cursor = Cursor::starting(body, content.start);
     if cursor.peek() == Some(b'"') {
         return Ok(vec![content]);
@@ -39,18 +39,18 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
 }
 
 /// The arguments of a function. What is put into a custom tool is no JSON, so nothing is known to stand for none.
-pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
+pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
     let [function] = fields_of(body, call, [b"function"])?;
-    let [arguments] = fields_of(body, function.ok_or(Odd)?, [b"arguments"])?;
+    let [arguments] = fields_of(body, function.ok_or(Unsupported)?, [b"arguments"])?;
     Ok(arguments.and_then(|span| match span.of(body).first() {
-        Some(b'"') => Some(Input { span, emptied: "\"{}\"" }),
-        Some(b'{') => Some(Input { span, emptied: "{}" }),
+        Some(b'"') => Some(CallInput { span, emptied: "\"{}\"" }),
+        Some(b'{') => Some(CallInput { span, emptied: "{}" }),
         _ => None,
     }))
 }
 
 /// The key `tool_calls` with its value and one of the commas around it.
-fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd> {
+fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Unsupported> {
     let mut cursor = Cursor::starting(body, message.start);
     let (mut before, mut cut) = (None, None);
     let mut key = cursor.first_key()?;
@@ -77,7 +77,7 @@ fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Odd> {
 }
 
 /// The entries of `tool_calls`.
-pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd> {
+pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Unsupported> {
     let (Some(key), [Some(calls)]) = (calls_key(body, message)?, fields_of(body, message, [b"tool_calls"])?) else {
         return Ok(None);
     };
@@ -92,7 +92,7 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd
 }
 
 /// The names of functions and custom tools.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let mut cursor = Cursor::starting(body, tools.start);
     let mut names = Vec::new();
     let mut more = cursor.first_element()?;

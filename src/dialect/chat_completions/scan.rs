@@ -1,18 +1,18 @@
 //! The quick reader: one pass over the body with a [`Cursor`].
 //!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
 //! `serde_json`.
 
 use std::{borrow::Cow, cell::OnceCell};
 
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::json::{Cursor, Odd, decode, require},
+    dialect::json::{Cursor, Unsupported, decode, require},
     span::Span,
 };
 
 /// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
+pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
     let mut scanner = Scanner { cursor: Cursor::new(body), conversation: super::conversation() };
     scanner.request()?;
     scanner.cursor.end()?;
@@ -25,12 +25,12 @@ struct Scanner<'a> {
 }
 
 /// Where a value is kept that its object may have once.
-fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
+fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
     require(place.replace(value).is_none())
 }
 
 impl<'a> Scanner<'a> {
-    fn request(&mut self) -> Result<(), Odd> {
+    fn request(&mut self) -> Result<(), Unsupported> {
         let (mut messages, mut model, mut tools, mut format) = (None, None, None, None);
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
@@ -50,10 +50,10 @@ impl<'a> Scanner<'a> {
         let said = |value: &Span| self.cursor.bytes(*value) != b"null";
         self.conversation.format = format.filter(said);
         self.conversation.tools = tools.filter(said);
-        messages.ok_or(Odd)
+        messages.ok_or(Unsupported)
     }
 
-    fn messages(&mut self) -> Result<(), Odd> {
+    fn messages(&mut self) -> Result<(), Unsupported> {
         let mut more = self.cursor.first_element()?;
         while more {
             require(self.conversation.units.len() < MAX_ELEMENTS)?;
@@ -63,7 +63,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn message(&mut self) -> Result<(), Odd> {
+    fn message(&mut self) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let index = self.conversation.units.len();
         let first_block = self.conversation.blocks.len();
@@ -101,7 +101,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn tool_calls(&mut self, unit: usize) -> Result<(), Odd> {
+    fn tool_calls(&mut self, unit: usize) -> Result<(), Unsupported> {
         if self.cursor.peek() != Some(b'[') {
             let value = self.cursor.value()?;
             return require(self.cursor.bytes(value) == b"null");
@@ -114,7 +114,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn tool_call(&mut self, unit: usize) -> Result<(), Odd> {
+    fn tool_call(&mut self, unit: usize) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
         let mut key = self.cursor.first_key()?;
@@ -134,7 +134,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The `name` in a value that may be an object.
-    fn name(&mut self) -> Result<Option<Cow<'a, str>>, Odd> {
+    fn name(&mut self) -> Result<Option<Cow<'a, str>>, Unsupported> {
         if self.cursor.peek() != Some(b'{') {
             self.cursor.value()?;
             return Ok(None);
@@ -151,22 +151,22 @@ impl<'a> Scanner<'a> {
         self.text(found)
     }
 
-    fn block(&mut self, block: Block<'a>) -> Result<(), Odd> {
+    fn block(&mut self, block: Block<'a>) -> Result<(), Unsupported> {
         self.conversation.blocks.push(block);
         require(self.conversation.blocks.len() <= MAX_ELEMENTS)
     }
 
-    fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Odd> {
+    fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Unsupported> {
         match value.map(|span| (span, self.cursor.bytes(span))) {
             None | Some((_, b"null")) => Ok(CallId::default()),
-            Some((span, raw)) => Ok(CallId { kind: "", raw: Some(span), text: decode(raw).ok_or(Odd)? }),
+            Some((span, raw)) => Ok(CallId { kind: "", raw: Some(span), text: decode(raw).ok_or(Unsupported)? }),
         }
     }
 
     /// The text of a value that may be a string, and then must be one that can be decoded.
-    fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, Odd> {
+    fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, Unsupported> {
         match value.map(|span| self.cursor.bytes(span)) {
-            Some(raw @ [b'"', ..]) => decode(raw).map(Some).ok_or(Odd),
+            Some(raw @ [b'"', ..]) => decode(raw).map(Some).ok_or(Unsupported),
             _ => Ok(None),
         }
     }

@@ -1,7 +1,7 @@
 //! The request that asks for a summary, made of the client's own.
 //!
-//! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
-//! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
+//! Messages go into it as they are, to the byte. There are two shapes: [`PromptMode::Cached`] is the request that the client
+//! would have made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] is as plain as a request
 //! can be.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::{
     dialect::object::{ObjectWriter, fields},
     raw::{Fields, elements},
-    summary::{Input, Piece, Prompt, Source},
+    summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
@@ -74,16 +74,16 @@ const ONLY_COMPLETION_TOKENS: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
 const NONE: &str = r#""none""#;
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
-pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     match prompt.input {
-        Input::Cached => cached(source, prompt),
-        Input::Fresh => fresh(source, prompt),
+        PromptMode::Cached => cached(source, prompt),
+        PromptMode::Fresh => fresh(source, prompt),
     }
 }
 
 /// The client's request with the messages of `source`, then the instruction. Tools stay, as they stand before the messages,
 /// but none may be called.
-fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     source.split()?;
@@ -109,7 +109,7 @@ fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
 /// It has few of the client's keys, and none but its messages if it asks another model than the client does.
-fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     let (leading, region) = source.split()?;
@@ -158,7 +158,7 @@ fn message(request: &mut ObjectWriter, role: &str, content: &str) -> Option<()> 
 fn messages(
     request: &mut ObjectWriter,
     system: Option<(&str, &str)>,
-    pieces: &[Piece],
+    pieces: &[InputElement],
     instruction: &str,
 ) -> Option<()> {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());

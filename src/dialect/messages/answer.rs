@@ -6,7 +6,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::answer::{Answer, NotAnAnswer, Stop, Usage};
+use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
 
 /// An event of a stream, or a whole message. Its `type` may stand anywhere in it.
 #[derive(Deserialize)]
@@ -23,14 +23,14 @@ struct Event<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     stop_reason: Option<String>,
-    usage: Option<Billed>,
+    usage: Option<WireUsage>,
 }
 
 /// What a message reports at its beginning.
 #[derive(Deserialize)]
 struct Report {
     stop_reason: Option<String>,
-    usage: Option<Billed>,
+    usage: Option<WireUsage>,
 }
 
 /// What comes at the end.
@@ -48,7 +48,7 @@ struct Block<'a> {
 }
 
 #[derive(Deserialize)]
-struct Billed {
+struct WireUsage {
     #[serde(rename = "input_tokens")]
     input: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens")]
@@ -75,8 +75,8 @@ fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
 }
 
 /// Adds one event, or a whole message, to an answer.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
-    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| NotAnAnswer)?;
+pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     let kind = event.r#type.as_deref().unwrap_or_default();
     answer.is_error |= kind == "error" || event.error.is_some();
     answer.is_complete |= kind == "message_stop";
@@ -101,8 +101,8 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> 
     Ok(())
 }
 
-fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, NotAnAnswer> {
-    serde_json::from_str(json.get()).map_err(|_| NotAnAnswer)
+fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, InvalidAnswer> {
+    serde_json::from_str(json.get()).map_err(|_| InvalidAnswer)
 }
 
 /// Adds what the model says in a block: text and calls.
@@ -117,7 +117,7 @@ fn read_block(block: &Block<'_>, answer: &mut Answer) {
 /// Usage comes at the beginning of a stream and again, corrected, at its end, where it may lack what it has said before:
 /// the last value of each field is the one that counts. Tokens that the prompt cache served or took are no part of
 /// `input_tokens`.
-fn bill(billed: &Billed, answer: &mut Answer) {
+fn bill(billed: &WireUsage, answer: &mut Answer) {
     let old = answer.usage.unwrap_or_default();
     let old_created = old.input.saturating_sub(old.cached).saturating_sub(answer.plain_input);
     answer.plain_input = billed.input.unwrap_or(answer.plain_input);
@@ -142,7 +142,7 @@ pub(super) fn stop(reason: &str) -> Stop {
 mod tests {
     use super::*;
 
-    fn answer(events: &[&str]) -> Result<Answer, NotAnAnswer> {
+    fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
         events.iter().try_for_each(|event| read(event.as_bytes(), &mut answer))?;
         Ok(answer)
@@ -204,8 +204,8 @@ mod tests {
     fn errors_are_recognised() {
         assert!(answer(&[r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#]).unwrap().is_error);
         assert!(!answer(&[r#"{"type":"ping","error":null}"#]).unwrap().is_error);
-        assert_eq!(answer(&["<html>"]), Err(NotAnAnswer));
-        assert_eq!(answer(&[r#"{"type":"message","content":7}"#]), Err(NotAnAnswer));
+        assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
+        assert_eq!(answer(&[r#"{"type":"message","content":7}"#]), Err(InvalidAnswer));
     }
 
     #[test]

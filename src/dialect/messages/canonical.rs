@@ -6,7 +6,7 @@
 use super::super::{
     Field,
     canonical::{self, Member, array, elements},
-    json::{Cursor, Odd},
+    json::{Cursor, Unsupported},
 };
 
 /// The member that a model does not read: a mark for the prompt cache.
@@ -18,7 +18,7 @@ const THOUGHTS: [&[u8]; 2] = [b"\"redacted_thinking\"", b"\"thinking\""];
 const USER: &[u8] = b"\"user\"";
 
 /// The fields of a message, or of an entry of one, that its model reads, by name.
-pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
+pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
     let members = members(&mut Cursor::starting(message, 0))?;
     if !members.iter().any(|(name, _)| *name == b"role") {
         let value = array(Some(block(members, inner)?).filter(|block| !block.is_empty()));
@@ -28,14 +28,14 @@ pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
     for (name, value) in members {
         let value = if name == b"content" { content(value)? } else { vec![value] };
         if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Odd)?, value });
+            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
         }
     }
     Ok(fields)
 }
 
 /// A string is the same as an array of one text, and no text is the same as none.
-fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+fn content(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
     match value.first() {
         Some(b'"') if value == b"\"\"" => Ok(Vec::new()),
         Some(b'"') => Ok(array([text(value)])),
@@ -45,7 +45,7 @@ fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
 }
 
 /// The content of a block, such as a result. Blocks in that are not looked into any further.
-fn inner(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+fn inner(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
     match value.first() {
         Some(b'[') => blocks(value, |value| Ok(vec![value])),
         _ => content(value),
@@ -57,10 +57,10 @@ fn text(value: &[u8]) -> Vec<&[u8]> {
 }
 
 /// How a content is put.
-type Put = for<'a> fn(&'a [u8]) -> Result<Vec<&'a [u8]>, Odd>;
+type Put = for<'a> fn(&'a [u8]) -> Result<Vec<&'a [u8]>, Unsupported>;
 
 /// One block, with its content as `of_content` puts it; nothing for a thought.
-fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Odd> {
+fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Unsupported> {
     let kind = members.iter().find(|(name, _)| *name == b"type").map(|(_, value)| *value);
     if kind.is_some_and(|kind| THOUGHTS.contains(&kind)) {
         return Ok(Vec::new());
@@ -79,12 +79,12 @@ fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Odd> {
 }
 
 /// The blocks of an array but for thoughts; nothing if none is left.
-fn blocks(value: &[u8], of_content: Put) -> Result<Vec<&[u8]>, Odd> {
+fn blocks(value: &[u8], of_content: Put) -> Result<Vec<&[u8]>, Unsupported> {
     elements(value, |cursor| block(members(cursor)?, of_content))
 }
 
 /// The members of an object that are read, by name.
-fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Odd> {
+fn members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Member<'a>>, Unsupported> {
     let mut members = canonical::members(cursor, &[UNREAD])?;
     members.sort_by_key(|(name, _)| *name); // stable
     Ok(members)

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{
     NAME, ParseError, ParseErrorKind, error,
-    view::{Beside, Entry, Fault, Message, View},
+    view::{Entry, Fault, Message, RequestFields, View},
 };
 use crate::{conversation::Conversation, dialect::thorough::Json};
 
@@ -70,7 +70,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         message(json, raw, &mut view)?;
     }
     let span = |value: Option<&RawValue>| value.map(|value| json.span(value));
-    let beside = Beside {
+    let beside = RequestFields {
         model: span(request.model),
         tools: span(request.tools),
         system: span(request.system),

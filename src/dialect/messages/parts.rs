@@ -7,14 +7,14 @@ use std::borrow::Cow;
 
 use crate::{
     dialect::{
-        Emptied, Entries, Input,
-        json::{Cursor, Odd, decode, fields, fields_of},
+        CallInput, Emptied, Entries,
+        json::{Cursor, Unsupported, decode, fields, fields_of},
     },
     span::Span,
 };
 
 /// A string as the whole content, or the texts of its text blocks.
-pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
+pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
     let mut cursor = Cursor::starting(body, content.start);
     if cursor.peek() == Some(b'"') {
         return Ok(vec![content]);
@@ -35,14 +35,14 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
 }
 
 /// The arguments of a call, which are an object.
-pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
+pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
     let [input] = fields_of(body, call, [b"input"])?;
     let input = input.filter(|input| input.of(body).starts_with(b"{"));
-    Ok(input.map(|span| Input { span, emptied: "{}" }))
+    Ok(input.map(|span| CallInput { span, emptied: "{}" }))
 }
 
 /// The entries of a content that is an array.
-pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd> {
+pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Unsupported> {
     let [content] = fields_of(body, message, [b"content"])?;
     let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
     let mut cursor = Cursor::starting(body, content.start);
@@ -66,7 +66,7 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Odd
 }
 
 /// The names of tools.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let mut cursor = Cursor::starting(body, tools.start);
     let mut names = Vec::new();
     let mut more = cursor.first_element()?;

@@ -1,24 +1,24 @@
 //! The quick reader of Anthropic Messages: one pass over the body with a [`Cursor`].
 //!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
 //! `serde_json`.
 
-use super::view::{Beside, ENTRY_KEYS, Entry, Fault, Message, View};
+use super::view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View};
 use crate::{
     conversation::{Conversation, MAX_ELEMENTS},
-    dialect::json::{Cursor, Odd, fields, require},
+    dialect::json::{Cursor, Unsupported, fields, require},
     span::Span,
 };
 
 /// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
+pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
     let mut scanner = Scanner { body, cursor: Cursor::new(body), view: View::new(body), entries: Vec::new() };
     let beside = scanner.request()?;
     scanner.cursor.end()?;
-    scanner.view.finish(beside).map_err(Odd::from)
+    scanner.view.finish(beside).map_err(Unsupported::from)
 }
 
-impl From<Fault> for Odd {
+impl From<Fault> for Unsupported {
     fn from(_: Fault) -> Self {
         Self
     }
@@ -33,13 +33,13 @@ struct Scanner<'a> {
 }
 
 /// Where a value is kept that its object may have once.
-fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
+fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
     require(place.replace(value).is_none())
 }
 
 impl Scanner<'_> {
-    fn request(&mut self) -> Result<Beside, Odd> {
-        let (mut messages, mut beside) = (None, Beside::default());
+    fn request(&mut self) -> Result<RequestFields, Unsupported> {
+        let (mut messages, mut beside) = (None, RequestFields::default());
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
             let place = match name {
@@ -66,10 +66,10 @@ impl Scanner<'_> {
             }
             key = self.cursor.next_key()?;
         }
-        messages.map(|()| beside).ok_or(Odd)
+        messages.map(|()| beside).ok_or(Unsupported)
     }
 
-    fn messages(&mut self) -> Result<(), Odd> {
+    fn messages(&mut self) -> Result<(), Unsupported> {
         let mut more = self.cursor.first_element()?;
         while more {
             self.message()?;
@@ -78,7 +78,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn message(&mut self) -> Result<(), Odd> {
+    fn message(&mut self) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let (mut role, mut content) = (None, None);
         self.entries.clear();
@@ -95,7 +95,7 @@ impl Scanner<'_> {
         Ok(self.view.message(Message { span, role, content }, &self.entries)?)
     }
 
-    fn content(&mut self) -> Result<Span, Odd> {
+    fn content(&mut self) -> Result<Span, Unsupported> {
         if self.cursor.peek() != Some(b'[') {
             return self.cursor.value();
         }
@@ -110,7 +110,7 @@ impl Scanner<'_> {
         Ok(Span { start, end: self.cursor.at() })
     }
 
-    fn entry(&mut self) -> Result<Entry, Odd> {
+    fn entry(&mut self) -> Result<Entry, Unsupported> {
         if self.cursor.peek() != Some(b'{') {
             return self.cursor.value().map(Entry::opaque);
         }

@@ -1,7 +1,7 @@
 //! The request in Anthropic Messages that asks for a summary, made of the client's own.
 //!
-//! Messages go into it as they are, to the byte. There are two shapes: [`Input::Cached`] is the request that the client
-//! would have made, so that the provider finds its beginning in its prompt cache; [`Input::Fresh`] is as plain as a request
+//! Messages go into it as they are, to the byte. There are two shapes: [`PromptMode::Cached`] is the request that the client
+//! would have made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] is as plain as a request
 //! can be, and has no thinking in it, which would be bound to the instructions and tools that are missing there.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::{
     dialect::object::{ObjectWriter, fields},
     raw::{Fields, elements},
-    summary::{Input, Piece, Prompt, Source},
+    summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
@@ -35,15 +35,15 @@ const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"
 const THINKING: usize = 4096;
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
-pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     match prompt.input {
-        Input::Cached => cached(source, prompt),
-        Input::Fresh => fresh(source, prompt),
+        PromptMode::Cached => cached(source, prompt),
+        PromptMode::Fresh => fresh(source, prompt),
     }
 }
 
 /// The client's request with the messages of `source`, then the instruction.
-fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     source.split()?;
@@ -65,7 +65,7 @@ fn cached(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
 /// It has few of the client's keys, and none but its messages if it asks another model than the client does.
-fn fresh(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     let (_, region) = source.split()?;
@@ -133,7 +133,7 @@ fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option
 }
 
 /// Adds the messages. `plain`: without thinking.
-fn messages(request: &mut ObjectWriter, pieces: &[Piece], instruction: &str, plain: bool) -> Option<()> {
+fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &str, plain: bool) -> Option<()> {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
     request.key("messages")?;
     request.raw(b"[");
@@ -165,13 +165,13 @@ mod tests {
     const CALL: &str = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"Bash","input":{}}]}"#;
     const RESULT: &str = r#"{ "role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}"#;
 
-    fn source(body: &str) -> Source {
-        let piece = |json: &str| Piece { json: Bytes::from(json.to_owned()), tokens: 1, opens: true };
+    fn source(body: &str) -> SummaryInput {
+        let piece = |json: &str| InputElement { json: Bytes::from(json.to_owned()), tokens: 1, opens: true };
         let messages = [r#"{"role":"user","content":"go"}"#, CALL, RESULT].map(piece).to_vec();
-        Source { body: Bytes::from(body.to_owned()), messages, n_leading: 0, base_tokens: 0 }
+        SummaryInput { body: Bytes::from(body.to_owned()), messages, n_leading: 0, base_tokens: 0 }
     }
 
-    fn prompt(input: Input, model: Option<&str>) -> Prompt<'_> {
+    fn prompt(input: PromptMode, model: Option<&str>) -> Prompt<'_> {
         Prompt { input, system: "You summarise.", instruction: "Sum \"it\" up.", max_tokens: 900, model }
     }
 
@@ -187,8 +187,8 @@ mod tests {
         let expected = format!(
             r#"{{"model":"claude-opus-5","system":[{{"type":"text","text":"Be brief.","cache_control":{{"type":"ephemeral"}}}}],"tools":[{{"name":"Bash"}}],"tool_choice":{{"type":"auto"}},"thinking":{{"type":"enabled","budget_tokens":2000}},"output_config":{{"effort":"high"}},"metadata":{{"user_id":"u"}},"unknown":1,"messages":{messages},"max_tokens":2900,"stream":true}}"#
         );
-        assert_eq!(written(BODY, &prompt(Input::Cached, None)), expected);
-        let other = written(BODY, &prompt(Input::Cached, Some("m")));
+        assert_eq!(written(BODY, &prompt(PromptMode::Cached, None)), expected);
+        let other = written(BODY, &prompt(PromptMode::Cached, Some("m")));
         assert_eq!(other, expected.replace("claude-opus-5", "m"));
     }
 
@@ -200,16 +200,16 @@ mod tests {
         );
         let rest = r#""max_tokens":900,"stream":true}"#;
         let expected = format!(r#"{{"model":"m","system":"You summarise.","messages":{messages},{rest}"#);
-        assert_eq!(written(BODY, &prompt(Input::Fresh, Some("m"))), expected);
+        assert_eq!(written(BODY, &prompt(PromptMode::Fresh, Some("m"))), expected);
         let same = expected.replace(r#""model":"m""#, r#""model":"claude-opus-5""#);
         let same = same.replace(rest, &format!(r#""metadata":{{"user_id":"u"}},{rest}"#));
-        assert_eq!(written(BODY, &prompt(Input::Fresh, None)), same);
+        assert_eq!(written(BODY, &prompt(PromptMode::Fresh, None)), same);
     }
 
     #[test]
     fn a_format_that_is_alone_leaves_with_its_key() {
         let body = r#"{"messages":[],"output_config":{"format":{}},"thinking":{"type":"adaptive"}}"#;
-        let written = written(body, &prompt(Input::Cached, Some("m")));
+        let written = written(body, &prompt(PromptMode::Cached, Some("m")));
         assert!(!written.contains("output_config"), "{written}");
         assert!(
             written.ends_with(r#","thinking":{"type":"adaptive"},"model":"m","max_tokens":4996,"stream":true}"#),
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn no_request_is_made_of_what_is_none() {
         for body in ["[]", r#"{"model":"m"}"#, r#"{"messages":[],"messages":[]}"#] {
-            assert_eq!(request(&source(body), &prompt(Input::Cached, None)), None, "{body}");
+            assert_eq!(request(&source(body), &prompt(PromptMode::Cached, None)), None, "{body}");
         }
-        let empty = Source { messages: Vec::new(), ..source(BODY) };
-        assert_eq!(request(&empty, &prompt(Input::Cached, None)), None);
+        let empty = SummaryInput { messages: Vec::new(), ..source(BODY) };
+        assert_eq!(request(&empty, &prompt(PromptMode::Cached, None)), None);
     }
 }

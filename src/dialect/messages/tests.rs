@@ -12,7 +12,7 @@ use crate::{
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
     let text = |span: Span| str::from_utf8(span.of(body.as_bytes())).unwrap();
     let unit_line = |unit: &Unit| {
-        let flags = [(unit.flags.bound, " bound"), (unit.flags.stays, " stays"), (unit.flags.parts, " parts")];
+        let flags = [(unit.flags.bound, " bound"), (unit.flags.stays, " stays"), (unit.flags.barrier, " parts")];
         let mute = if unit.flags.speaks || unit.flags.stays { "" } else { " mute" };
         let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
         let content = unit.content.map_or("-", text);
@@ -185,7 +185,7 @@ fn nothing_leaves_that_a_system_message_needs_before_it() {
 #[test]
 fn escaped_keys_and_great_depth_are_read_the_slow_way() {
     let body = r#"{"mess\u0061ges":[{"r\u006fle":"user","content":[{"t\u0079pe":"text","text":"x"}]}]}"#;
-    assert_eq!(scan::scan(body.as_bytes()), Err(Odd));
+    assert_eq!(scan::scan(body.as_bytes()), Err(Unsupported));
     assert_eq!(describe(body, &Messages.parse(body.as_bytes()).unwrap()), [r#"0 0 User "x""#]);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [

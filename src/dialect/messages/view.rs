@@ -10,7 +10,7 @@ use std::{
 use super::{ParseErrorKind, thinking};
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::json::{Cursor, Odd, decode, fields, fields_of},
+    dialect::json::{Cursor, Unsupported, decode, fields, fields_of},
     span::Span,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Fault {
 
 /// The values beside the messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct RequestFields {
     pub(super) model: Option<Span>,
     pub(super) tools: Option<Span>,
     pub(super) system: Option<Span>,
@@ -152,13 +152,15 @@ impl<'a> View<'a> {
                 [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
                 _ => self.user(message, entries),
             },
-            Some("system") => self.whole(message, Role::System, Flags { parts: true, stays: true, ..Flags::default() }),
-            _ => self.whole(message, Role::Other, Flags { parts: true, stays: true, ..Flags::default() }),
+            Some("system") => {
+                self.whole(message, Role::System, Flags { barrier: true, stays: true, ..Flags::default() })
+            }
+            _ => self.whole(message, Role::Other, Flags { barrier: true, stays: true, ..Flags::default() }),
         }
     }
 
     /// The conversation.
-    pub(super) fn finish(mut self, beside: Beside) -> Result<Conversation<'a>, Fault> {
+    pub(super) fn finish(mut self, beside: RequestFields) -> Result<Conversation<'a>, Fault> {
         let body = self.body;
         let said = |value: Option<Span>| value.filter(|value| value.of(body) != b"null");
         let of_config = said(beside.output_config).and_then(|config| {
@@ -286,7 +288,7 @@ fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
     })
 }
 
-fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let [edits] = fields_of(body, context_management, [b"edits"])?;
     let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
     let mut cursor = Cursor::starting(body, edits.start);
@@ -294,7 +296,7 @@ fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>
     let mut more = cursor.first_element()?;
     while more {
         let [kind] = fields(&mut cursor, [b"type"])?;
-        types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Odd)?);
+        types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Unsupported)?);
         more = cursor.next_element()?;
     }
     Ok(types)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    dialect::answer::{Answer, NotAnAnswer, Stop, Usage},
+    dialect::answer::{Answer, InvalidAnswer, Stop, Usage},
     raw,
 };
 
@@ -36,7 +36,7 @@ struct Response<'a> {
     incomplete_details: Option<Incomplete>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    usage: Option<Billed>,
+    usage: Option<WireUsage>,
     #[serde(borrow)]
     output: Option<&'a RawValue>,
 }
@@ -47,7 +47,7 @@ struct Incomplete {
 }
 
 #[derive(Deserialize)]
-struct Billed {
+struct WireUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     input_tokens_details: Option<Details>,
@@ -81,22 +81,22 @@ pub(super) fn reports(json: &[u8]) -> bool {
 }
 
 /// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
+pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
     if json.trim_ascii() == b"[DONE]" {
         answer.is_complete = true;
         return Ok(());
     }
-    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| NotAnAnswer)?;
+    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     let kind = event.r#type.and_then(|kind| raw::string(kind.get()));
     match kind.as_deref() {
         Some("response.completed" | "response.incomplete" | "response.failed") => {
             answer.is_complete = true;
             answer.is_error |= kind.as_deref() == Some("response.failed");
-            read_response(event.response.ok_or(NotAnAnswer)?.get(), answer)
+            read_response(event.response.ok_or(InvalidAnswer)?.get(), answer)
         }
         Some("response.output_text.delta") => match (&mut answer.text, event.delta) {
             (Some(text), Some(delta)) => {
-                text.push_str(&raw::string(delta.get()).ok_or(NotAnAnswer)?);
+                text.push_str(&raw::string(delta.get()).ok_or(InvalidAnswer)?);
                 Ok(())
             }
             _ => Ok(()),
@@ -112,7 +112,7 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> 
             Ok(())
         }
         Some(_) => Ok(()),
-        None if event.object.is_some() => read_response(str::from_utf8(json).map_err(|_| NotAnAnswer)?, answer),
+        None if event.object.is_some() => read_response(str::from_utf8(json).map_err(|_| InvalidAnswer)?, answer),
         None => {
             answer.is_error |= event.error.or(event.detail).is_some();
             Ok(())
@@ -121,8 +121,8 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> 
 }
 
 /// Adds how a response ended, and what it said, which takes the place of what its events said. One backend leaves that out.
-fn read_response(json: &str, answer: &mut Answer) -> Result<(), NotAnAnswer> {
-    let response: Response<'_> = serde_json::from_str(json).map_err(|_| NotAnAnswer)?;
+fn read_response(json: &str, answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let response: Response<'_> = serde_json::from_str(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= response.error.is_some();
     if let Some(billed) = response.usage {
         answer.usage = Some(Usage {
@@ -135,7 +135,7 @@ fn read_response(json: &str, answer: &mut Answer) -> Result<(), NotAnAnswer> {
     answer.stop_reason = reason.or(response.status).or(answer.stop_reason.take());
     match (&mut answer.text, response.output) {
         (Some(text), Some(output)) => {
-            let items: Vec<Output<'_>> = serde_json::from_str(output.get()).map_err(|_| NotAnAnswer)?;
+            let items: Vec<Output<'_>> = serde_json::from_str(output.get()).map_err(|_| InvalidAnswer)?;
             answer.calls_tool |= items.iter().any(Output::calls);
             let said: String = items.iter().filter_map(Output::text).collect();
             if !said.is_empty() {
@@ -186,7 +186,7 @@ pub(super) fn stop(reason: &str) -> Stop {
 mod tests {
     use super::*;
 
-    fn answer(events: &[&str]) -> Result<Answer, NotAnAnswer> {
+    fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
         events.iter().try_for_each(|event| read(event.as_bytes(), &mut answer))?;
         Ok(answer)
@@ -259,7 +259,7 @@ mod tests {
         ] {
             assert!(answer(&[error]).unwrap().is_error, "{error}");
         }
-        assert_eq!(answer(&["<html>"]), Err(NotAnAnswer));
+        assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
         assert!(answer(&["[DONE]"]).unwrap().is_complete);
     }
 

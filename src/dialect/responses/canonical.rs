@@ -3,7 +3,7 @@
 use super::super::{
     Field,
     canonical::{Member, array, elements, members, object},
-    json::{Cursor, Odd},
+    json::{Cursor, Unsupported},
 };
 
 /// Members of an item or a part that a model does not read: marks for prompt caches, and how far an item had come.
@@ -18,7 +18,7 @@ const NOTES: [&[u8]; 2] = [b"annotations", b"logprobs"];
 const EMPTY: &[u8] = b"\"\"";
 
 /// The fields of an item that its model reads, by name.
-pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
+pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
     if item.starts_with(b"\"") {
         // An `input` that is a string.
         let fields = [("content", content(item)?), ("role", vec![b"\"user\"".as_slice()])];
@@ -44,7 +44,7 @@ pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
             _ => vec![value],
         };
         if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Odd)?, value });
+            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
         }
     }
     fields.sort_by_key(|field| field.name); // stable
@@ -52,7 +52,7 @@ pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Odd> {
 }
 
 /// A string is the same as an array of one text, and no text is the same as none.
-fn content(value: &[u8]) -> Result<Vec<&[u8]>, Odd> {
+fn content(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
     if value.starts_with(b"\"") {
         let text = text(value);
         return Ok(if text.is_empty() { text } else { array([text]) });

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::{
     NAME, ParseError, error,
-    items::{Beside, Fault, Gatherer, Item},
+    items::{Fault, Item, RequestFields, ViewBuilder},
 };
 use crate::{conversation::Conversation, dialect::thorough::Json, span::Span};
 
@@ -68,7 +68,7 @@ struct WireItem<'a> {
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let json = Json::of(NAME, body)?;
     let request: Request<'_> = json.whole()?;
-    let mut items = Gatherer::new(body);
+    let mut items = ViewBuilder::new(body);
     if let Some(input) = request.input {
         if input.get().starts_with('"') {
             items.text_input(json.span(input));
@@ -82,7 +82,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let text = request.text.filter(|text| text.get().starts_with('{'));
     let text: Option<WireText<'_>> = text.map(|text| json.object(text.get())).transpose()?;
     let span = |value: Option<&RawValue>| value.map(|value| json.span(value));
-    let beside = Beside {
+    let beside = RequestFields {
         model: span(request.model),
         tools: span(request.tools),
         format: span(text.and_then(|text| text.format)),

@@ -55,7 +55,7 @@ pub(super) struct Item {
 
 /// The values of a request beside `input`; none where a field is absent or null.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct RequestFields {
     pub(super) model: Option<Span>,
     pub(super) tools: Option<Span>,
     pub(super) format: Option<Span>,
@@ -105,7 +105,7 @@ pub(super) type Fault = (usize, ParseErrorKind);
 
 /// Gathers the view of a request.
 #[derive(Debug)]
-pub(super) struct Gatherer<'a> {
+pub(super) struct ViewBuilder<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
     /// The ids of calls that the server ran itself.
@@ -117,7 +117,7 @@ pub(super) struct Gatherer<'a> {
     ends_in_trigger: bool,
 }
 
-impl<'a> Gatherer<'a> {
+impl<'a> ViewBuilder<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
         Self {
             body,
@@ -167,7 +167,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The view, with what stands beside `input`.
-    pub(super) fn finish(mut self, beside: Beside) -> Result<Conversation<'a>, Fault> {
+    pub(super) fn finish(mut self, beside: RequestFields) -> Result<Conversation<'a>, Fault> {
         self.conversation.model = self.text(beside.model)?;
         self.conversation.tools = beside.tools;
         self.conversation.format = beside.format;
@@ -312,10 +312,10 @@ fn flags(class: Class, by_program: bool) -> Flags {
         Class::Call { .. } => Flags { stays: by_program, ..none },
         Class::Result { .. } => none,
         Class::Reasoning => Flags { bound: true, thinks: true, ..none },
-        Class::Server => Flags { bound: true, parts: true, ..none },
-        Class::ServerStays => Flags { bound: true, parts: true, stays: true, ..none },
+        Class::Server => Flags { bound: true, barrier: true, ..none },
+        Class::ServerStays => Flags { bound: true, barrier: true, stays: true, ..none },
         Class::Compaction | Class::Reference | Class::Tools | Class::Trigger | Class::Unknown => {
-            Flags { parts: true, stays: true, ..none }
+            Flags { barrier: true, stays: true, ..none }
         }
     }
 }

@@ -6,14 +6,14 @@ use std::borrow::Cow;
 
 use crate::{
     dialect::{
-        Input,
-        json::{Cursor, Odd, decode, fields, fields_of},
+        CallInput,
+        json::{Cursor, Unsupported, decode, fields, fields_of},
     },
     span::Span,
 };
 
 /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
-pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
+pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
     let mut cursor = Cursor::starting(body, content.start);
     if cursor.peek() == Some(b'"') {
         return Ok(vec![content]);
@@ -31,7 +31,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Odd> {
     Ok(texts)
 }
 
-fn texts_of_part(body: &[u8], cursor: &mut Cursor<'_>) -> Result<impl Iterator<Item = Span>, Odd> {
+fn texts_of_part(body: &[u8], cursor: &mut Cursor<'_>) -> Result<impl Iterator<Item = Span>, Unsupported> {
     let [kind, text, refusal, out, err] = fields(cursor, [b"type", b"text", b"refusal", b"stdout", b"stderr"])?;
     let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
     let mut texts = match kind.as_deref() {
@@ -45,7 +45,7 @@ fn texts_of_part(body: &[u8], cursor: &mut Cursor<'_>) -> Result<impl Iterator<I
 }
 
 /// The arguments of a call: of a function, a JSON string; of a custom tool, a text; of a shell or a patch, what it does.
-pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
+pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
     let [kind, arguments, input, action, operation] =
         fields_of(body, call, [b"type", b"arguments", b"input", b"action", b"operation"])?;
     let (value, emptied) = match name(body, kind).as_deref() {
@@ -55,11 +55,11 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<Input>, Odd> {
         Some("apply_patch_call") => (operation, "{}"),
         _ => (None, ""),
     };
-    Ok(value.filter(|value| value.of(body) != b"null").map(|span| Input { span, emptied }))
+    Ok(value.filter(|value| value.of(body) != b"null").map(|span| CallInput { span, emptied }))
 }
 
 /// Whether the arguments of a call may be another text: they are one, and no server knows the item by its id.
-pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Odd> {
+pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupported> {
     let [kind, id, arguments, input] = fields_of(body, call, [b"type", b"id", b"arguments", b"input"])?;
     let value = match name(body, kind).as_deref() {
         Some("function_call") => arguments,
@@ -71,7 +71,7 @@ pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Odd> {
 }
 
 /// The names of tools, those in namespaces among them.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Odd> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let mut names = Vec::new();
     let mut inner = Vec::new();
     push_names(body, tools, &mut names, &mut inner)?;
@@ -88,7 +88,7 @@ fn push_names<'a>(
     tools: Span,
     names: &mut Vec<Cow<'a, str>>,
     inner: &mut Vec<Span>,
-) -> Result<(), Odd> {
+) -> Result<(), Unsupported> {
     let mut cursor = Cursor::starting(body, tools.start);
     let mut more = cursor.first_element()?;
     while more {

@@ -1,37 +1,37 @@
 //! The quick reader of items: one pass over the body with a [`Cursor`].
 //!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Odd`], and the caller asks
+//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
 //! `serde_json`.
 
-use super::items::{Beside, Gatherer, ITEM, Item};
+use super::items::{ITEM, Item, RequestFields, ViewBuilder};
 use crate::{
     conversation::Conversation,
-    dialect::json::{Cursor, Odd, fields, fields_of, require},
+    dialect::json::{Cursor, Unsupported, fields, fields_of, require},
     span::Span,
 };
 
 /// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Odd> {
-    let mut scanner = Scanner { cursor: Cursor::new(body), body, items: Gatherer::new(body) };
+pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
+    let mut scanner = Scanner { cursor: Cursor::new(body), body, items: ViewBuilder::new(body) };
     let beside = scanner.request()?;
     scanner.cursor.end()?;
-    scanner.items.finish(beside).map_err(|_| Odd)
+    scanner.items.finish(beside).map_err(|_| Unsupported)
 }
 
 struct Scanner<'a> {
     cursor: Cursor<'a>,
     body: &'a [u8],
-    items: Gatherer<'a>,
+    items: ViewBuilder<'a>,
 }
 
 /// Where a value is kept that its object may have once.
-fn once(place: &mut Option<Span>, value: Span) -> Result<(), Odd> {
+fn once(place: &mut Option<Span>, value: Span) -> Result<(), Unsupported> {
     require(place.replace(value).is_none())
 }
 
 impl Scanner<'_> {
-    fn request(&mut self) -> Result<Beside, Odd> {
-        let (mut input, mut text, mut beside) = (None, None, Beside::default());
+    fn request(&mut self) -> Result<RequestFields, Unsupported> {
+        let (mut input, mut text, mut beside) = (None, None, RequestFields::default());
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
             let value = if name == b"input" { self.input()? } else { self.cursor.value()? };
@@ -53,7 +53,7 @@ impl Scanner<'_> {
             [beside.format] = fields_of(self.body, text, [b"format"])?;
         }
         let said = |value: Option<Span>| value.filter(|value| value.of(self.body) != b"null");
-        Ok(Beside {
+        Ok(RequestFields {
             model: said(beside.model),
             tools: said(beside.tools),
             format: said(beside.format),
@@ -64,7 +64,7 @@ impl Scanner<'_> {
         })
     }
 
-    fn input(&mut self) -> Result<Span, Odd> {
+    fn input(&mut self) -> Result<Span, Unsupported> {
         let start = self.cursor.at();
         if self.cursor.peek() != Some(b'[') {
             let value = self.cursor.value()?;
@@ -82,13 +82,13 @@ impl Scanner<'_> {
         Ok(Span { start, end: self.cursor.at() })
     }
 
-    fn item(&mut self) -> Result<(), Odd> {
+    fn item(&mut self) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let found = fields(&mut self.cursor, ITEM)?;
         let span = Span { start, end: self.cursor.at() };
         let said = found.map(|value| value.filter(|value| value.of(self.body) != b"null"));
         let [kind, role, id, call_id, name, content, output, environment, execution, caller, _, _] = said;
         let item = Item { kind, role, id, call_id, name, content, output, environment, execution, caller };
-        self.items.item(span, &item).map_err(|_| Odd)
+        self.items.item(span, &item).map_err(|_| Unsupported)
     }
 }

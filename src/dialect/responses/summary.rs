@@ -1,7 +1,7 @@
 //! The request that asks for a summary of items, made of the client's own.
 //!
-//! In the shape [`Input::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
-//! prompt cache. A request of the shape [`Input::Fresh`], or to another model, has no reasoning and no ids of items: the
+//! In the shape [`PromptMode::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
+//! prompt cache. A request of the shape [`PromptMode::Fresh`], or to another model, has no reasoning and no ids of items: the
 //! one may be encrypted for the client's model, and the other name what only that model's server has.
 //!
 //! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::{
     dialect::{json::push_string, object::fields},
     raw::{Fields, elements},
-    summary::{Input, Piece, Prompt, Source},
+    summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
 
 /// Keys of a client's request that shape its answer: some are written anew, the others would spoil a summary.
@@ -40,7 +40,7 @@ const ROUTING: [&str; 8] =
     ["user", "safety_identifier", "service_tier", "metadata", "client_metadata", "provider", "models", "reasoning"];
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
-pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
+pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let fields = fields(&source.body)?;
     let items = elements(fields.get("input")?)?;
     let last = items.last().and_then(|item| Fields::of(item));
@@ -48,14 +48,14 @@ pub(super) fn request(source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
         return None; // it must stay the last one, and asks for another summary
     }
     match prompt.input {
-        Input::Cached => cached(source, &fields, prompt),
-        Input::Fresh => fresh(source, &fields, prompt),
+        PromptMode::Cached => cached(source, &fields, prompt),
+        PromptMode::Fresh => fresh(source, &fields, prompt),
     }
 }
 
 /// The client's request with the items of `source`, then the instruction. Tools stay, as they stand before the items, but
 /// none may be called.
-fn cached(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;
     let mut request = Request::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
@@ -76,7 +76,7 @@ fn cached(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<B
 
 /// A request of our own: instructions, what is summarised without the client's, the instruction, no tools. It has few of
 /// the client's keys, and none but its items if it asks another model than the client does.
-fn fresh(source: &Source, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
+fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     let (_, region) = source.split()?;
     let mut request = Request::default();
     match (prompt.model, fields.get("model")) {
@@ -132,7 +132,7 @@ impl Request {
     }
 
     /// Items, and the instruction behind them.
-    fn items(&mut self, pieces: &[Piece], prompt: &Prompt<'_>, strangers: bool) {
+    fn items(&mut self, pieces: &[InputElement], prompt: &Prompt<'_>, strangers: bool) {
         self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
         self.key("input");
         self.0.push(b'[');

@@ -13,8 +13,8 @@ fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
     let text = |span: Span| str::from_utf8(span.of(body.as_bytes())).unwrap();
     let mut lines = Vec::new();
     for unit in &conversation.units {
-        let Flags { bound, stays, parts, .. } = unit.flags;
-        let flags: String = [(bound, " bound"), (stays, " stays"), (parts, " parts")]
+        let Flags { bound, stays, barrier, .. } = unit.flags;
+        let flags: String = [(bound, " bound"), (stays, " stays"), (barrier, " parts")]
             .iter()
             .filter(|flag| flag.0)
             .map(|flag| flag.1)
@@ -262,7 +262,7 @@ fn results_answer_calls_of_their_kind() {
 #[test]
 fn escaped_keys_and_great_depth_are_read_the_slow_way() {
     let body = r#"{"inp\u0075t":[{"typ\u0065":"function_call","call_id":"1"}]}"#;
-    assert_eq!(scan::scan(body.as_bytes()), Err(Odd));
+    assert_eq!(scan::scan(body.as_bytes()), Err(Unsupported));
     let conversation = Responses.parse(body.as_bytes()).unwrap();
     assert_eq!(describe(body, &conversation), ["0 Assistant -", r#"  call function "1" - true"#]);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

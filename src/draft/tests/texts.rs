@@ -9,20 +9,20 @@ fn lines(n_bytes: usize) -> String {
 }
 
 /// The text with other words for a part of it.
-fn with_words(text: &str, Cut { from, to, words }: &Cut) -> String {
+fn with_words(text: &str, TextCut { from, to, words }: &TextCut) -> String {
     [text.get(..*from).unwrap(), words, text.get(*to..).unwrap()].concat()
 }
 
 /// What comes of replacing a part of a text by something smaller, and how many bytes were tokenised for that.
-fn offered(text: &str, cut: &Cut) -> (Result<String, Refused>, u64) {
+fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
     let text = serde_json::to_string(text).unwrap();
     let body = Bytes::from(format!(
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
     let write = |draft: &mut Draft<'_>| {
-        let offer = draft.offer_result(0, Wants { stored: false, smaller: true }, |_| Some(cut.clone()));
-        let with = offer.map(|offer| serde_json::from_slice(&offer.slots[0].with).unwrap());
-        (with, draft.situation.meter.n_tokenised())
+        let proposed = draft.propose_result(0, ReplaceOptions { stored: false, smaller: true }, |_| Some(cut.clone()));
+        let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with).unwrap());
+        (with, draft.context.meter.n_tokenised())
     };
     draft(&body, Offload::Possible, write).0
 }
@@ -31,7 +31,7 @@ fn offered(text: &str, cut: &Cut) -> (Result<String, Refused>, u64) {
 fn of_a_long_text_little_is_tokenised() {
     let (text, words) = (lines(100_000), "word ".repeat(100));
     for (from, to) in [(0, text.len()), (1000, 99_000), (0, 99_000), (1000, text.len())] {
-        let cut = Cut { from, to, words: words.clone() };
+        let cut = TextCut { from, to, words: words.clone() };
         let (with, n_tokenised) = offered(&text, &cut);
         assert_eq!(with, Ok(with_words(&text, &cut)));
         assert!(n_tokenised < 4000, "{from} {to}: {n_tokenised}");
@@ -44,14 +44,14 @@ fn of_what_was_truncated_little_is_tokenised_to_clear_it() {
     let body = Bytes::from(format!(
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
-    let wants = Wants { stored: true, smaller: true };
+    let options = ReplaceOptions { stored: true, smaller: true };
     let (n_tokenised, plan) = draft(&body, Offload::Possible, |draft| {
-        let middle = Cut { from: 1000, to: 50_000, words: "word ".repeat(100) };
-        let offer = draft.offer_result(0, wants, |_| Some(middle.clone())).unwrap();
-        assert!(draft.make("e", Action::Truncate { message: 0 }, offer));
-        let offer = draft.offer_result(0, wants, |text| Some(shorter(text))).unwrap();
-        assert!(draft.make("e", Action::Clear { message: 0 }, offer));
-        draft.situation.meter.n_tokenised()
+        let middle = TextCut { from: 1000, to: 50_000, words: "word ".repeat(100) };
+        let proposed = draft.propose_result(0, options, |_| Some(middle.clone())).unwrap();
+        assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
+        let proposed = draft.propose_result(0, options, |text| Some(shorter(text))).unwrap();
+        assert!(draft.apply("e", Action::Clear { message: 0 }, proposed));
+        draft.context.meter.n_tokenised()
     });
     assert_eq!(plan.splices.iter().map(|splice| &splice.with[..]).collect::<Vec<_>>(), [br#""-""#]);
     assert!(n_tokenised < 8000, "{n_tokenised}");
@@ -62,11 +62,15 @@ fn what_has_more_tokens_is_not_smaller_however_few_bytes_it_has() {
     // A run of spaces is few tokens.
     let (text, words) = (" ".repeat(20_000), "word ".repeat(1000));
     for (from, to) in [(0, text.len()), (1000, 19_000)] {
-        assert_eq!(offered(&text, &Cut { from, to, words: words.clone() }).0, Err(Refused::NotSmaller), "{from} {to}");
+        assert_eq!(
+            offered(&text, &TextCut { from, to, words: words.clone() }).0,
+            Err(NotApplicable::NotSmaller),
+            "{from} {to}"
+        );
     }
-    let same = |text: &str, words: &str| offered(text, &Cut { from: 0, to: text.len(), words: words.to_owned() }).0;
-    assert_eq!(same("one two three", "two three one"), Err(Refused::NotSmaller));
-    assert_eq!(same("one two three", "one two three"), Err(Refused::Nothing));
+    let same = |text: &str, words: &str| offered(text, &TextCut { from: 0, to: text.len(), words: words.to_owned() }).0;
+    assert_eq!(same("one two three", "two three one"), Err(NotApplicable::NotSmaller));
+    assert_eq!(same("one two three", "one two three"), Err(NotApplicable::Nothing));
     assert_eq!(same("one two three", "two"), Ok("two".to_owned()));
 }
 
@@ -79,13 +83,13 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     ));
     let (_, plan) = draft(&body, Offload::Possible, |draft| {
         for (from, to) in [(1000, 2000), (500, 2500)] {
-            let cut = |_: &Text<'_>| Some(Cut { from, to, words: "-".to_owned() });
-            let offer = draft.offer_result(0, Wants { stored: true, smaller: true }, cut).unwrap();
-            assert!(draft.make("e", Action::Truncate { message: 0 }, offer));
+            let cut = |_: &ResultText<'_>| Some(TextCut { from, to, words: "-".to_owned() });
+            let proposed = draft.propose_result(0, ReplaceOptions { stored: true, smaller: true }, cut).unwrap();
+            assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
         }
         draft.rows()
     });
-    let left = with_words(&text, &Cut { from: 500, to: 2500, words: "-".to_owned() });
+    let left = with_words(&text, &TextCut { from: 500, to: 2500, words: "-".to_owned() });
     let left = serde_json::to_vec(&left).unwrap();
     assert_eq!(plan.splices.iter().map(|splice| &splice.with[..]).collect::<Vec<_>>(), [&left[..]]);
     assert_eq!(plan.report.changes.len(), 1, "the first one is moot");
@@ -99,18 +103,18 @@ fn an_offer_is_asked_for_once_until_somebody_has_written_there() {
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
     let (asked, _) = draft(&body, Offload::Possible, |draft| {
-        let (offers, n_asked) = (Offers::default(), std::cell::Cell::new(0));
-        let offer = |draft: &Draft<'_>| {
-            let offer = draft.remembered(&offers, 0, "ls", || {
+        let (truncation_cache, n_asked) = (TruncationCache::default(), std::cell::Cell::new(0));
+        let proposed = |draft: &Draft<'_>| {
+            let proposed = draft.cached(&truncation_cache, 0, "ls", || {
                 n_asked.set(n_asked.get() + 1);
-                draft.offer_result(0, ANY, |text| Some(shorter(text)))
+                draft.propose_result(0, ANY, |text| Some(shorter(text)))
             });
-            (offer, n_asked.get())
+            (proposed, n_asked.get())
         };
-        let mut asked = vec![offer(draft).1, offer(draft).1];
-        let (again, _) = offer(draft);
-        assert!(draft.make("e", Action::Truncate { message: 0 }, again.unwrap()));
-        asked.extend([offer(draft).1, offer(draft).1]);
+        let mut asked = vec![proposed(draft).1, proposed(draft).1];
+        let (again, _) = proposed(draft);
+        assert!(draft.apply("e", Action::Truncate { message: 0 }, again.unwrap()));
+        asked.extend([proposed(draft).1, proposed(draft).1]);
         asked
     });
     assert_eq!(asked, [1, 1, 2, 3]);

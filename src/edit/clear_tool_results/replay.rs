@@ -14,7 +14,7 @@ use std::{
 use super::{ClearToolResults, Clearing, Frontier};
 use crate::{
     conversation::Role,
-    draft::{Draft, Event, Row, Tally},
+    draft::{Draft, Row, Tally, TimelineEvent},
     edit::{keep::Keep, trigger::Limits},
 };
 
@@ -49,7 +49,7 @@ pub(super) struct Replay<'r, 'd> {
 
 /// What the walk has found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ClearedResults {
     /// The units that are cleared.
     pub(super) cleared: Vec<(usize, Clearing)>,
     /// Whether the last pass was not made because it would have freed too little.
@@ -63,17 +63,17 @@ pub(super) struct Found {
 struct Queue {
     /// The table of the tool that these results are of; none for all others.
     table: Option<usize>,
-    newest: Newest,
+    newest: KeepWindow,
     /// Those that have not been cleared.
     waiting: VecDeque<usize>,
 }
 
 /// What is spared at the present place: by `keep`, of all results; by a `keep_last`, of those of its table.
 #[derive(Debug)]
-struct Newest {
+struct KeepWindow {
     keep: Keep,
     /// What counts: results, or messages with calls.
-    counted: VecDeque<Counted>,
+    counted: VecDeque<WindowItem>,
     n_here: usize,
     /// Their tokens, if those count.
     tokens: usize,
@@ -82,7 +82,7 @@ struct Newest {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct WindowItem {
     number: usize,
     tokens: usize,
     is_here: bool,
@@ -111,40 +111,42 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Walks to the end.
-    pub(super) fn run(mut self) -> Found {
+    pub(super) fn run(mut self) -> ClearedResults {
         let timeline = self.draft.timeline();
         let first_call = match self.edit.settings.frontier {
             Frontier::Sticky => 0,
-            Frontier::Sliding => timeline.iter().rposition(|event| matches!(event, Event::Called(_))).unwrap_or(0),
+            Frontier::Sliding => {
+                timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
+            }
         };
         let mut n_rows = 0;
         for (n, event) in timeline.into_iter().enumerate() {
             self.tally.follow(event);
             match event {
-                Event::Came(row) => {
+                TimelineEvent::Added(row) => {
                     self.came(n_rows, &row);
                     n_rows += 1;
                 }
-                Event::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
-                Event::Left(number) => {
+                TimelineEvent::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
+                TimelineEvent::Removed(number) => {
                     let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
                     self.ready_frees -= freed;
                 }
-                Event::Called(place) if n >= first_call => self.model_call(place),
-                Event::Called(_) => {}
+                TimelineEvent::ModelCall(place) if n >= first_call => self.model_call(place),
+                TimelineEvent::ModelCall(_) => {}
             }
         }
         let Self { tally, cleared, too_little, last_pass, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
-        Found { cleared: cleared.collect(), too_little, last_pass }
+        ClearedResults { cleared: cleared.collect(), too_little, last_pass }
     }
 
     fn came(&mut self, number: usize, row: &Row) {
         if row.role == Role::Assistant {
             self.read = Some(number);
         }
-        let counted = Counted { number, tokens: self.tally.tokens_of(number), is_here: true };
+        let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
         let draft = self.draft;
         if let Some(all) = self.queues.first_mut()
             && all.newest.counts(row, draft)
@@ -157,7 +159,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// A result takes its place in its queue, if it may ever be cleared.
-    fn result_came(&mut self, row: &Row, counted: Counted) {
+    fn result_came(&mut self, row: &Row, counted: WindowItem) {
         let tool = row.call.map_or("", |call| self.draft.conversation().tool_name(call));
         let own = self.edit.tools.find(tool, |settings| settings.keep_last);
         let table = own.map(|(table, _)| table);
@@ -219,12 +221,12 @@ impl<'r, 'd> Replay<'r, 'd> {
 
 impl Queue {
     fn new(table: Option<usize>, keep: Keep) -> Self {
-        let newest = Newest { keep, counted: VecDeque::new(), n_here: 0, tokens: 0, last_turn: None };
+        let newest = KeepWindow { keep, counted: VecDeque::new(), n_here: 0, tokens: 0, last_turn: None };
         Self { table, newest, waiting: VecDeque::new() }
     }
 }
 
-impl Newest {
+impl KeepWindow {
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
         let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
@@ -238,7 +240,7 @@ impl Newest {
     }
 
     /// A message that counts came.
-    fn came(&mut self, counted: Counted) {
+    fn came(&mut self, counted: WindowItem) {
         self.counted.push_back(counted);
         self.n_here += 1;
         self.tokens += counted.tokens;

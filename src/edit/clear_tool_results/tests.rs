@@ -229,7 +229,7 @@ fn what_only_a_prefill_stands_behind_is_not_cleared() {
 fn a_pass_that_frees_too_little_is_not_made() {
     let untouched =
         check_untouched("u c:1 t:1*2000 c:2 t:2*2000 a u", &always("keep = { results = 1 }\nclear_at_least = 900"));
-    assert_eq!(untouched.report.left_out[0].why, Why::TooLittle);
+    assert_eq!(untouched.report.left_out[0].why, SkipReason::TooLittle);
     check(
         "u c:1 t:1*2000 c:2 t:2*2000 c:3 t:3*2000 a u",
         &always("keep = { results = 1 }\nclear_at_least = 800"),
@@ -243,7 +243,7 @@ fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
     let input = "u c:1^24000 t:1*2000 c:2 t:2*2000 a u";
     let keys = "trigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
     let waits = check_untouched(input, &policy(keys));
-    assert_eq!(waits.report.left_out[0].why, Why::TooLittle);
+    assert_eq!(waits.report.left_out[0].why, SkipReason::TooLittle);
     let cleared = "u c:1^24000 t:1! c:2 t:2*2000 a u";
     for more in ["clear_at_least = 0", "clear_at_least = 400", "frontier = 'sliding'"] {
         check(input, &policy(&format!("{keys}{more}")), cleared);
@@ -338,7 +338,7 @@ fn what_is_not_longer_than_its_placeholder_stays() {
 fn without_a_store_results_stay_unless_none_is_wanted() {
     let (plan, _) = plan_with(&body(FIVE), &always(""), Offload::Impossible);
     assert!(plan.is_empty() && plan.offloads.is_empty());
-    assert_eq!(plan.report.left_out.iter().map(|left_out| left_out.why).collect::<Vec<_>>(), [Why::NoStore; 2]);
+    assert_eq!(plan.report.left_out.iter().map(|left_out| left_out.why).collect::<Vec<_>>(), [SkipReason::NoStore; 2]);
     let (plan, output) = plan_with(&body(FIVE), &always("offload = false"), Offload::Impossible);
     assert_eq!(messages(&output)[2]["content"], "[Cleared: 2000 bytes of output of bash.]");
     assert!(plan.offloads.is_empty() && plan.report.changes[0].handles.is_empty());

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     dialect::{self, Dialect},
     plan::Plan,
-    planner::{Parts, Planner},
+    planner::{PlanSettings, Planner},
     span::splice,
 };
 
@@ -28,7 +28,7 @@ fn settings(orphans: Orphans) -> Settings {
 }
 
 fn planner(settings: &Settings, language: Language) -> Planner {
-    Planner::new(Parts { language, patch_tool_calls: settings.clone(), ..Parts::default() })
+    Planner::new(PlanSettings { language, patch_tool_calls: settings.clone(), ..PlanSettings::default() })
 }
 
 /// The JSON of one word.

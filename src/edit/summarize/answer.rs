@@ -43,13 +43,13 @@ pub enum Fault {
 const THOUGHTS: [&str; 4] = ["analysis", "think", "thinking", "reasoning"];
 
 /// So many thoughts may follow each other.
-const MOST_THOUGHTS: usize = 8;
+const MAX_THOUGHTS: usize = 8;
 
 /// What comes before the first tag is a remark, and not a text of its own, if it has no more bytes than this.
-const LONGEST_REMARK: usize = 300;
+const MAX_REMARK: usize = 300;
 
 /// A longer text is no error message and no refusal, whatever it begins with, in characters.
-const LONGEST_ERROR: usize = 400;
+const MAX_ERROR: usize = 400;
 
 /// What no summary begins with.
 const ERRORS: [&str; 18] = [
@@ -204,7 +204,7 @@ impl<'a> Part<'a> {
 
     /// The first place of a tag that begins its line, if no more than a remark stands before it.
     fn beginning(self, tag: &str) -> Option<usize> {
-        self.up_to(self.text.floor_char_boundary(LONGEST_REMARK + tag.len())).on_its_line(tag)
+        self.up_to(self.text.floor_char_boundary(MAX_REMARK + tag.len())).on_its_line(tag)
     }
 
     /// The first place of a tag that begins its line.
@@ -233,7 +233,7 @@ impl<'a> Part<'a> {
     /// Without thoughts at the beginning.
     fn without_thoughts(self) -> Self {
         let mut rest = self.trimmed();
-        for _ in 0..MOST_THOUGHTS {
+        for _ in 0..MAX_THOUGHTS {
             let Some(behind) = THOUGHTS.iter().find_map(|name| rest.behind_thoughts(name)) else { break };
             rest = behind.trimmed();
         }
@@ -284,7 +284,7 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
         return Some(fault);
     }
     let lower = summary.to_lowercase();
-    let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| lower.starts_with(beginning));
+    let begins = |prefix_keys: &[&str]| prefix_keys.iter().any(|beginning| lower.starts_with(beginning));
     if begins(&CALLS) {
         return Some(Fault::ToolCall);
     }
@@ -295,7 +295,7 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     if begins(&PAGES) {
         return Some(Fault::ErrorText);
     }
-    if summary.chars().nth(LONGEST_ERROR).is_some() {
+    if summary.chars().nth(MAX_ERROR).is_some() {
         return None;
     }
     let of_provider = || OF_PROVIDERS.iter().any(|words| lower.contains(words));

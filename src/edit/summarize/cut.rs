@@ -1,14 +1,14 @@
 //! Where a conversation is parted: before the cut it is summarised, behind it everything stays as it is.
 
 use crate::{
-    conversation::{Role, Spoken, unread_from},
+    conversation::{Role, TurnUnit, unread_from},
     draft::{Draft, Row},
     edit::keep::Keep,
 };
 
 /// The places where a conversation may be parted. A place is the row behind it.
 #[derive(Debug)]
-pub(super) struct Cuts<'c> {
+pub(super) struct CutPoints<'c> {
     rows: &'c [Row],
     /// What each row counts towards what is kept.
     sizes: Vec<Size>,
@@ -32,10 +32,10 @@ struct Size {
     tokens: usize,
 }
 
-impl<'c> Cuts<'c> {
+impl<'c> CutPoints<'c> {
     pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize]) -> Self {
-        let spoken = draft.spoken(rows);
-        let rounds = rounds(&spoken);
+        let turn_units = draft.turn_units(rows);
+        let rounds = rounds(&turn_units);
         let size = |((row, tokens), opens_round): ((&Row, &usize), bool)| Size {
             results: usize::from(row.role == Role::Tool),
             rounds: usize::from(opens_round),
@@ -46,13 +46,13 @@ impl<'c> Cuts<'c> {
         let mut cuts = Self {
             rows,
             sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
-            allowed: allowed(draft, rows, &spoken),
+            allowed: allowed(draft, rows, &turn_units),
             first,
             first_new: rows
                 .iter()
                 .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
                 .map_or(first, |last| last + 1),
-            last: unread_from(spoken.iter().copied()).min(first_that_stays(draft, rows, first)),
+            last: unread_from(turn_units.iter().copied()).min(first_that_stays(draft, rows, first)),
             summary: rows.iter().position(|row| row.unit.is_some() && row.unit == summary),
         };
         cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
@@ -143,10 +143,10 @@ impl<'c> Cuts<'c> {
 }
 
 /// Of each row, whether it opens a turn of the model that calls.
-fn rounds(spoken: &[Spoken]) -> Vec<bool> {
-    let mut rounds = vec![false; spoken.len()];
+fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
+    let mut rounds = vec![false; turn_units.len()];
     let mut opened = None;
-    for (n, row) in spoken.iter().enumerate() {
+    for (n, row) in turn_units.iter().enumerate() {
         if !row.continues {
             opened = Some(n).filter(|_| row.role == Role::Assistant);
         }
@@ -167,7 +167,7 @@ fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
 
 /// Whether the conversation may be parted before each row: no element, no turn of the model and no result from its call
 /// is parted, and what is before the place came before what is behind it.
-fn allowed(draft: &Draft<'_>, rows: &[Row], spoken: &[Spoken]) -> Vec<bool> {
+fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
     let caller = |row: &Row| draft.conversation().caller(row.call?);
     // How far back the rows from here on reach, as indices of units.
     let mut reaches = usize::MAX;
@@ -182,8 +182,8 @@ fn allowed(draft: &Draft<'_>, rows: &[Row], spoken: &[Spoken]) -> Vec<bool> {
         .collect();
     from.reverse();
     let (mut newest, mut before) = (None, None);
-    let places = rows.iter().zip(spoken).zip(from).map(|((row, spoken), from)| {
-        let parts_nothing = row.role != Role::Tool && !spoken.continues && before != Some(row.element);
+    let places = rows.iter().zip(turn_units).zip(from).map(|((row, turn_units), from)| {
+        let parts_nothing = row.role != Role::Tool && !turn_units.continues && before != Some(row.element);
         let allowed = parts_nothing && newest.is_none_or(|newest| newest < from);
         newest = newest.max(row.unit);
         before = Some(row.element);

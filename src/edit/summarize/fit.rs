@@ -1,10 +1,10 @@
 //! What of a source a model that summarises has room for.
 
-use crate::summary::{Piece, Source};
+use crate::summary::{InputElement, SummaryInput};
 
 /// A source that has no more than so many tokens: of what is summarised, the first quarter and the last three quarters of
 /// what there is room for, parted where it may be. As it is if it fits, or if not even its end does.
-pub fn fitted(source: &Source, most_tokens: usize) -> Source {
+pub fn fitted(source: &SummaryInput, most_tokens: usize) -> SummaryInput {
     let Some((leading, region)) = source.split() else { return source.clone() };
     let room = most_tokens.saturating_sub(source.base_tokens).saturating_sub(tokens(leading));
     if tokens(region) <= room {
@@ -12,14 +12,14 @@ pub fn fitted(source: &Source, most_tokens: usize) -> Source {
     }
     let stretches: Vec<_> = region.chunk_by(|_, next| !next.opens).collect();
     match ends(&stretches, room) {
-        Some(region) => Source { messages: [leading, &region].concat(), ..source.clone() },
+        Some(region) => SummaryInput { messages: [leading, &region].concat(), ..source.clone() },
         None => source.clone(),
     }
 }
 
 /// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
 /// summary before this one stands, may take up to half of the room.
-fn ends(stretches: &[&[Piece]], room: usize) -> Option<Vec<Piece>> {
+fn ends(stretches: &[&[InputElement]], room: usize) -> Option<Vec<InputElement>> {
     let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);
     let for_head = first.unwrap_or_default().max(room / 4);
     [for_head, 0].into_iter().find_map(|for_head| {
@@ -32,7 +32,7 @@ fn ends(stretches: &[&[Piece]], room: usize) -> Option<Vec<Piece>> {
 }
 
 /// How many of the first stretches fit, and how many tokens they have.
-fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [Piece]>, room: usize) -> (usize, usize) {
+fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [InputElement]>, room: usize) -> (usize, usize) {
     let sums = stretches.scan(0_usize, |sum, stretch| {
         *sum = sum.saturating_add(tokens(stretch));
         (*sum <= room).then_some(*sum)
@@ -40,7 +40,7 @@ fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [Piece]>, room: usize) ->
     sums.fold((0, 0), |(n, _), sum| (n + 1, sum))
 }
 
-fn tokens(pieces: &[Piece]) -> usize {
+fn tokens(pieces: &[InputElement]) -> usize {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
 }
 

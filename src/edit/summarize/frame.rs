@@ -18,7 +18,7 @@ use crate::{
 
 /// What was said in the messages that a summary stands for.
 #[derive(Debug)]
-pub struct Said<'a> {
+pub struct FrameInput<'a> {
     /// The texts of the user's messages, from first to last.
     pub user_texts: Vec<Cow<'a, str>>,
     /// The names and the texts of skills that were loaded, from first to last.
@@ -35,13 +35,13 @@ pub struct Said<'a> {
 const LEFT: usize = 1000;
 
 /// A token is seldom more bytes than this; what is behind so many of them is not even counted.
-const MOST_BYTES_PER_TOKEN: usize = 32;
+const MAX_BYTES_PER_TOKEN: usize = 32;
 
 /// The longest name of a skill, in characters.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME: usize = 100;
 
 /// What stands around the summary of what was said.
-pub fn frame(settings: &Settings, language: Language, said: &Said<'_>) -> Frame {
+pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> Frame {
     let words = words(language);
     let preserve = settings.preserve_user_messages.enabled;
     let skills = settings.preserve_skills.as_ref().and_then(|settings| skills(settings, language, said));
@@ -68,7 +68,7 @@ pub fn skill_name(arguments: &str) -> Option<String> {
 // === user messages ===
 
 /// The section of the user's messages; none if there are none.
-fn user_messages(language: Language, said: &Said<'_>) -> Option<String> {
+fn user_messages(language: Language, said: &FrameInput<'_>) -> Option<String> {
     let texts: Vec<_> = said.user_texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
     let around = said.gauge.text(&entry(""));
     let mut left = said.budget_tokens;
@@ -119,7 +119,7 @@ fn without_middle(language: Language, text: &str) -> Cow<'_, str> {
 // === skills ===
 
 /// The skills that were loaded, each as it was loaded last; none if there are none.
-fn skills(settings: &PreserveSkills, language: Language, said: &Said<'_>) -> Option<String> {
+fn skills(settings: &PreserveSkills, language: Language, said: &FrameInput<'_>) -> Option<String> {
     let mut names = HashSet::new();
     let newest = said.skills.iter().rev().filter(|(name, text)| !text.trim().is_empty() && names.insert(name));
     let mut left = settings.budget;
@@ -141,13 +141,13 @@ fn skills(settings: &PreserveSkills, language: Language, said: &Said<'_>) -> Opt
 
 /// A name without what would not stand well in an attribute.
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).take(LONGEST_NAME).collect()
+    name.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).take(MAX_NAME).collect()
 }
 
 /// As much of the beginning of a text as has no more than so many tokens, with the mark that says that it was cut; none if
 /// that is nothing.
 fn beginning<'t>(text: &'t str, most: usize, language: Language, gauge: &Gauge) -> Option<Cow<'t, str>> {
-    let longest = most.saturating_mul(MOST_BYTES_PER_TOKEN);
+    let longest = most.saturating_mul(MAX_BYTES_PER_TOKEN);
     if text.len() <= longest && gauge.text(text) <= most {
         return Some(text.into());
     }

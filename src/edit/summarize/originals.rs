@@ -8,15 +8,15 @@ use super::{PreserveSkills, frame::skill_name};
 use crate::{
     conversation::{BlockKind, Pairing, Role, Unit},
     dialect::strings,
-    draft::{Draft, Source},
-    plan::OffloadEffect,
+    draft::{Draft, ParsedRequest},
+    plan::OffloadedPayload,
     span::Span,
 };
 
 /// The messages that a summary stands for, as they came.
 #[derive(Debug)]
 pub(super) struct Originals<'a> {
-    pub(super) source: Source<'a>,
+    pub(super) request: ParsedRequest<'a>,
     pub(super) units: Range<usize>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Originals<'a> {
     /// The skills that were loaded, from first to last: their names, and what the tool said.
     pub(super) fn skills(&self, settings: Option<&PreserveSkills>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         let Some(settings) = settings else { return Vec::new() };
-        let conversation = self.source.conversation;
+        let conversation = self.request.conversation;
         let pairing = Pairing::of(conversation);
         let results = pairing.results.iter().filter(|result| self.units.contains(&result.unit));
         let skill = |unit: usize| {
@@ -42,26 +42,26 @@ impl<'a> Originals<'a> {
     }
 
     /// All messages as JSON, one a line, and their name in the store.
-    pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadEffect {
-        let conversation = self.source.conversation;
+    pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadedPayload {
+        let conversation = self.request.conversation;
         let elements = conversation.elements.get(conversation.elements_of(self.units.clone())).unwrap_or_default();
         let mut lines = Vec::with_capacity(elements.iter().map(|element| element.span.len() + 1).sum());
         for element in elements {
             // Inside of strings no line ends.
             let one_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-            lines.extend(element.span.of(self.source.body).iter().map(one_line));
+            lines.extend(element.span.of(self.request.body).iter().map(one_line));
             lines.push(b'\n');
         }
-        OffloadEffect { key: draft.name_payload(&lines), payload: Bytes::from(lines).into() }
+        OffloadedPayload { key: draft.name_payload(&lines), payload: Bytes::from(lines).into() }
     }
 
     fn units(&self) -> &'a [Unit] {
-        self.source.conversation.units.get(self.units.clone()).unwrap_or_default()
+        self.request.conversation.units.get(self.units.clone()).unwrap_or_default()
     }
 
     /// All texts of a message; none if it has none.
     fn text(&self, unit: &Unit) -> Option<Cow<'a, str>> {
-        let Source { dialect, body, .. } = self.source;
+        let ParsedRequest { dialect, body, .. } = self.request;
         let spans = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
         let read = |span: Span| strings::text(body.as_ref(), span);
         let mut texts: Vec<_> = spans.into_iter().filter_map(read).collect();
@@ -69,7 +69,7 @@ impl<'a> Originals<'a> {
     }
 
     fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
-        let Source { dialect, body, conversation } = self.source;
+        let ParsedRequest { dialect, body, conversation } = self.request;
         let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
         strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }

@@ -13,10 +13,10 @@ use serde_json::json;
 use super::super::tests::{HTTP, World, body, body_of, messages, text, words};
 use super::*;
 use crate::{
-    draft::{Offload, When},
+    draft::{Offload, SummaryTiming},
     payload::ChainKey,
     plan::{Action, Plan},
-    summary::{Memory, Recollection, Summary},
+    summary::{Summary, SummaryIndex, SummaryState},
 };
 
 mod again;
@@ -24,11 +24,11 @@ mod late;
 
 /// A memory that is a map.
 #[derive(Debug, Default)]
-struct Map(Mutex<HashMap<ChainKey, Recollection>>);
+struct Map(Mutex<HashMap<ChainKey, SummaryState>>);
 
-impl Memory for Map {
-    fn recall(&self, beginning: ChainKey) -> Recollection {
-        self.0.lock().unwrap().get(&beginning).cloned().unwrap_or(Recollection::Nothing)
+impl SummaryIndex for Map {
+    fn state(&self, beginning: ChainKey) -> SummaryState {
+        self.0.lock().unwrap().get(&beginning).cloned().unwrap_or(SummaryState::Unknown)
     }
 
     fn is_empty(&self) -> bool {
@@ -37,19 +37,19 @@ impl Memory for Map {
 }
 
 impl Map {
-    fn put(&self, key: ChainKey, known: Recollection) {
+    fn put(&self, key: ChainKey, known: SummaryState) {
         self.0.lock().unwrap().insert(key, known);
     }
 
     /// Keeps what a model would have made.
-    fn make(&self, effect: &SummaryEffect, says: &str) {
+    fn make(&self, job: &SummaryJob, says: &str) {
         let summary = Summary {
-            text: effect.frame.around(says),
-            tokens_replaced: effect.tokens_replaced,
-            made_at: effect.n_elements,
-            transcript: effect.transcript.as_ref().map(|transcript| transcript.key),
+            text: job.frame.around(says),
+            tokens_replaced: job.tokens_replaced,
+            made_at: job.n_elements,
+            transcript: job.transcript.as_ref().map(|transcript| transcript.key),
         };
-        self.put(effect.key, Recollection::Summary(Arc::new(summary)));
+        self.put(job.key, SummaryState::Summary(Arc::new(summary)));
     }
 }
 
@@ -60,14 +60,14 @@ fn plan_in(memory: &Map, words: &str, policy: &str) -> (Plan, Bytes) {
     World { summaries: memory, ..World::default() }.plan(&body(words), &format!("{HTTP}{policy}"))
 }
 
-fn made(plan: &Plan) -> &SummaryEffect {
+fn made(plan: &Plan) -> &SummaryJob {
     match &plan.needs {
-        Some(Need::Make(effect)) => effect,
+        Some(Need::Make(job)) => job,
         other => panic!("{other:?}\n{plan}"),
     }
 }
 
-fn whys(plan: &Plan) -> Vec<Why> {
+fn whys(plan: &Plan) -> Vec<SkipReason> {
     plan.report.left_out.iter().filter(|left_out| left_out.edit == "summary").map(|left_out| left_out.why).collect()
 }
 
@@ -75,7 +75,7 @@ fn whys(plan: &Plan) -> Vec<Why> {
 fn check_cut(words: &str, policy: &str, expected: Range<usize>) {
     let (plan, _) = plan_in(&Map::default(), words, policy);
     let covers = match &plan.needs {
-        Some(Need::Make(effect)) => effect.covers.clone(),
+        Some(Need::Make(job)) => job.covers.clone(),
         _ => 0..0,
     };
     assert_eq!(covers, expected, "{words}\n{policy}\n{plan}");
@@ -87,14 +87,14 @@ fn check_cut(words: &str, policy: &str, expected: Range<usize>) {
 fn asks_for_a_summary_where_the_trigger_holds() {
     let memory = Map::default();
     let (plan, _) = plan_in(&memory, "s u c:1 t:1*400 a u", SIX);
-    let effect = made(&plan);
-    assert_eq!((effect.covers.clone(), effect.waits, effect.model.as_deref()), (1..4, true, None));
-    assert_eq!(whys(&plan), [Why::NoSummary]);
-    assert_eq!(effect.source.messages.len(), 4);
-    assert_eq!((effect.source.n_leading, &effect.source.body), (1, &body("s u c:1 t:1*400 a u")));
-    assert_eq!(effect.tokens, effect.tokens_replaced, "nothing else was edited");
-    assert_eq!(effect.tokens, effect.source.messages[1..].iter().map(|piece| piece.tokens).sum::<usize>());
-    let opens: Vec<_> = effect.source.messages.iter().map(|piece| piece.opens).collect();
+    let job = made(&plan);
+    assert_eq!((job.covers.clone(), job.waits, job.model.as_deref()), (1..4, true, None));
+    assert_eq!(whys(&plan), [SkipReason::NoSummary]);
+    assert_eq!(job.source.messages.len(), 4);
+    assert_eq!((job.source.n_leading, &job.source.body), (1, &body("s u c:1 t:1*400 a u")));
+    assert_eq!(job.tokens, job.tokens_replaced, "nothing else was edited");
+    assert_eq!(job.tokens, job.source.messages[1..].iter().map(|piece| piece.tokens).sum::<usize>());
+    let opens: Vec<_> = job.source.messages.iter().map(|piece| piece.opens).collect();
     assert_eq!(opens, [true, true, true, false]);
     let (below, _) = plan_in(&memory, "s u c:1 t:1*400 u", SIX);
     assert!(below.needs.is_none() && whys(&below).is_empty());
@@ -172,8 +172,8 @@ fn what_a_summary_stands_for_is_not_counted_again() {
     let policy = "[summarize]\ntrigger = { tokens = 1000 }\n";
     let first = "s u c:1 t:1*8000 a u";
     let (plan, _) = plan_in(&memory, first, policy);
-    let effect = made(&plan).clone();
-    memory.make(&effect, "Well.");
+    let job = made(&plan).clone();
+    memory.make(&job, "Well.");
     let (plan, _) = plan_in(&memory, first, policy);
     assert_eq!((plan.report.changes.len(), plan.report.tokens_before), (1, None), "{plan}");
     let asked = format!(
@@ -181,7 +181,7 @@ fn what_a_summary_stands_for_is_not_counted_again() {
     );
     let (plan, _) = plan_in(&memory, first, &asked);
     let sizes = plan.report.changes[0].tokens.unwrap();
-    assert_eq!(sizes.before, effect.tokens_replaced);
+    assert_eq!(sizes.before, job.tokens_replaced);
     assert!(sizes.after < sizes.before);
     assert!(plan.report.tokens_before.unwrap() > 2000 && plan.report.tokens_after.unwrap() < 1000, "{plan}");
 }
@@ -215,20 +215,20 @@ fn the_next_summary_is_made_of_the_last_one_and_what_came_since() {
     conversation += " c:2 t:2*400 a u c:3 t:3";
     let (plan, output) = plan_in(&memory, &conversation, &policy);
     assert_eq!(words(&output), "s u a u c:2 t:2*400 a u c:3 t:3");
-    let effect = made(&plan);
-    assert_eq!(effect.covers, 1..8);
-    let source: Vec<_> = effect.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
+    let job = made(&plan);
+    assert_eq!(job.covers, 1..8);
+    let source: Vec<_> = job.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
     assert_eq!(source.len(), 6);
     assert!(source[1].contains("First."), "{source:?}");
-    assert!(effect.tokens_replaced > 200 && effect.tokens_replaced > effect.tokens.saturating_sub(100));
-    let transcript = effect.transcript.as_ref().unwrap().payload.bytes();
+    assert!(job.tokens_replaced > 200 && job.tokens_replaced > job.tokens.saturating_sub(100));
+    let transcript = job.transcript.as_ref().unwrap().payload.bytes();
     let lines: Vec<_> = transcript.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
     let came = messages(&body(&conversation));
     assert_eq!(lines.len(), 7);
     for (line, message) in lines.iter().zip(&came[1..8]) {
         assert_eq!(serde_json::from_slice::<serde_json::Value>(line).unwrap(), *message);
     }
-    memory.make(effect, "Second.");
+    memory.make(job, "Second.");
     let (_, output) = plan_in(&memory, &conversation, &policy);
     assert_eq!(words(&output), "s u a u c:3 t:3");
     let text = String::from_utf8(output.to_vec()).unwrap();
@@ -315,28 +315,28 @@ fn scopes_keep_summaries_apart() {
 fn what_is_remembered_decides_whether_one_is_made() {
     let conversation = "s u c:1 t:1*400 a u";
     let (plan, _) = plan_in(&Map::default(), conversation, SIX);
-    let effect = made(&plan);
-    let remembering = |known: Recollection, more: &str, policy: &str| {
+    let job = made(&plan);
+    let remembering = |known: SummaryState, more: &str, policy: &str| {
         let memory = Map::default();
-        memory.put(effect.key, known);
+        memory.put(job.key, known);
         plan_in(&memory, &format!("{conversation}{more}"), policy).0
     };
-    let refused = remembering(Recollection::NotNow, " a u", SIX);
-    assert!(refused.needs.is_none() && whys(&refused) == [Why::NoSummary]);
+    let refused = remembering(SummaryState::CoolingDown, " a u", SIX);
+    assert!(refused.needs.is_none() && whys(&refused) == [SkipReason::NoSummary]);
 
-    let under_way = remembering(Recollection::UnderWay, " c:2 t:2*300 a u", SIX);
-    assert_eq!((made(&under_way).key, made(&under_way).covers.clone()), (effect.key, effect.covers.clone()));
-    assert_eq!(made(&under_way).source.messages, effect.source.messages);
+    let under_way = remembering(SummaryState::InProgress, " c:2 t:2*300 a u", SIX);
+    assert_eq!((made(&under_way).key, made(&under_way).covers.clone()), (job.key, job.covers.clone()));
+    assert_eq!(made(&under_way).source.messages, job.source.messages);
 
-    let stored = remembering(Recollection::Stored, " a u", SIX);
-    assert_eq!(stored.needs, Some(Need::Load(effect.key)));
+    let stored = remembering(SummaryState::Stored, " a u", SIX);
+    assert_eq!(stored.needs, Some(Need::Load(job.key)));
     assert!(stored.is_empty());
 
     let early = "[summarize]\nmode = 'background'\ntrigger = { messages = 10 }";
-    assert!(!made(&remembering(Recollection::Nothing, " a u", early)).waits);
-    assert!(remembering(Recollection::UnderWay, " a u", early).needs.is_none());
-    assert!(made(&remembering(Recollection::UnderWay, " a u c:2 t:2", early)).waits);
-    let refused = remembering(Recollection::NotNow, " a u", early);
+    assert!(!made(&remembering(SummaryState::Unknown, " a u", early)).waits);
+    assert!(remembering(SummaryState::InProgress, " a u", early).needs.is_none());
+    assert!(made(&remembering(SummaryState::InProgress, " a u c:2 t:2", early)).waits);
+    let refused = remembering(SummaryState::CoolingDown, " a u", early);
     assert!(refused.needs.is_none() && whys(&refused).is_empty(), "the trigger does not hold yet");
 }
 
@@ -363,22 +363,22 @@ fn in_the_background_it_is_made_from_four_fifths_on() {
 fn what_is_not_worth_it_or_cannot_be_kept_is_left_out() {
     let memory = Map::default();
     let (plan, _) = plan_in(&memory, "s u c:1 t:1 a u c:2 t:2*9000 c:3 t:3", SIX);
-    assert!(plan.needs.is_none() && whys(&plan) == [Why::TooLittle], "{plan}");
+    assert!(plan.needs.is_none() && whys(&plan) == [SkipReason::TooLittle], "{plan}");
     let without = World { offload: Offload::Impossible, ..World::default() };
     let plan = |policy: &str| without.plan(&body("s u c:1 t:1*400 a u"), policy).0;
-    assert!(plan(SIX).needs.is_none() && whys(&plan(SIX)) == [Why::NoStore]);
+    assert!(plan(SIX).needs.is_none() && whys(&plan(SIX)) == [SkipReason::NoStore]);
     let no_transcript = plan(&format!("{SIX}transcript = false"));
     assert!(made(&no_transcript).transcript.is_none());
 }
 
 #[test]
 fn whoever_asks_gets_one_whatever_the_size() {
-    let asked = World { when: When::Now, ..World::default() };
+    let asked = World { when: SummaryTiming::Now, ..World::default() };
     let plan = |words: &str| asked.plan(&body(words), HTTP).0;
     assert!(made(&plan("s u a u")).waits);
     assert_eq!(made(&plan("s u a u c:1 t:1*90000 a u")).covers, 1..6);
     let nothing = plan("s u");
-    assert!(nothing.needs.is_none() && whys(&nothing) == [Why::TooLittle]);
+    assert!(nothing.needs.is_none() && whys(&nothing) == [SkipReason::TooLittle]);
 }
 
 #[test]
@@ -387,13 +387,13 @@ fn the_source_is_what_the_other_edits_have_left() {
         "{HTTP}[clear_tool_results]\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 0 }}\n[filter_tool_calls]\nmax_tool_calls = 2\n{SIX}keep = {{ rounds = 0 }}"
     );
     let plan = World::default().plan(&body("s u c:1 t:1*4000 c:2 t:2*4000 c:3 u t:3*4000 a u"), &policy).0;
-    let effect = made(&plan);
-    let source: Vec<_> = effect.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
+    let job = made(&plan);
+    let source: Vec<_> = job.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
     let kinds: Vec<_> = source.iter().map(|json| json.matches("Cleared: 4000").count()).collect();
     assert_eq!(kinds, [0, 0, 0, 1, 0, 1, 0], "{source:?}");
-    assert_eq!(effect.covers, 1..9);
-    assert!(effect.tokens < 1000 && effect.tokens_replaced > 3000);
-    let transcript = effect.transcript.as_ref().unwrap().payload.bytes();
+    assert_eq!(job.covers, 1..9);
+    assert!(job.tokens < 1000 && job.tokens_replaced > 3000);
+    let transcript = job.transcript.as_ref().unwrap().payload.bytes();
     assert_eq!(transcript.len() / 4000, 3, "the transcript has what was left out and cleared");
 }
 

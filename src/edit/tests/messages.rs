@@ -19,9 +19,9 @@ use crate::{
     conversation::CallId,
     dialect::{self, Dialect},
     plan::{Need, Plan},
-    planner::{Parts, Planner},
+    planner::{PlanSettings, Planner},
     span::splice,
-    summary::{Recollection, Summary},
+    summary::{Summary, SummaryState},
 };
 
 fn dialect() -> &'static dyn Dialect {
@@ -91,8 +91,8 @@ fn words(body: &[u8]) -> String {
 }
 
 fn planner(settings: &str) -> Planner {
-    let parts: Parts = toml::from_str(settings).unwrap();
-    Planner::new(parts)
+    let settings: PlanSettings = toml::from_str(settings).unwrap();
+    Planner::new(settings)
 }
 
 fn edited(came: &Bytes, settings: &str) -> (Plan, Bytes) {
@@ -255,12 +255,12 @@ fn a_summary_is_a_message_of_the_user_before_the_next_turn() {
         let (planner, came) = (planner(settings), body(came));
         let mut known: HashMap<_, _> = HashMap::new();
         let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
-        let Some(Need::Make(effect)) = plan.needs else { return format!("none: {plan}") };
-        assert!(effect.source.messages.iter().all(|piece| serde_json::from_slice::<Value>(&piece.json).is_ok()));
-        let text = effect.frame.around("So far.");
-        let (tokens_replaced, made_at) = (effect.tokens_replaced, effect.n_elements);
+        let Some(Need::Make(job)) = plan.needs else { return format!("none: {plan}") };
+        assert!(job.source.messages.iter().all(|piece| serde_json::from_slice::<Value>(&piece.json).is_ok()));
+        let text = job.frame.around("So far.");
+        let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
         let summary = Arc::new(Summary { text, tokens_replaced, made_at, transcript: None });
-        known.insert(effect.key, Recollection::Summary(summary));
+        known.insert(job.key, SummaryState::Summary(summary));
         let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
         words(&splice(&came, &plan.splices).concat())
     };

@@ -200,14 +200,14 @@ fn without_a_store_results_stay_whole() {
     let (plan, _) = plan_with(&body("u c:1 t:1*60000"), HTTP, Offload::Impossible);
     assert!(plan.is_empty() && plan.offloads.is_empty());
     let left_out = &plan.report.left_out[0];
-    assert_eq!((left_out.why, left_out.message, left_out.call_id.as_str()), (Why::NoStore, Some(2), "1"));
+    assert_eq!((left_out.why, left_out.message, left_out.call_id.as_str()), (SkipReason::NoStore, Some(2), "1"));
 }
 
 #[test]
 fn nothing_becomes_longer() {
     let (plan, _) = plan(&body("u c:1 t:1*120"), &policy("max_bytes = 100"));
     assert!(plan.is_empty(), "{plan}");
-    assert_eq!(plan.report.left_out[0].why, Why::NotSmaller);
+    assert_eq!(plan.report.left_out[0].why, SkipReason::NotSmaller);
 }
 
 #[test]
@@ -306,9 +306,9 @@ fn a_way_is_told_to_those_who_can_go_it() {
         let request = String::from_utf8(body("u c:1 t:1*5000").to_vec()).unwrap();
         last(&plan(&Bytes::from(request.replacen('{', &format!("{{{tools}"), 1)), policy).1)
     };
-    let offers = |name: &str| format!(r#""tools":[{{"type":"function","function":{{"name":"{name}"}}}}],"#);
-    assert!(left(&offers("bash")).contains("GET http://h/abridge/recall/"));
-    assert!(!left(&offers("search")).contains("http://h") && !left("").contains("http://h"));
+    let truncation_cache = |name: &str| format!(r#""tools":[{{"type":"function","function":{{"name":"{name}"}}}}],"#);
+    assert!(left(&truncation_cache("bash")).contains("GET http://h/abridge/recall/"));
+    assert!(!left(&truncation_cache("search")).contains("http://h") && !left("").contains("http://h"));
 }
 
 // === half a surrogate pair ===

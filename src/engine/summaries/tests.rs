@@ -28,8 +28,8 @@ fn with_store() -> (Arc<Summaries>, Arc<memory::MemoryStore>, TestClock) {
 }
 
 fn text(summaries: &Summaries, n: u8) -> Option<String> {
-    match summaries.recall(beginning(n)) {
-        Recollection::Summary(summary) => Some(summary.text.clone()),
+    match summaries.state(beginning(n)) {
+        SummaryState::Summary(summary) => Some(summary.text.clone()),
         _ => None,
     }
 }
@@ -46,8 +46,8 @@ async fn stored_summaries_are_known_after_a_restart() {
     assert!(later.is_empty() && !later.is_index_read());
     later.read_index().await;
     assert!(later.is_index_read());
-    assert!(matches!(later.recall(beginning(1)), Recollection::Stored));
-    assert!(matches!(later.recall(beginning(2)), Recollection::Nothing));
+    assert!(matches!(later.state(beginning(1)), SummaryState::Stored));
+    assert!(matches!(later.state(beginning(2)), SummaryState::Unknown));
     later.load(beginning(1)).await;
     assert_eq!(text(&later, 1).as_deref(), Some("one"));
 }
@@ -61,9 +61,9 @@ async fn swept_summaries_are_forgotten() {
     clock.forward(8 * 86_400);
     store.sweep().await.unwrap();
     for n in [1, 2] {
-        assert!(matches!(summaries.recall(beginning(n)), Recollection::Stored));
+        assert!(matches!(summaries.state(beginning(n)), SummaryState::Stored));
         summaries.load(beginning(n)).await;
-        assert!(matches!(summaries.recall(beginning(n)), Recollection::Nothing));
+        assert!(matches!(summaries.state(beginning(n)), SummaryState::Unknown));
     }
 }
 
@@ -74,19 +74,19 @@ async fn an_unreadable_summary_is_read_again_after_a_pause() {
     summaries.texts.clear();
     store.close().await.unwrap();
     summaries.load(beginning(1)).await;
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::NotNow));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::CoolingDown));
     assert!(matches!(summaries.claim(beginning(1), false), Claim::CoolingDown));
     advance(READ_BACKOFF).await;
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::Stored));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::Stored));
     assert!(summaries.put(beginning(2), summary("two")).await.is_err());
-    assert!(matches!(summaries.recall(beginning(2)), Recollection::Nothing), "what is not kept is not used");
+    assert!(matches!(summaries.state(beginning(2)), SummaryState::Unknown), "what is not kept is not used");
 }
 
 #[tokio::test]
 async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
     let (summaries, _, _) = with_store();
     let Claim::Lead(leader) = summaries.claim(beginning(1), false) else { panic!("no claim has been made") };
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::UnderWay));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::InProgress));
     assert!(!leader.flight().is_wanted());
     let mut waiters = Vec::new();
     for _ in 0..8 {
@@ -115,7 +115,7 @@ async fn a_flight_without_waiters_is_abandoned_unless_in_the_background() {
     drop(waiter);
     deserted.await;
     leader.abandon(SummaryError::Abandoned);
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
 
     let Claim::Lead(leader) = summaries.claim(beginning(1), true) else { panic!("the flight was abandoned") };
     assert!(leader.flight().is_wanted());
@@ -123,7 +123,7 @@ async fn a_flight_without_waiters_is_abandoned_unless_in_the_background() {
     let waiter = Arc::clone(leader.flight()).join();
     drop(leader);
     assert!(matches!(waiter.wait().await, Err(SummaryError::ShuttingDown)));
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,10 +131,10 @@ async fn a_failed_summary_is_not_tried_again_before_its_cooldown_ends() {
     let (summaries, _, _) = with_store();
     let Claim::Lead(leader) = summaries.claim(beginning(1), false) else { panic!("no claim has been made") };
     leader.fail(SummaryError::Busy, Duration::from_mins(1));
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::NotNow));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::CoolingDown));
     assert!(matches!(summaries.claim(beginning(1), false), Claim::CoolingDown));
     advance(Duration::from_mins(1)).await;
-    assert!(matches!(summaries.recall(beginning(1)), Recollection::Nothing));
+    assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
     assert!(matches!(summaries.claim(beginning(1), false), Claim::Lead(_)));
 }
 
@@ -148,7 +148,7 @@ async fn the_number_of_cooldowns_is_bounded() {
         summaries.cool_down(ChainKey::from_bytes(key), Duration::from_hours(1));
     }
     assert_eq!(summaries.statuses().len(), MAX_COOLDOWNS);
-    assert!(matches!(summaries.recall(beginning(0)), Recollection::Nothing), "the oldest has left");
+    assert!(matches!(summaries.state(beginning(0)), SummaryState::Unknown), "the oldest has left");
     advance(Duration::from_hours(2)).await;
     summaries.cool_down(beginning(9), Duration::from_secs(1));
     assert_eq!(summaries.statuses().len(), 1);
@@ -163,9 +163,9 @@ async fn the_memory_of_texts_is_bounded() {
     }
     assert!(summaries.texts.weight() <= MAX_TEXT_BYTES);
     // Without a store, a summary whose text was evicted is forgotten when it is loaded.
-    assert!(matches!(summaries.recall(beginning(0)), Recollection::Stored));
+    assert!(matches!(summaries.state(beginning(0)), SummaryState::Stored));
     summaries.load(beginning(0)).await;
-    assert!(matches!(summaries.recall(beginning(0)), Recollection::Nothing));
+    assert!(matches!(summaries.state(beginning(0)), SummaryState::Unknown));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use crate::dialect::{Answer, Dialect, NotAnAnswer};
+use crate::dialect::{Answer, Dialect, InvalidAnswer};
 
 /// Why an answer could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub(super) enum ReadError {
     NotText,
     /// The answer is not in the dialect of the request.
     #[error(transparent)]
-    NotAnAnswer(#[from] NotAnAnswer),
+    InvalidAnswer(#[from] InvalidAnswer),
 }
 
 /// The longest answer in bytes. A token of a stream takes some three hundred.

@@ -13,13 +13,13 @@ use super::{Shared, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::{Input, answer, fit, instruction};
+use crate::edit::summarize::{PromptMode, answer, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::events::{EventKind, Phase};
-use crate::plan::SummaryEffect;
-use crate::summary::{Prompt, Source, Summary};
+use crate::plan::SummaryJob;
+use crate::summary::{Prompt, Summary, SummaryInput};
 use crate::tasks::run_blocking;
 use crate::tokens::Gauge;
 
@@ -27,7 +27,7 @@ use crate::tokens::Gauge;
 pub(super) struct SummaryTask<'a> {
     pub(super) shared: &'a Shared,
     pub(super) config: &'a EngineConfig,
-    pub(super) effect: &'a SummaryEffect,
+    pub(super) job: &'a SummaryJob,
     pub(super) origin: &'a SummaryOrigin,
     pub(super) flight: &'a Flight,
     /// The billed tokens of the calls so far.
@@ -65,10 +65,10 @@ struct Attempt<'a> {
 
 /// The parameters of a request.
 struct RequestSpec {
-    input: Input,
+    input: PromptMode,
     language: Language,
     /// The part of the conversation to summarize that fits.
-    source: Source,
+    source: SummaryInput,
     /// Whether something is left out of its middle.
     is_cut: bool,
     max_tokens: usize,
@@ -91,7 +91,7 @@ impl SummaryTask<'_> {
             place = self.shared.permits.acquire() => place.map_err(|_| SummaryError::ShuttingDown)?,
             () = self.flight.abandoned() => return Err(SummaryError::Abandoned),
         };
-        let SummaryEffect { source, transcript, .. } = self.effect;
+        let SummaryJob { source, transcript, .. } = self.job;
         let messages: usize = source.messages.iter().map(|piece| piece.json.len()).sum();
         let transcript = transcript.as_ref().map_or(0, |transcript| transcript.payload.len());
         let bytes = source.body.len() + messages + transcript;
@@ -118,7 +118,7 @@ impl SummaryTask<'_> {
         deadline: Instant,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CandidateError> {
-        let (name, gauge) = (candidate.name(self.effect.model.as_deref()), self.gauge(candidate.model));
+        let (name, gauge) = (candidate.name(self.job.model.as_deref()), self.gauge(candidate.model));
         let refuses_tools = self.shared.toolless.lock().await.contains(&name);
         let mut spec = self.spec(candidate, &gauge, refuses_tools);
         let (mut n_repeated, mut n_halved, mut was_refused) = (0, 0, false);
@@ -136,9 +136,9 @@ impl SummaryTask<'_> {
                 Err(error) => error,
             };
             match error.retry() {
-                Retry::WithoutTools if spec.input == Input::Cached => {
+                Retry::WithoutTools if spec.input == PromptMode::Cached => {
                     was_refused = true;
-                    spec.input = Input::Fresh;
+                    spec.input = PromptMode::Fresh;
                 }
                 Retry::Shorter if n_halved < MAX_HALVINGS && spec.fit(tokens_of(&spec.source) / 2) => n_halved += 1,
                 Retry::Same(pause) if n_repeated < self.config.summarize().retry.max_retries => {
@@ -169,7 +169,7 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         self.n_calls += 1;
         self.shared.counts.calls.fetch_add(1, Ordering::Relaxed);
-        let model = candidate.model.or(self.effect.model.as_deref()).map(str::to_owned);
+        let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
         let (shared, origin) = (self.shared, self.origin);
         let mut attempt = Attempt {
             shared,
@@ -204,31 +204,31 @@ impl SummaryTask<'_> {
             None => Stop::Done,
         };
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
-        let text = self.effect.frame.around(&summary);
+        let text = self.job.frame.around(&summary);
         let (gauge, measured) = (self.gauge(None), text.clone());
         let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
-        answer::smaller(tokens, self.effect.tokens)?;
-        let transcript = self.effect.transcript.as_ref().map(|transcript| transcript.key);
-        let SummaryEffect { tokens_replaced, n_elements: made_at, .. } = *self.effect;
+        answer::smaller(tokens, self.job.tokens)?;
+        let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
+        let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *self.job;
         Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })
     }
 
     /// The token counter of a model, or of the request's model.
     fn gauge(&self, model: Option<&str>) -> Gauge {
-        self.config.planner.meter.for_model(model.or(self.effect.model.as_deref()))
+        self.config.planner.meter.for_model(model.or(self.job.model.as_deref()))
     }
 
     /// The first request to a model.
     fn spec(&self, candidate: &Candidate<'_>, gauge: &Gauge, refuses_tools: bool) -> RequestSpec {
-        let (summarize, language) = (self.config.summarize(), self.config.planner.parts.language);
+        let (summarize, language) = (self.config.summarize(), self.config.planner.settings.language);
         // Another model has nothing of the conversation in its prompt cache, and needs no more of it.
-        let is_other = candidate.model.is_some_and(|model| self.effect.model.as_deref() != Some(model));
-        let input = if is_other || refuses_tools { Input::Fresh } else { summarize.input };
+        let is_other = candidate.model.is_some_and(|model| self.job.model.as_deref() != Some(model));
+        let input = if is_other || refuses_tools { PromptMode::Fresh } else { summarize.input };
         let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, language).into_owned();
         let words = instruction.len() + instruction::middle_left_out(language).len();
-        let source = self.effect.source.clone();
+        let source = self.job.source.clone();
         let mut spec = RequestSpec { input, language, source, is_cut: false, max_tokens, instruction };
         if let Some(window) = gauge.window() {
             spec.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
@@ -286,6 +286,6 @@ impl From<CallError> for CandidateError {
 
 // === helpers ===
 
-fn tokens_of(source: &Source) -> usize {
+fn tokens_of(source: &SummaryInput) -> usize {
     source.base_tokens + source.messages.iter().map(|piece| piece.tokens).sum::<usize>()
 }

@@ -125,7 +125,7 @@ impl Exchange {
     pub(super) fn known_prefix_share(&self) -> Option<f64> {
         let edit = self.edit.as_ref().filter(|edit| !edit.dry_run)?;
         let model = edit.report.as_ref()?.model.as_deref().unwrap_or_default();
-        self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.reads)
+        self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.segments)
     }
 
     fn note_changes(&self, history: &History) {

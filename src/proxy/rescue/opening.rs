@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
-use crate::dialect::Opening;
+use crate::dialect::OpeningEvents;
 
 /// The most that is held back of a stream whose first events tell nothing, in bytes. They repeat the instructions and the
 /// tools of the request, twice.
@@ -21,7 +21,10 @@ const HELD_FOR: Duration = Duration::from_secs(5);
 
 /// The data of the event by which a stream fails, if it does so before it says anything. Holds the answer back until that
 /// is known; its bytes are relayed unchanged.
-pub(super) async fn failure(answer: &mut Response<PeekableBody>, opening: Option<&'static Opening>) -> Option<Bytes> {
+pub(super) async fn failure(
+    answer: &mut Response<PeekableBody>,
+    opening: Option<&'static OpeningEvents>,
+) -> Option<Bytes> {
     let opening = opening.filter(|_| answer.status().is_success() && is_plain_stream(answer))?;
     let mut scanner = Scanner { opening, line: Vec::new(), is_cut: false, event: String::new(), data: Vec::new() };
     match answer.body_mut().peek_until(MAX_HELD, HELD_FOR, |chunk| scanner.push(chunk)).await? {
@@ -49,7 +52,7 @@ enum Told {
 /// Reads server-sent events until one tells how the request went.
 #[derive(Debug)]
 struct Scanner {
-    opening: &'static Opening,
+    opening: &'static OpeningEvents,
     // The line that has not ended yet.
     line: Vec<u8>,
     // The last line ended with a carriage return, to which a line feed may belong.
@@ -153,7 +156,7 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    const OPENING: Opening = Opening { silent: &["created", "queued"], failed: &["error"] };
+    const OPENING: OpeningEvents = OpeningEvents { silent: &["created", "queued"], failed: &["error"] };
 
     fn scanner() -> Scanner {
         Scanner { opening: &OPENING, line: Vec::new(), is_cut: false, event: String::new(), data: Vec::new() }

@@ -83,8 +83,8 @@ fn plan_inputs_read_back_as_written() {
     let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, made_at: 0, transcript: Some(key) };
     let sent = SentRequest {
         inputs: PlanInputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..PlanInputs::default() },
-        summary: Some(Used { end: 7, summary: Arc::new(summary) }),
-        offloads: vec![OffloadEffect { key, payload: Bytes::from_static(b"what was taken out").into() }],
+        summary: Some(UsedSummary { end: 7, summary: Arc::new(summary) }),
+        offloads: vec![OffloadedPayload { key, payload: Bytes::from_static(b"what was taken out").into() }],
         ..sent(&target)
     };
     let recording = recorder.begin("r", sent.clone()).unwrap();

@@ -179,10 +179,10 @@ fn a_pattern_reads_as_it_was_written() {
 #[test]
 fn what_is_learned_is_bounded() {
     let models = Models::new(&[]);
-    models.learned.store(Arc::new((0..MOST_LEARNED).map(|n| (n.to_string().into(), 1)).collect()));
+    models.learned.store(Arc::new((0..MAX_LEARNED).map(|n| (n.to_string().into(), 1)).collect()));
     models.learn("one more", 7);
     models.learn("5", 7);
-    assert_eq!(models.learned.load().len(), MOST_LEARNED);
+    assert_eq!(models.learned.load().len(), MAX_LEARNED);
     assert_eq!((said(&models, "one more").0, said(&models, "5").0), (None, Some(7)));
 }
 

@@ -7,28 +7,34 @@ use serde_json::{from_slice, json};
 use super::*;
 
 /// In the shape of the client's request.
-fn cached(source: &Source, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
-    request(source, &Prompt { input: Input::Cached, system: "", instruction, max_tokens, model })
+fn cached(source: &SummaryInput, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
+    request(source, &Prompt { input: PromptMode::Cached, system: "", instruction, max_tokens, model })
 }
 
 /// In the plain shape.
-fn fresh(source: &Source, system: &str, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
-    request(source, &Prompt { input: Input::Fresh, system, instruction, max_tokens, model })
+fn fresh(
+    source: &SummaryInput,
+    system: &str,
+    instruction: &str,
+    max_tokens: usize,
+    model: Option<&str>,
+) -> Option<Bytes> {
+    request(source, &Prompt { input: PromptMode::Fresh, system, instruction, max_tokens, model })
 }
 
 type Json = serde_json::Value;
 
-fn piece(json: &str, tokens: usize, opens: bool) -> Piece {
-    Piece { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
+fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
+    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
 }
 
 const SYSTEM: &str = r#"{"role": "system", "content": "be good"}"#;
 const USER: &str = r#"{ "content":"h\u0069", "role":"user", "x":1e2 }"#;
 const ANSWER: &str = r#"{"role":"assistant","content":"yes"}"#;
 
-fn source(body: &str) -> Source {
+fn source(body: &str) -> SummaryInput {
     let messages = vec![piece(SYSTEM, 5, true), piece(USER, 5, true), piece(ANSWER, 5, true)];
-    Source { body: Bytes::copy_from_slice(body.as_bytes()), messages, n_leading: 1, base_tokens: 3 }
+    SummaryInput { body: Bytes::copy_from_slice(body.as_bytes()), messages, n_leading: 1, base_tokens: 3 }
 }
 
 fn text(request: Option<Bytes>) -> String {
@@ -149,10 +155,10 @@ fn of_what_is_odd_nothing_is_made() {
         assert_eq!(fresh(&source(body), "S", "I", 900, None), None, "{body}");
     }
     assert_eq!(cached(&source("{}"), "I", 900, None), None);
-    let no_text = Source { body: Bytes::from_static(b"{\"messages\":[],\"x\":\"\xff\"}"), ..source("") };
+    let no_text = SummaryInput { body: Bytes::from_static(b"{\"messages\":[],\"x\":\"\xff\"}"), ..source("") };
     assert_eq!(cached(&no_text, "I", 900, None), None);
     for n_leading in [3, 4] {
-        let nothing = Source { n_leading, ..source(r#"{"messages":[]}"#) };
+        let nothing = SummaryInput { n_leading, ..source(r#"{"messages":[]}"#) };
         assert_eq!(cached(&nothing, "I", 900, None), None);
         assert_eq!(fresh(&nothing, "S", "I", 900, None), None);
     }

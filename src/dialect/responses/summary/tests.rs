@@ -11,10 +11,10 @@ const CALL: &str = r#"{"type":"function_call","id":"fc_1","call_id":"1","name":"
 const OUTPUT: &str = r#"{"type":"function_call_output","call_id":"1","output":"x"}"#;
 const SEARCH: &str = r#"{"type":"web_search_call","id":"ws_1"}"#;
 
-fn source(body: &str) -> Source {
-    let piece = |json: &&str| Piece { json: Bytes::copy_from_slice(json.as_bytes()), tokens: 5, opens: true };
+fn source(body: &str) -> SummaryInput {
+    let piece = |json: &&str| InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens: 5, opens: true };
     let items = [r#"{"role":"developer","content":"be good"}"#, USER, REASONING, CALL, OUTPUT, SEARCH];
-    Source {
+    SummaryInput {
         body: Bytes::copy_from_slice(body.as_bytes()),
         messages: items.iter().map(piece).collect(),
         n_leading: 1,
@@ -22,7 +22,7 @@ fn source(body: &str) -> Source {
     }
 }
 
-fn ask(body: &str, input: Input, model: Option<&str>) -> Option<String> {
+fn ask(body: &str, input: PromptMode, model: Option<&str>) -> Option<String> {
     let prompt = Prompt { input, system: "S", instruction: "Sum \"it\"\n总结", max_tokens: 900, model };
     request(&source(body), &prompt).map(|request| String::from_utf8(request.to_vec()).unwrap())
 }
@@ -35,14 +35,14 @@ fn cached_is_the_clients_request_and_the_instruction() {
     let expected = format!(
         r#"{{"model":"m\u0061","instructions":"be","input":[{{"role":"developer","content":"be good"}},{USER},{REASONING},{CALL},{OUTPUT},{SEARCH},{INSTRUCTION}],"tools":[ {{"x":1}} ],"unknown":{{"a" : 1}},"tool_choice":"none","store":false,"stream":true}}"#
     );
-    assert_eq!(ask(body, Input::Cached, None).unwrap(), expected);
+    assert_eq!(ask(body, PromptMode::Cached, None).unwrap(), expected);
 }
 
 #[test]
 fn what_shapes_the_answer_does_not_stay() {
     let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
     let body = format!(r#"{{"input":[],{}}}"#, shaping.join(","));
-    for input in [Input::Cached, Input::Fresh] {
+    for input in [PromptMode::Cached, PromptMode::Fresh] {
         let request: Json = serde_json::from_str(&ask(&body, input, None).unwrap()).unwrap();
         let mut keys: Vec<_> = request.as_object().unwrap().keys().map(String::as_str).collect();
         keys.retain(|key| *key != "instructions");
@@ -57,14 +57,14 @@ fn another_model_reads_no_reasoning_and_no_ids() {
     let call = r#"{"type":"function_call","call_id":"1","name":"f","arguments":"{}"}"#;
     let items = format!("{USER},{call},{OUTPUT},{SEARCH},{INSTRUCTION}");
     assert_eq!(
-        ask(r#"{"model":"m","input":[],"user":"u","tools":[{}]}"#, Input::Fresh, None).unwrap(),
+        ask(r#"{"model":"m","input":[],"user":"u","tools":[{}]}"#, PromptMode::Fresh, None).unwrap(),
         format!(r#"{{"model":"m","instructions":"S","input":[{items}],"user":"u","store":false,"stream":true}}"#)
     );
     assert_eq!(
-        ask(r#"{"model":"m","input":[],"user":"u"}"#, Input::Fresh, Some("x")).unwrap(),
+        ask(r#"{"model":"m","input":[],"user":"u"}"#, PromptMode::Fresh, Some("x")).unwrap(),
         format!(r#"{{"model":"x","instructions":"S","input":[{items}],"store":false,"stream":true}}"#)
     );
-    let cached = ask(r#"{"input":[],"tools":[]}"#, Input::Cached, Some("x")).unwrap();
+    let cached = ask(r#"{"input":[],"tools":[]}"#, PromptMode::Cached, Some("x")).unwrap();
     assert!(cached.contains(call) && !cached.contains("gAAA") && cached.contains(r#""model":"x""#));
     assert!(!cached.contains("tool_choice"));
 }
@@ -78,10 +78,10 @@ fn there_is_no_request_behind_a_trigger_or_without_items() {
         r#"{"input":[],"input":[]}"#,
         "[]",
     ] {
-        assert_eq!(ask(body, Input::Cached, None), None, "{body}");
-        assert_eq!(ask(body, Input::Fresh, None), None, "{body}");
+        assert_eq!(ask(body, PromptMode::Cached, None), None, "{body}");
+        assert_eq!(ask(body, PromptMode::Fresh, None), None, "{body}");
     }
-    let nothing = Source { n_leading: 6, ..source(r#"{"input":[]}"#) };
-    let prompt = Prompt { input: Input::Cached, system: "S", instruction: "I", max_tokens: 900, model: None };
+    let nothing = SummaryInput { n_leading: 6, ..source(r#"{"input":[]}"#) };
+    let prompt = Prompt { input: PromptMode::Cached, system: "S", instruction: "I", max_tokens: 900, model: None };
     assert_eq!(request(&nothing, &prompt), None);
 }

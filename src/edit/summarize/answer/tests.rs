@@ -53,8 +53,8 @@ fn missing_ends_are_borne() {
 #[test]
 fn a_remark_is_as_long_as_it_may_be_or_a_text_of_its_own() {
     let text = |n: usize| format!("{}\n<summary>S</summary>", "x".repeat(n - 1));
-    check(&text(LONGEST_REMARK), "S");
-    let own = text(LONGEST_REMARK + 1);
+    check(&text(MAX_REMARK), "S");
+    let own = text(MAX_REMARK + 1);
     check(&own, &own);
 }
 

@@ -5,17 +5,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn piece(json: &str, tokens: usize, opens: bool) -> Piece {
-    Piece { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
+fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
+    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
 }
 
 /// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it.
-fn sized(tokens: &str) -> Source {
+fn sized(tokens: &str) -> SummaryInput {
     let messages = tokens.split(' ').enumerate().map(|(n, word)| {
         let size = word.trim_start_matches('.').parse().unwrap();
         piece(&n.to_string(), size, !word.starts_with('.'))
     });
-    Source { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
+    SummaryInput { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
 }
 
 /// `expected` has the messages that are left.
@@ -66,7 +66,7 @@ fn the_end_goes_before_the_beginning() {
 #[test]
 fn a_source_with_nothing_to_summarise_stays_as_it_is() {
     for n_leading in [3, 4] {
-        let nothing = Source { n_leading, ..sized("5 5 5") };
+        let nothing = SummaryInput { n_leading, ..sized("5 5 5") };
         assert_eq!(fitted(&nothing, 0), nothing);
     }
 }
@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn what_is_fitted_fits(sizes in prop::collection::vec((1..50_usize, any::<bool>()), 1..20), most in 0..600_usize) {
         let all: Vec<_> = sizes.iter().enumerate().map(|(n, (size, opens))| piece(&n.to_string(), *size, *opens || n < 2)).collect();
-        let source = Source { body: Bytes::new(), messages: all.clone(), n_leading: 1, base_tokens: 10 };
+        let source = SummaryInput { body: Bytes::new(), messages: all.clone(), n_leading: 1, base_tokens: 10 };
         let fitted = fitted(&source, most);
         if fitted == source {
             return Ok(());

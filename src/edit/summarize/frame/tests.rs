@@ -10,9 +10,9 @@ fn gauge() -> Gauge {
     Meter::new(&Tokens { counter: Counter::Estimate, ..Tokens::default() }, &[]).for_model(None)
 }
 
-fn said<'a>(user_texts: &[&'a str], budget_tokens: usize, gauge: &'a Gauge) -> Said<'a> {
+fn said<'a>(user_texts: &[&'a str], budget_tokens: usize, gauge: &'a Gauge) -> FrameInput<'a> {
     let user_texts = user_texts.iter().map(|text| Cow::Borrowed(*text)).collect();
-    Said { user_texts, skills: Vec::new(), transcript: None, gauge, budget_tokens }
+    FrameInput { user_texts, skills: Vec::new(), transcript: None, gauge, budget_tokens }
 }
 
 fn user_part(texts: &[&str], budget: usize, language: Language) -> Option<String> {
@@ -113,7 +113,7 @@ fn with_skills(skills: &[(&str, &str)], settings: PreserveSkills) -> String {
     let skills = skills.iter().map(|(name, text)| (Cow::Borrowed(*name), Cow::Borrowed(*text))).collect();
     let settings =
         Settings { preserve_skills: Some(settings), continuation: Some("GO".to_owned()), ..Settings::default() };
-    frame(&settings, Language::En, &Said { skills, ..said(&[], 0, &gauge) }).behind
+    frame(&settings, Language::En, &FrameInput { skills, ..said(&[], 0, &gauge) }).behind
 }
 
 fn skills_part(skills: &[(&str, &str)]) -> String {
@@ -163,7 +163,7 @@ fn a_long_skill_keeps_its_beginning() {
 fn skills_are_off_unless_asked_for() {
     let gauge = gauge();
     let skills = vec![(Cow::Borrowed("a"), Cow::Borrowed("A"))];
-    let behind = frame(&Settings::default(), Language::En, &Said { skills, ..said(&[], 0, &gauge) }).behind;
+    let behind = frame(&Settings::default(), Language::En, &FrameInput { skills, ..said(&[], 0, &gauge) }).behind;
     assert_eq!(behind, words(Language::En).continuation);
 }
 
@@ -182,7 +182,7 @@ fn the_transcript_is_named() {
     let (gauge, key) = (gauge(), PayloadKey::from_bytes([0; 16]));
     let behind = |language, how: &'static str| {
         let transcript = Some((key, Cow::Borrowed(how)));
-        frame(&Settings::default(), language, &Said { transcript, ..said(&[], 0, &gauge) }).behind
+        frame(&Settings::default(), language, &FrameInput { transcript, ..said(&[], 0, &gauge) }).behind
     };
     let handle = "0".repeat(26);
     for (language, sentence) in [

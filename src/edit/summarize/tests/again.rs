@@ -21,33 +21,33 @@ fn the_next_one_that_is_under_way_is_waited_for() {
     let longer = format!("{FIRST} c:2 t:2*400 a u c:3 t:3");
     let next = made(&plan_in(&memory, &longer, ROUNDS).0).clone();
     assert_eq!(next.covers, 1..8);
-    memory.put(next.key, Recollection::UnderWay);
+    memory.put(next.key, SummaryState::InProgress);
     let (plan, _) = plan_in(&memory, &format!("{longer} a u c:4 t:4*400 a u"), ROUNDS);
     assert_eq!((made(&plan).key, made(&plan).covers.clone()), (next.key, next.covers));
     assert_eq!(made(&plan).source.messages, next.source.messages);
-    memory.put(next.key, Recollection::NotNow);
+    memory.put(next.key, SummaryState::CoolingDown);
     assert!(plan_in(&memory, &format!("{longer} a u c:4 t:4*400 a u"), ROUNDS).0.needs.is_none());
 }
 
 #[test]
 fn one_that_is_under_way_for_what_is_not_read_yet_is_no_use() {
     let words = "s u c:1 t:1*400 a u u";
-    let effect = made(&plan_in(&Map::default(), "s u c:1 t:1*400 a u a u", ROUNDS).0).clone();
-    assert_eq!(effect.covers, 1..6);
+    let job = made(&plan_in(&Map::default(), "s u c:1 t:1*400 a u a u", ROUNDS).0).clone();
+    assert_eq!(job.covers, 1..6);
     let memory = Map::default();
     let past = made(&plan_in(&memory, "s u c:1 t:1*400 a u u a u", ROUNDS).0).clone();
     assert_eq!(past.covers, 1..7);
-    memory.put(past.key, Recollection::UnderWay);
+    memory.put(past.key, SummaryState::InProgress);
     assert_eq!(made(&plan_in(&memory, &format!("{words} u"), ROUNDS).0).covers, 1..4);
 }
 
 #[test]
 fn nothing_new_makes_no_new_one_even_if_somebody_asks() {
     let memory = first();
-    let now = World { summaries: &memory, when: When::Now, ..World::default() };
+    let now = World { summaries: &memory, when: SummaryTiming::Now, ..World::default() };
     let (plan, _) = now.plan(&body(FIRST), &format!("{HTTP}{ROUNDS}"));
     assert!(plan.needs.is_none(), "{plan}");
-    assert_eq!(whys(&plan), [Why::TooLittle]);
+    assert_eq!(whys(&plan), [SkipReason::TooLittle]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn one_that_is_under_way_for_what_has_been_left_out_is_no_use() {
     let filter = "[filter_tool_calls]\nmax_tool_calls = 0\n";
     let memory = Map::default();
     let gone = made(&plan_in(&memory, "s c:1 t:1*400 a u", &ROUNDS.replace('6', "5")).0).clone();
-    memory.put(gone.key, Recollection::UnderWay);
+    memory.put(gone.key, SummaryState::InProgress);
     let words = "s c:1 t:1*400 u a u a u a u";
     let (plan, output) = plan_in(&memory, words, &format!("{ROUNDS}{filter}"));
     assert_eq!(super::words(&output), "s u a u a u a u");
@@ -67,7 +67,7 @@ fn the_longest_one_that_is_stored_is_loaded() {
     let memory = Map::default();
     let keys = ["s u c:1 t:1*400 a u", "s u c:1 t:1*400 a u a u"].map(|words| {
         let (plan, _) = plan_in(&Map::default(), words, ROUNDS);
-        memory.put(made(&plan).key, Recollection::Stored);
+        memory.put(made(&plan).key, SummaryState::Stored);
         made(&plan).key
     });
     let (plan, _) = plan_in(&memory, "s u c:1 t:1*400 a u a u a u", ROUNDS);
@@ -77,17 +77,17 @@ fn the_longest_one_that_is_stored_is_loaded() {
 #[test]
 fn the_words_behind_it_say_how_to_read_the_transcript() {
     let (plan, _) = plan_in(&Map::default(), FIRST, ROUNDS);
-    let effect = made(&plan);
-    let way = format!("GET http://h/abridge/recall/{}", effect.transcript.as_ref().unwrap().key);
-    assert!(effect.frame.behind.contains(&way), "{}", effect.frame.behind);
+    let job = made(&plan);
+    let way = format!("GET http://h/abridge/recall/{}", job.transcript.as_ref().unwrap().key);
+    assert!(job.frame.behind.contains(&way), "{}", job.frame.behind);
 }
 
 #[test]
 fn without_instructions_the_first_message_is_part_of_it() {
     let (plan, _) = plan_in(&Map::default(), "u c:1 t:1*400 c:2 t:2 a u", ROUNDS);
-    let effect = made(&plan);
-    assert_eq!((effect.source.n_leading, effect.covers.clone()), (0, 0..5));
-    assert_eq!(effect.tokens, effect.source.messages.iter().map(|piece| piece.tokens).sum::<usize>());
+    let job = made(&plan);
+    assert_eq!((job.source.n_leading, job.covers.clone()), (0, 0..5));
+    assert_eq!(job.tokens, job.source.messages.iter().map(|piece| piece.tokens).sum::<usize>());
 }
 
 #[test]

@@ -78,11 +78,11 @@ fn the_next_summary_takes_the_reopened_round_with_it() {
     let longer = format!("{WORDS} t:1 c:4 t:4*400 a u");
     let (plan, output) = plan_in(&memory, &longer, ROUNDS);
     assert_eq!(words(&output), "s u c:1 t:1 a u c:4 t:4*400 a u");
-    let effect = made(&plan);
-    assert_eq!(effect.covers, 1..13, "all that came before the answer");
-    let pieces: Vec<_> = effect.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
+    let job = made(&plan);
+    assert_eq!(job.covers, 1..13, "all that came before the answer");
+    let pieces: Vec<_> = job.source.messages.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
     assert!(pieces[1].contains("First.") && pieces[3].contains("\"tool_call_id\":\"1\""), "{pieces:?}");
-    memory.make(effect, "Second.");
+    memory.make(job, "Second.");
     check(&memory, &longer, "s u a u", &[(1, 13)]);
 }
 

@@ -9,7 +9,7 @@ use crate::span::{Span, Splice};
 
 /// An element put behind a place.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(super) struct InsertedElement {
     /// Where the element begins that is, or was, at that place.
     pub(super) behind: usize,
     /// The element.
@@ -17,44 +17,44 @@ pub(super) struct Coming {
 }
 
 /// The splices that leave of an array those elements that stay in their place, and put others in. Both are in order.
-pub(super) fn sew(elements: &[(Span, bool)], coming: &[Coming]) -> Vec<Splice> {
+pub(super) fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
     let first = elements.first().map_or(0, |(first, _)| first.start);
-    Seams { first, splices: Vec::new() }.sew(elements, coming)
+    ArraySplicer { first, splices: Vec::new() }.splices(elements, inserted)
 }
 
-struct Seams {
+struct ArraySplicer {
     /// Where the first element begins.
     first: usize,
     splices: Vec<Splice>,
 }
 
-impl Seams {
-    fn sew(mut self, elements: &[(Span, bool)], coming: &[Coming]) -> Vec<Splice> {
-        let mut rest = coming.iter().peekable();
+impl ArraySplicer {
+    fn splices(mut self, elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
+        let mut rest = inserted.iter().peekable();
         // The seam that is open: how far the output is written, and what comes there.
         let mut kept_before = None;
         let mut dropped_to = None;
-        let mut coming: Vec<&Bytes> = Vec::new();
+        let mut inserted: Vec<&Bytes> = Vec::new();
         for &(element, in_place) in elements {
             if in_place {
-                self.seam(kept_before, dropped_to.take(), Some(element), &coming);
-                coming.clear();
+                self.close_gap(kept_before, dropped_to.take(), Some(element), &inserted);
+                inserted.clear();
                 kept_before = Some(element);
             } else {
                 dropped_to = Some(element);
             }
             while let Some(item) = rest.next_if(|item| item.behind == element.start) {
-                coming.push(&item.bytes);
+                inserted.push(&item.bytes);
             }
         }
-        self.seam(kept_before, dropped_to, None, &coming);
+        self.close_gap(kept_before, dropped_to, None, &inserted);
         self.splices
     }
 
     /// What lies between two elements that stay, one of which may be the edge of the array: `dropped_to` is the last
-    /// that leaves there, `coming` what comes there.
-    fn seam(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, coming: &[&Bytes]) {
-        if dropped_to.is_none() && coming.is_empty() {
+    /// that leaves there, `inserted` what comes there.
+    fn close_gap(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, inserted: &[&Bytes]) {
+        if dropped_to.is_none() && inserted.is_empty() {
             return;
         }
         let first = self.first;
@@ -66,7 +66,7 @@ impl Seams {
             (None, dropped, None) => Span { start: first, end: dropped.map_or(first, |dropped| dropped.end) },
         };
         let (comma_before, comma_behind) = (before.is_some(), before.is_none() && behind.is_some());
-        self.splices.extend(pieces(cut, comma_before, coming, comma_behind));
+        self.splices.extend(pieces(cut, comma_before, inserted, comma_behind));
     }
 }
 

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Applied, Beginnings, Draft, Offload, Placed, Row, Source, When, replace::Slot};
+use super::{
+    AppliedSummary, Draft, InsertedResult, Offload, ParsedRequest, PrefixKeys, Row, SummaryTiming, replace::Replacement,
+};
 use crate::{
     conversation::Conversation,
     payload::PayloadKey,
@@ -13,13 +15,13 @@ use crate::{
 };
 
 impl<'a> Draft<'a> {
-    /// Puts the summary in its place that `beginnings` has found, in a draft of what `whole` is with one message for those
+    /// Puts the summary in its place that `prefix_keys` has found, in a draft of what `whole` is with one message for those
     /// that it stands for.
-    pub fn begin(&mut self, edit: &'static str, whole: &'a Conversation<'a>, beginnings: Beginnings) {
+    pub fn apply_summary(&mut self, edit: &'static str, whole: &'a Conversation<'a>, prefix_keys: PrefixKeys) {
         self.whole = whole;
-        self.need = beginnings.load.map(Need::Load);
-        if let Some(Applied { fold, summary }) = beginnings.applied() {
-            let json = self.source.dialect.render_user_message(&summary.text);
+        self.need = prefix_keys.load.map(Need::Load);
+        if let Some(AppliedSummary { fold, summary }) = prefix_keys.applied() {
+            let json = self.request.dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
             let change = self.record_summary(
                 edit,
@@ -30,27 +32,27 @@ impl<'a> Draft<'a> {
                 change.handles = summary.transcript.into_iter().collect();
             }
             // The request that it was made for was the first to be sent with it.
-            self.prefix_changes(fold.in_view(whole.first_unit(summary.made_at)));
-            self.slots.insert(span.start, Slot::whole(span, json, change));
-            for stretch in fold.hidden().filter(|stretch| *stretch != fold.place()) {
-                let span = whole.span_of(stretch.clone());
-                self.record_summary(edit, whole.elements_of(stretch), Sizes { before: span.len(), after: 0 });
+            self.prefix_changes(fold.view_unit(whole.first_unit(summary.made_at)));
+            self.replacements.insert(span.start, Replacement::whole(span, json, change));
+            for segment in fold.hidden().filter(|segment| *segment != fold.place()) {
+                let span = whole.span_of(segment.clone());
+                self.record_summary(edit, whole.elements_of(segment), Sizes { before: span.len(), after: 0 });
                 self.hidden.push(span);
             }
         }
-        self.beginnings = beginnings.into();
+        self.prefix_keys = prefix_keys.into();
     }
 
     // === what edits read ===
 
     /// The request as it came: the messages that a summary stands for are in it.
-    pub fn whole(&self) -> Source<'a> {
-        Source { conversation: self.whole, ..self.source }
+    pub fn whole(&self) -> ParsedRequest<'a> {
+        ParsedRequest { conversation: self.whole, ..self.request }
     }
 
     /// The beginnings of the conversation as it came. `scope` is asked for if nothing was remembered of any conversation.
-    pub fn beginnings(&self, scope: impl FnOnce() -> Vec<u8>) -> &Beginnings {
-        self.beginnings.get_or_init(|| Beginnings::of(self.whole(), &self.situation, &scope()))
+    pub fn prefix_keys(&self, scope: impl FnOnce() -> Vec<u8>) -> &PrefixKeys {
+        self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &self.context, &scope()))
     }
 
     /// How many messages at the beginning are instructions.
@@ -69,50 +71,50 @@ impl<'a> Draft<'a> {
     }
 
     /// The index that a message had as it came.
-    pub fn as_it_came(&self, unit: usize) -> usize {
-        self.applied().map_or(unit, |applied| applied.fold.as_it_came(unit))
+    pub fn original_unit(&self, unit: usize) -> usize {
+        self.applied().map_or(unit, |applied| applied.fold.original_unit(unit))
     }
 
     /// The index that a message has now; that of the summary for one that it stands for.
-    pub fn in_view(&self, unit: usize) -> usize {
-        self.applied().map_or(unit, |applied| applied.fold.in_view(unit))
+    pub fn view_unit(&self, unit: usize) -> usize {
+        self.applied().map_or(unit, |applied| applied.fold.view_unit(unit))
     }
 
     /// A message as the edits so far have left it.
     pub fn json(&self, row: &Row) -> Bytes {
-        match (row.unit, self.put_in(row)) {
+        match (row.unit, self.insertion_of(row)) {
             (Some(unit), _) => self.rewritten(unit).unwrap_or_else(|| {
                 let Span { start, end } = self.span(unit);
-                self.source.body.slice(start..end)
+                self.request.body.slice(start..end)
             }),
-            (None, Some(Placed::New { bytes, .. })) => bytes.clone(),
+            (None, Some(InsertedResult::New { bytes, .. })) => bytes.clone(),
             (None, _) => Bytes::new(),
         }
     }
 
     /// The tokens that messages had as they came, those that a summary stands for among them.
-    pub fn tokens_as_they_came(&self, units: Range<usize>) -> usize {
+    pub fn original_tokens(&self, units: Range<usize>) -> usize {
         self.counts().units.get(units).unwrap_or_default().iter().sum()
     }
 
     /// The name that a payload has in the store.
     pub fn name_payload(&self, payload: &[u8]) -> PayloadKey {
-        self.situation.keys.payload(self.situation.caller, payload)
+        self.context.keys.payload(self.context.caller, payload)
     }
 
     /// The words that say how to read what is stored under a name.
-    pub fn words_for(&self, key: PayloadKey) -> String {
-        self.way().words(self.language, key)
+    pub fn retrieval_words(&self, key: PayloadKey) -> String {
+        self.retrieval_method().words(self.language, key)
     }
 
     /// Whether something can be stored.
     pub fn can_store(&self) -> bool {
-        self.situation.offload == Offload::Possible
+        self.context.offload == Offload::Possible
     }
 
     /// Whether a summary is wanted whatever the size.
-    pub fn is_asked_for_summary(&self) -> bool {
-        self.situation.summarize == When::Now
+    pub fn is_summary_requested(&self) -> bool {
+        self.context.summarize == SummaryTiming::Now
     }
 
     /// Whether something is needed for a better plan.
@@ -123,7 +125,7 @@ impl<'a> Draft<'a> {
     // === what an edit decides ===
 
     /// Says what is needed for a better plan.
-    pub fn ask_for(&mut self, need: Need) {
+    pub fn set_need(&mut self, need: Need) {
         self.need = Some(need);
     }
 
@@ -144,7 +146,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The summary that stands in the place of messages.
-    pub(super) fn applied(&self) -> Option<&Applied> {
-        self.beginnings.get().and_then(Beginnings::applied)
+    pub(super) fn applied(&self) -> Option<&AppliedSummary> {
+        self.prefix_keys.get().and_then(PrefixKeys::applied)
     }
 }

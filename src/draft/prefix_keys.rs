@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Situation, Source};
+use super::{ParsedRequest, PlanContext};
 use crate::{
     conversation::{Conversation, Element, Fold, Pairing, unread_from},
     payload::ChainKey,
-    summary::{Recollection, Summary},
+    summary::{Summary, SummaryState},
 };
 
 /// The beginnings of one conversation: from behind its instructions to behind each element.
 #[derive(Debug)]
-pub struct Beginnings {
+pub struct PrefixKeys {
     /// The name of the empty one.
     scope: ChainKey,
     /// The first unit, and its element.
@@ -20,44 +20,44 @@ pub struct Beginnings {
     /// The name of each, from the shortest on.
     names: Vec<ChainKey>,
     /// Before which units those end of which something is remembered, and what.
-    known: Vec<(usize, Recollection)>,
+    known: Vec<(usize, SummaryState)>,
     /// The longest one that there is a summary of, if that has to be loaded.
     pub(super) load: Option<ChainKey>,
-    applied: Option<Applied>,
+    applied: Option<AppliedSummary>,
 }
 
 /// A summary, and the units that it stands for.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct AppliedSummary {
     /// The units, and which of them stay beside the summary.
     pub fold: Fold,
     /// What stands for the others.
     pub summary: Arc<Summary>,
 }
 
-impl Beginnings {
+impl PrefixKeys {
     /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
-    pub fn of(source: Source<'_>, situation: &Situation<'_>, scope: &[u8]) -> Self {
-        let Source { dialect, body, conversation } = source;
+    pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
+        let ParsedRequest { dialect, body, conversation } = request;
         let start = conversation.n_leading();
         let first = conversation.units.get(start).map_or(conversation.elements.len(), |unit| unit.element);
         let elements = conversation.elements.get(first..).unwrap_or_default();
-        let mut chain = situation.keys.chain(situation.caller, scope);
+        let mut chain = context.keys.chain(context.caller, scope);
         let scope = chain.at();
         let name = |element: &Element| {
-            chain.push(conversation.element_print(element, body), || dialect.canonical(element.span.of(body)))
+            chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)))
         };
         let names: Vec<_> = elements.iter().map(name).collect();
-        let known = if situation.summaries.is_empty() {
+        let known = if context.summaries.is_empty() {
             Vec::new()
         } else {
-            let known = names.iter().map(|name| situation.summaries.recall(*name));
+            let known = names.iter().map(|name| context.summaries.state(*name));
             let ends = elements.iter().map(|element| element.units.end);
-            ends.zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
+            ends.zip(known).filter(|(_, known)| !matches!(known, SummaryState::Unknown)).collect()
         };
-        let mut beginnings = Self { scope, start, first, names, known, load: None, applied: None };
-        beginnings.find(conversation);
-        beginnings
+        let mut prefix_keys = Self { scope, start, first, names, known, load: None, applied: None };
+        prefix_keys.find(conversation);
+        prefix_keys
     }
 
     /// The name of the empty one, which they have in common with all of the same caller, model and settings.
@@ -71,30 +71,30 @@ impl Beginnings {
     }
 
     /// The longest one that there is a summary of.
-    pub fn applied(&self) -> Option<&Applied> {
+    pub fn applied(&self) -> Option<&AppliedSummary> {
         self.applied.as_ref()
     }
 
     /// What is remembered of those that are longer than what is summarised, from the longest on: where they end, and what.
-    pub fn longer(&self) -> impl Iterator<Item = (usize, &Recollection)> {
+    pub fn longer(&self) -> impl Iterator<Item = (usize, &SummaryState)> {
         let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.units.end);
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
     /// Finds the longest summary that leaves what the model has not read.
     fn find(&mut self, conversation: &Conversation<'_>) {
-        if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
+        if !self.known.iter().any(|(_, known)| matches!(known, SummaryState::Summary(_) | SummaryState::Stored)) {
             return;
         }
-        let most = unread_from(conversation.spoken());
+        let most = unread_from(conversation.turn_units());
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
-            if !matches!(known, Recollection::Summary(_) | Recollection::Stored) {
+            if !matches!(known, SummaryState::Summary(_) | SummaryState::Stored) {
                 continue;
             }
             let Some(fold) = Fold::of(conversation, &pairing, self.start..*end) else { continue };
-            if let Recollection::Summary(summary) = known {
-                self.applied = Some(Applied { fold, summary: Arc::clone(summary) });
+            if let SummaryState::Summary(summary) = known {
+                self.applied = Some(AppliedSummary { fold, summary: Arc::clone(summary) });
                 return;
             }
             if self.load.is_none() {
