@@ -67,7 +67,7 @@ pub enum Pass {
     Summarize,
 }
 
-/// What an edit may know beside the conversation.
+/// What planning depends on besides the body and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanContext<'a> {
     /// Counts tokens.
@@ -78,7 +78,7 @@ pub struct PlanContext<'a> {
     pub caller: Caller,
     /// Whether what is taken out can be stored.
     pub offload: Offload,
-    /// What is remembered of summaries.
+    /// The states of all summaries.
     pub summaries: &'a dyn SummaryIndex,
     /// When a summary is wanted.
     pub summarize: SummaryTiming,
@@ -102,7 +102,7 @@ pub enum Offload {
     Impossible,
 }
 
-/// One request, as it was read.
+/// A request body with what a dialect has parsed from it.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedRequest<'a> {
     /// Who has read it.
@@ -127,7 +127,7 @@ pub struct Draft<'a> {
 
     /// For each unit, whether it still stands in its place.
     in_place: Vec<bool>,
-    /// What has been put behind places, in the order it was put there.
+    /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
     /// The units that are among what was added.
     moved: BTreeSet<usize>,
@@ -149,7 +149,7 @@ pub struct Draft<'a> {
     of_model: OnceCell<Vec<usize>>,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<usize>,
-    /// What has left with its call, by the model call that it was not there for any more.
+    /// The rows that were dropped with their calls, by the first model call without them.
     dropped_rows: BTreeMap<usize, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
     orphans: BTreeSet<usize>,
@@ -161,7 +161,7 @@ pub struct Draft<'a> {
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
-    /// The bytes of what was there in earlier requests and is not now.
+    /// The bytes of what earlier requests had and this one has not.
     n_bytes_removed: usize,
     /// What is needed for a better plan.
     need: Option<Need>,
@@ -181,15 +181,15 @@ pub struct Draft<'a> {
     retrieval_method: OnceCell<RetrievalMethod<'a>>,
 }
 
-/// A result put behind a place.
+/// A result that is put behind a unit.
 #[derive(Debug)]
 struct Insertion {
-    /// The index of the unit that is, or was, at that place.
+    /// The unit that it is put behind, which may itself have left.
     behind: usize,
     what: InsertedResult,
     /// The index of the change that says so.
     change: usize,
-    /// Whether it has been taken out again.
+    /// Whether it has been dropped again.
     gone: bool,
 }
 

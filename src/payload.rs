@@ -49,13 +49,13 @@ pub struct Keys {
 /// The handles that payloads have in a recording, each behind the one that [`Keys::well_known`] give it.
 pub type Handles = BTreeMap<PayloadKey, PayloadKey>;
 
-/// Names by who sent what, as it is written in JSON: who sends a text again has it neither unescaped nor hashed again.
+/// Names by caller and the fingerprint of the JSON: a text that comes again is neither unescaped nor hashed again.
 ///
 /// The hash of what is written is a quick one. The caller is part of the key as it is: whatever hashes do, no caller is
 /// ever given a name out of a conversation of another one.
 type NameCache = Cache<(Caller, Fingerprint), PayloadName>;
 
-/// The name of what a JSON value says, and two lengths.
+/// The name of a payload, with its lengths.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PayloadName {
     /// The name.
@@ -66,7 +66,7 @@ pub struct PayloadName {
     pub stored_len: usize,
 }
 
-/// What a JSON value says.
+/// The decoded text of a JSON value.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedValue<'t> {
     /// Its text.

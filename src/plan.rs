@@ -23,7 +23,7 @@ pub struct Plan {
     pub lifetime: Lifetime,
     /// What is needed for a better plan. This one can be carried out without.
     pub needs: Option<Need>,
-    /// What the model reads, in order: the tools, and then each message as it is sent. Nothing where no tokens were counted.
+    /// The segments of the prompt, in order: the tools, and then each message as it is sent. Empty where no tokens were counted.
     pub segments: Vec<PromptSegment>,
     /// What was known when it was made.
     pub basis: Basis,
@@ -40,10 +40,10 @@ pub struct Basis {
     pub summary: Option<UsedSummary>,
 }
 
-/// A stretch of what a model reads.
+/// A segment of the prompt: the tools, or one message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PromptSegment {
-    /// What it is known by in this process.
+    /// Its fingerprint, which holds in this process only.
     pub fingerprint: Fingerprint,
     /// Its tokens.
     pub tokens: usize,
@@ -58,7 +58,7 @@ pub enum Need {
     Make(Box<SummaryJob>),
 }
 
-/// A summary that is to be made.
+/// A summary to be made, with all that is needed to make it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SummaryJob {
     /// The name of what it will stand for.
@@ -85,7 +85,7 @@ pub struct SummaryJob {
     pub transcript: Option<OffloadedPayload>,
 }
 
-/// A payload that is to be stored.
+/// A payload that was taken out and must be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OffloadedPayload {
     /// Its name.
@@ -315,7 +315,7 @@ impl Plan {
 }
 
 impl Report {
-    /// Says why a summary was left out, where one was.
+    /// Sets the reason why no summary was used.
     pub fn set_summary_skip_reason(&mut self, why: SkipReason) {
         let summaries = self.left_out.iter_mut().filter(|left_out| left_out.why == SkipReason::NoSummary);
         summaries.for_each(|left_out| left_out.why = why);

@@ -32,7 +32,7 @@ pub use crate::draft::{Offload, PlanContext, SummaryTiming};
 
 mod verified;
 
-/// All settings that plans depend on: tables of `proxy.toml`, each under its own name.
+/// All settings that plans depend on: the tables of `proxy.toml` that say what is edited, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlanSettings {
@@ -104,8 +104,8 @@ impl Default for Settings {
     }
 }
 
-/// Makes plans by settings: the one way from settings to a [`PlanContext`], for the proxy and for the commands that plan
-/// without one.
+/// Plans by settings: the one way from settings to a [`PlanContext`], for the proxy and for the commands that plan without
+/// one.
 #[derive(Debug)]
 pub struct Planner {
     /// The settings.

@@ -1,4 +1,4 @@
-//! How a model gets back what was taken out: which way there is in one request, and the words that say so.
+//! How a model gets back what was taken out: the retrieval method of a request, and the words that describe it.
 //!
 //! The words depend on the settings, the tools that the request offers and the handle alone.
 
@@ -96,7 +96,7 @@ impl Default for Settings {
     }
 }
 
-/// The way that is open in one request, with the words for it.
+/// How a payload can be retrieved in one request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RetrievalMethod<'a> {
     /// `GET {base}/abridge/recall/{handle}`.
@@ -111,14 +111,14 @@ pub enum RetrievalMethod<'a> {
         /// The tool that reads it.
         tool: &'a str,
     },
-    /// None.
+    /// There is no way.
     Unavailable,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// The way that is open where the request offers `tools`.
+    /// The method for a request that offers `tools`.
     pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T]) -> RetrievalMethod<'_> {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let shell =
@@ -156,7 +156,7 @@ impl Settings {
         words.max_by_key(String::len).unwrap_or_default()
     }
 
-    /// Whether the way depends on the tools that a request offers.
+    /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
         self.via == Via::Auto
     }

@@ -35,31 +35,31 @@ pub struct UsedSummary {
     pub summary: Arc<Summary>,
 }
 
-/// What is remembered of summaries that were made, or were to be made.
+/// The states of all summaries, by the key of the prefix that each stands for.
 pub trait SummaryIndex: Debug + Send + Sync {
-    /// What is remembered of a beginning. It asks no file and waits for nothing.
+    /// The state of the summary of a prefix. It reads no file and waits for nothing.
     fn state(&self, beginning: ChainKey) -> SummaryState;
 
-    /// Whether nothing is remembered at all.
+    /// Whether no summary has a state.
     fn is_empty(&self) -> bool;
 }
 
-/// What is remembered of one beginning of a conversation.
+/// The state of the summary of one prefix.
 #[derive(Clone, Debug)]
 pub enum SummaryState {
-    /// Nothing.
+    /// There is none.
     Unknown,
-    /// A summary of it.
+    /// It is in memory.
     Summary(Arc<Summary>),
-    /// There is a summary of it in the store.
+    /// It is in the store and has to be loaded.
     Stored,
-    /// A summary of it is being made.
+    /// It is being made.
     InProgress,
-    /// A summary of it could not be made, and is not to be asked for for some time.
+    /// It could not be made, and is not tried again for some time.
     CoolingDown,
 }
 
-/// Nothing is remembered.
+/// An index without summaries.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSummaries;
 
@@ -73,7 +73,7 @@ impl SummaryIndex for NoSummaries {
     }
 }
 
-/// What is in the map is remembered.
+/// An index in memory, for tests and simulations.
 impl<S: BuildHasher + Send + Sync> SummaryIndex for HashMap<ChainKey, SummaryState, S> {
     fn state(&self, beginning: ChainKey) -> SummaryState {
         self.get(&beginning).cloned().unwrap_or(SummaryState::Unknown)
@@ -97,7 +97,7 @@ pub struct SummaryInput {
     pub base_tokens: usize,
 }
 
-/// What the model that summarises is given.
+/// The form of the prompt for the model that summarises.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptMode {
@@ -131,7 +131,7 @@ pub struct InputElement {
     pub json: Bytes,
     /// Its tokens.
     pub tokens: usize,
-    /// Whether the sequence may be parted before it.
+    /// Whether the sequence may be split before it.
     pub opens: bool,
 }
 

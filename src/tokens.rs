@@ -88,7 +88,7 @@ struct Shared {
     models: Models,
     /// How many bytes were tokenised.
     n_tokenised: AtomicU64,
-    /// Lets others have a turn.
+    /// Yields the thread to other tasks.
     yield_now: fn(),
 }
 

@@ -63,7 +63,7 @@ impl Conversation<'_> {
             && units.iter().all(|unit| unit.blocks.is_empty())
     }
 
-    /// The units as [`unread_from`] is told of them.
+    /// The units as [`unread_from`] needs them.
     pub fn turn_units(&self) -> impl Iterator<Item = TurnUnit> {
         let before = std::iter::once(None).chain(self.units.iter().map(|unit| Some(unit.turn)));
         self.units.iter().zip(before).map(|(unit, before)| TurnUnit {
@@ -74,7 +74,7 @@ impl Conversation<'_> {
     }
 }
 
-/// What [`unread_from`] is told of a unit.
+/// What [`unread_from`] needs to know of a unit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TurnUnit {
     /// Who speaks.

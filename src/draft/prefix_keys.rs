@@ -1,4 +1,4 @@
-//! The names of the beginnings of a conversation, what is remembered of them, and the summary that stands for one.
+//! The keys of the prefixes of a conversation, the state of their summaries, and the summary in use.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use crate::{
     summary::{Summary, SummaryState},
 };
 
-/// The beginnings of one conversation: from behind its instructions to behind each element.
+/// The keys of the prefixes of one conversation. A prefix begins behind the instructions and ends behind an element.
 #[derive(Debug)]
 pub struct PrefixKeys {
-    /// The name of the empty one.
+    /// The key of the empty prefix.
     scope: ChainKey,
     /// The first unit, and its element.
     start: usize,
     first: usize,
-    /// The name of each, from the shortest on.
+    /// The key of each, from the shortest on.
     names: Vec<ChainKey>,
-    /// Before which units those end of which something is remembered, and what.
+    /// The prefixes with a known summary state, by the unit that they end before.
     known: Vec<(usize, SummaryState)>,
-    /// The longest one that there is a summary of, if that has to be loaded.
+    /// The longest one with a summary, if that has to be loaded.
     pub(super) load: Option<ChainKey>,
     applied: Option<AppliedSummary>,
 }
 
-/// A summary, and the units that it stands for.
+/// The summary in use, and the units that it stands for.
 #[derive(Clone, Debug)]
 pub struct AppliedSummary {
     /// The units, and which of them stay beside the summary.
@@ -36,7 +36,7 @@ pub struct AppliedSummary {
 }
 
 impl PrefixKeys {
-    /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
+    /// The keys of a conversation as it came. `scope` keeps the summaries of other settings apart.
     pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
         let ParsedRequest { dialect, body, conversation } = request;
         let start = conversation.n_leading();
@@ -60,22 +60,22 @@ impl PrefixKeys {
         prefix_keys
     }
 
-    /// The name of the empty one, which they have in common with all of the same caller, model and settings.
+    /// The key of the empty prefix, which all conversations of the same caller, model and settings share.
     pub fn scope(&self) -> ChainKey {
         self.scope
     }
 
-    /// The name of the one that ends before an element.
+    /// The key of the prefix that ends before an element.
     pub fn name(&self, end: usize) -> Option<ChainKey> {
         self.names.get(end.checked_sub(self.first + 1)?).copied()
     }
 
-    /// The longest one that there is a summary of.
+    /// The longest prefix with a loaded summary.
     pub fn applied(&self) -> Option<&AppliedSummary> {
         self.applied.as_ref()
     }
 
-    /// What is remembered of those that are longer than what is summarised, from the longest on: where they end, and what.
+    /// The prefixes that are longer than what is summarised, from the longest on: where they end, and their summary state.
     pub fn longer(&self) -> impl Iterator<Item = (usize, &SummaryState)> {
         let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.units.end);
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)

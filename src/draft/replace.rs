@@ -1,6 +1,6 @@
 //! Texts inside messages, and what is put in their place.
 //!
-//! An edit makes an [`ProposedEdit`] first, which says what would come of it, and then [`Draft::make`]s it or not.
+//! An edit asks for a [`ProposedEdit`] first, which says what would change, and then [`Draft::apply`]s it or not.
 
 use std::{borrow::Cow, cell::OnceCell, fmt};
 
@@ -16,13 +16,13 @@ use crate::{
     span::{Span, Splice},
 };
 
-/// A value that is replaced.
+/// A JSON value of the body that is replaced by another one.
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     pub(super) span: Span,
     /// The JSON value that stands there now.
     pub(super) with: Bytes,
-    /// What that is known by.
+    /// The fingerprint of that value.
     pub(super) fingerprint: Fingerprint,
     /// The name of what stood there, if that is stored.
     pub(super) stored: Option<PayloadName>,
@@ -30,7 +30,7 @@ pub(super) struct Replacement {
     pub(super) change: usize,
 }
 
-/// What an edit wants to be done with texts that it replaces.
+/// What an edit requires of the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplaceOptions {
     /// They are stored, and may be replaced only if that is possible.
@@ -52,7 +52,7 @@ pub struct ResultText<'t> {
     read: &'t dyn Fn() -> &'t str,
 }
 
-/// One text of a result, unescaped when somebody wants to read it.
+/// One text of a result in the body. It is unescaped when it is read for the first time.
 struct SourceText<'t> {
     request: ParsedRequest<'t>,
     span: Span,
@@ -62,7 +62,7 @@ struct SourceText<'t> {
 
 impl fmt::Debug for ResultText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Text").field("n_texts", &self.n_texts).field("n_bytes", &self.n_bytes).finish_non_exhaustive()
+        f.debug_struct("ResultText").field("n_texts", &self.n_texts).field("n_bytes", &self.n_bytes).finish_non_exhaustive()
     }
 }
 
@@ -79,18 +79,18 @@ impl ResultText<'_> {
     }
 }
 
-/// What is taken out of a text, and what comes there.
+/// The part that is cut out of a text, and the words that take its place.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TextCut {
     /// Where the part that is taken out begins.
     pub from: usize,
     /// Where it ends.
     pub to: usize,
-    /// What comes there.
+    /// The text that takes its place.
     pub words: String,
 }
 
-/// A replacement that could be made.
+/// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
     pub(super) unit: usize,
@@ -99,7 +99,7 @@ pub struct ProposedEdit {
     pub(super) bytes: Sizes,
 }
 
-/// Why there is no offer.
+/// Why an edit cannot be made to a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NotApplicable {
     /// There is nothing to replace.
@@ -111,7 +111,7 @@ pub enum NotApplicable {
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
 const COUNTED_PREFIX: usize = 2048;
 
-/// Tokens that may merge, or part, at the seams.
+/// Tokens that may merge or split where two texts meet.
 const MARGIN: usize = 16;
 
 impl Replacement {
@@ -162,7 +162,7 @@ impl<'a> Draft<'a> {
         content.map_or(0, Span::len)
     }
 
-    /// What comes of replacing in each text of a result what `cut` says.
+    /// Proposes to replace in each text of a result what `cut` returns for it.
     pub fn propose_result(
         &self,
         unit: usize,
@@ -287,7 +287,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What comes of emptying the arguments of the call that is block `call`.
+    /// Proposes to empty the arguments of the call that is block `call`.
     pub fn propose_input(&self, call: usize, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
         let block = self.request.conversation.blocks.get(call).ok_or(NotApplicable::Nothing)?;
         let ParsedRequest { dialect, body, .. } = self.request;
@@ -308,7 +308,7 @@ impl<'a> Draft<'a> {
         Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes })
     }
 
-    /// How many tokens fewer the message has if the offer is made.
+    /// How many tokens the message loses if the edit is applied.
     pub fn gain(&self, proposed: &ProposedEdit) -> usize {
         let ProposedEdit { unit, call, replacements, .. } = proposed;
         match *call {
@@ -320,7 +320,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
+    /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
     /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
         let ProposedEdit { unit, call, mut replacements, bytes } = proposed;

@@ -1,4 +1,4 @@
-//! Decisions about the elements of an array become splices.
+//! Makes splices from decisions about the elements of a JSON array.
 //!
 //! Commas and white space of the client stay where an element stays: a dropped element takes along what stands between it
 //! and the element before it, the first ones of the array what stands behind them.
@@ -7,16 +7,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::span::{Span, Splice};
 
-/// An element put behind a place.
+/// An element that is put into the array.
 #[derive(Debug)]
 pub(super) struct InsertedElement {
-    /// Where the element begins that is, or was, at that place.
+    /// Where the element begins, in the body, that it is put behind.
     pub(super) behind: usize,
     /// The element.
     pub(super) bytes: Bytes,
 }
 
-/// The splices that leave of an array those elements that stay in their place, and put others in. Both are in order.
+/// The splices that keep the elements of an array whose flag is true, and put others in. Both lists are in order.
 pub(super) fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
     let first = elements.first().map_or(0, |(first, _)| first.start);
     ArraySplicer { first, splices: Vec::new() }.splices(elements, inserted)
@@ -31,7 +31,7 @@ struct ArraySplicer {
 impl ArraySplicer {
     fn splices(mut self, elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
         let mut rest = inserted.iter().peekable();
-        // The seam that is open: how far the output is written, and what comes there.
+        // The gap that is open: the last kept element, the last dropped one behind it, and what is put there.
         let mut kept_before = None;
         let mut dropped_to = None;
         let mut inserted: Vec<&Bytes> = Vec::new();
@@ -51,8 +51,8 @@ impl ArraySplicer {
         self.splices
     }
 
-    /// What lies between two elements that stay, one of which may be the edge of the array: `dropped_to` is the last
-    /// that leaves there, `inserted` what comes there.
+    /// Replaces what lies between two kept elements, or a kept element and the edge of the array: `dropped_to` is the last
+    /// element that is dropped there, `inserted` what is put there.
     fn close_gap(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, inserted: &[&Bytes]) {
         if dropped_to.is_none() && inserted.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What a draft knows of the messages that a summary stands for, or is to stand for.
+//! The view of a conversation with a summary in place of its prefix, and what a draft knows of that prefix.
 
 use std::ops::Range;
 

@@ -24,7 +24,7 @@ pub struct Tally<'t, 'd> {
     elements: HashMap<RowElement, usize>,
 }
 
-/// A message that has come.
+/// A row that has been added, and its size.
 #[derive(Clone, Copy, Debug)]
 struct TrackedRow {
     row: Row,
@@ -34,7 +34,7 @@ struct TrackedRow {
     is_here: bool,
 }
 
-/// The calls that have left a message.
+/// The calls that have been dropped from a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct DroppedCalls {
     n_calls: usize,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::{Draft, InsertedResult, Row, RowElement};
 use crate::conversation::{Pairing, Role};
 
-/// One thing that happened. Messages have numbers in the order in which they came, from 0 on.
+/// An event of a conversation. Rows are numbered from 0 in the order of their `Added` events.
 #[derive(Clone, Copy, Debug)]
 pub enum TimelineEvent {
     /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
@@ -95,7 +95,7 @@ fn missing(
     missing.collect()
 }
 
-/// What a row is known by.
+/// Identifies a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum RowKey {
     Unit(usize),

@@ -1,6 +1,6 @@
-//! Offers that are remembered: a long result that comes again is neither unescaped nor cut again.
+//! Truncations that are cached: a long result that comes again is neither unescaped nor cut again.
 //!
-//! What an offer says follows from the content as it is written, from who sent it, from the tool, the model that counts and
+//! A proposed edit follows from the content as it is written, from who sent it, from the tool, the model that counts and
 //! the way back. All of these are the key; what else it follows from are settings, which last as long as the memory does.
 
 use std::{
@@ -22,17 +22,17 @@ use crate::{
     span::Span,
 };
 
-/// How many bytes the texts that are remembered may have: those of a request of 8 MiB with nothing but long results, and
+/// The most bytes of the cached texts: those of a request of 8 MiB with nothing but long results, and
 /// some more, as the shares of the memory do not fill alike.
 const MAX_BYTES: u64 = 12 << 20;
 
-/// About so many there are then; it decides in how many parts the memory is locked.
+/// The expected number of entries, which decides into how many shards the cache is split.
 const EXPECTED_ENTRIES: usize = 1024;
 
-/// What an offer takes beside its texts.
+/// The bytes of an entry beside its texts.
 const ENTRY_BYTES: u64 = 256;
 
-/// The offers of one edit. It takes memory as it fills, and the least used leave first.
+/// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
 pub struct TruncationCache {
     known: Cache<Key, Result<Arc<CachedEdit>, NotApplicable>, Weight>,
     hasher: RandomState,
@@ -42,7 +42,7 @@ pub struct TruncationCache {
 /// text of another one.
 type Key = (Caller, Fingerprint, u64);
 
-/// An offer, wherever its content stands.
+/// A proposed edit with spans that are relative to the content, so that it holds wherever the content stands.
 #[derive(Debug)]
 struct CachedEdit {
     replacements: Vec<CachedReplacement>,
@@ -69,7 +69,7 @@ impl Default for TruncationCache {
 
 impl fmt::Debug for TruncationCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offers").field("n", &self.known.len()).finish_non_exhaustive()
+        f.debug_struct("TruncationCache").field("n", &self.known.len()).finish_non_exhaustive()
     }
 }
 
@@ -81,7 +81,7 @@ impl Weighter<Key, Result<Arc<CachedEdit>, NotApplicable>> for Weight {
 }
 
 impl Draft<'_> {
-    /// What `proposed` says about a result of `tool`: out of memory, or else asked now.
+    /// The edit that `proposed` returns for a result of `tool`, from the cache if it is there.
     pub fn cached(
         &self,
         truncation_cache: &TruncationCache,

@@ -30,7 +30,7 @@ impl Default for VerifiedMessages {
 
 impl fmt::Debug for VerifiedMessages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verified").field("n", &self.known.len()).finish_non_exhaustive()
+        f.debug_struct("VerifiedMessages").field("n", &self.known.len()).finish_non_exhaustive()
     }
 }
 

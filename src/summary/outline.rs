@@ -29,7 +29,7 @@ pub struct OutlinedMessage {
     pub tokens: usize,
 }
 
-/// Outlines by which messages they have.
+/// An outline with an index of its messages.
 #[derive(Debug)]
 pub struct IndexedOutline {
     outline: Outline,

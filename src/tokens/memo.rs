@@ -39,7 +39,7 @@ pub(super) struct Memo {
 /// The halves of a fingerprint, and in the first one what was counted and how.
 type Key = [u64; 2];
 
-/// Takes the first half of a key for its hash.
+/// Uses the first half of a key as its hash.
 #[derive(Debug, Default)]
 struct IdentityHasher(u64);
 

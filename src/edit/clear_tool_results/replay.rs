@@ -47,7 +47,7 @@ pub(super) struct Replay<'r, 'd> {
     last_pass: usize,
 }
 
-/// What the walk has found.
+/// What is cleared, as the walk has found it.
 #[derive(Debug)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.

@@ -1,4 +1,4 @@
-//! Where a conversation is parted: before the cut it is summarised, behind it everything stays as it is.
+//! Where a conversation is cut: before the cut it is summarised, behind it everything stays as it is.
 
 use crate::{
     conversation::{Role, TurnUnit, unread_from},

@@ -16,7 +16,7 @@ use crate::{
     tokens::Gauge,
 };
 
-/// What was said in the messages that a summary stands for.
+/// What a frame is made from: texts of the messages that the summary stands for.
 #[derive(Debug)]
 pub struct FrameInput<'a> {
     /// The texts of the user's messages, from first to last.
