@@ -1,7 +1,8 @@
 //! What reading, planning and splicing cost, in microseconds per megabyte, beside a `memcpy` of the same body in the
 //! same run.
 //!
-//! `cargo bench --bench core`
+//! `cargo bench --bench core`; with `-- --once` each operation runs once and nothing is measured; with `-- --count`
+//! those over 1 MB run twice, for `scripts/bench-guard.py`.
 #![expect(clippy::expect_used, reason = "what is benched is made here")]
 #![expect(clippy::print_stdout, reason = "a table is what this is for")]
 
@@ -9,7 +10,8 @@ use std::{
     collections::HashMap,
     fmt::Write as _,
     hint::black_box,
-    sync::Arc,
+    sync::{Arc, RwLock, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -87,11 +89,32 @@ fn sessions_elsewhere(bytes: usize) -> [(&'static str, Bytes); 2] {
     [("responses", responses), ("messages", messages)]
 }
 
-/// The median of many runs, or of a few long ones, and so much work that a run can be measured.
-fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
+/// One thing that is measured, over one body.
+struct Operation<'a> {
+    name: String,
+    body: &'a Bytes,
+    run: Box<dyn FnMut() + Send + 'a>,
+}
+
+impl<'a> Operation<'a> {
+    fn new<T>(name: impl Into<String>, body: &'a Bytes, mut work: impl FnMut() -> T + Send + 'a) -> Self {
+        let run = Box::new(move || drop(black_box(work())));
+        Self { name: name.into(), body, run }
+    }
+}
+
+/// Runs one operation. `scripts/bench-guard.py` has callgrind count the instructions in here alone, by thread.
+#[inline(never)]
+fn counted(run: &mut dyn FnMut()) {
+    run();
+    black_box(()); // no tail call: callgrind has to see the return
+}
+
+/// The median of many runs, or of a few long ones, each of at least 200 µs.
+fn measure(run: &mut dyn FnMut()) -> Duration {
     let once = {
         let start = Instant::now();
-        black_box(work());
+        run();
         start.elapsed()
     };
     let inner = (Duration::from_micros(200).as_nanos() / once.as_nanos().max(1)).clamp(1, 10_000);
@@ -100,7 +123,7 @@ fn measure<T>(mut work: impl FnMut() -> T) -> Duration {
         .map(|_| {
             let start = Instant::now();
             for _ in 0..inner {
-                black_box(work());
+                run();
             }
             start.elapsed() / u32::try_from(inner).unwrap_or(u32::MAX)
         })
@@ -132,7 +155,6 @@ fn row(size: &str, what: &str, body: &Bytes, copy: Duration, time: Duration) {
     println!("{size:>7}  {what:<34} {micros:>10.1} µs {per_mb:>9.1} µs/MB {ratio:>7.1} × memcpy");
 }
 
-/// A memory of one summary.
 /// What remembers a summary of all of a body but its end.
 fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap<ChainKey, SummaryState> {
     let context = PlanContext { summarize: SummaryTiming::Now, ..planner.anonymous(&NoSummaries) };
@@ -147,71 +169,139 @@ fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap
 /// The defaults, where results can be read back over HTTP.
 const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }";
 
-fn main() {
-    let dialect: &dyn Dialect = dialect::for_path("/v1/chat/completions").expect("the one there is");
-    let patching = planner_from_toml("policy.edits = [\"patch_tool_calls\"]").expect("a policy");
-    let reducing = planner_from_toml(REDUCING).expect("a policy");
-    let summarizing = planner_from_toml("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy");
-    let tokens = tokens::Settings::default();
-    for (size, bytes) in SIZES {
-        let clean = session(bytes, "messages", 0);
-        let escaped = session(bytes, "mess\\u0061ges", 0);
-        let broken = session(bytes, "messages", 2);
-        let plan = patching.plan(dialect, &broken).expect("a request");
-        assert_eq!(plan.report.changes.len(), 2);
-        assert!(patching.plan(dialect, &clean).expect("a request").is_empty());
+/// What the operations of all sizes share.
+struct Planners {
+    patching: Planner,
+    reducing: Planner,
+    summarizing: Planner,
+    tokens: tokens::Settings,
+}
 
-        let copy = measure(|| clean.to_vec());
-        row(size, "memcpy", &clean, copy, copy);
-        row(size, "parse", &clean, copy, measure(|| dialect.parse(&clean)));
-        row(size, "parse, escaped key (serde_json)", &escaped, copy, measure(|| dialect.parse(&escaped)));
-        row(size, "plan, nothing to edit", &clean, copy, measure(|| patching.plan(dialect, &clean)));
-        for (name, body) in sessions_elsewhere(bytes) {
-            let dialect = dialect::of_body(&body);
-            assert_eq!(dialect.name(), name);
-            assert!(patching.plan(dialect, &body).expect("a request").is_empty());
-            row(size, &format!("parse, {name}"), &body, copy, measure(|| dialect.parse(&body)));
-            row(size, &format!("plan, {name}"), &body, copy, measure(|| patching.plan(dialect, &body)));
+/// The bodies of one size.
+struct Bodies {
+    clean: Bytes,
+    escaped: Bytes,
+    broken: Bytes,
+    elsewhere: [(&'static str, Bytes); 2],
+}
+
+impl Bodies {
+    fn new(bytes: usize) -> Self {
+        Self {
+            clean: session(bytes, "messages", 0),
+            escaped: session(bytes, "mess\\u0061ges", 0),
+            broken: session(bytes, "messages", 2),
+            elsewhere: sessions_elsewhere(bytes),
         }
-        row(size, "verify", &broken, copy, measure(|| strings::verify(&broken)));
-        row(size, "plan, two missing results", &broken, copy, measure(|| patching.plan(dialect, &broken)));
-        row(size, "splice", &broken, copy, measure(|| splice(&broken, &plan.splices)));
-        row(
-            size,
-            "edit_body, two missing results",
-            &broken,
-            copy,
-            measure(|| edit_body(&patching, dialect, broken.clone())),
-        );
-
-        let reduce = |meter: &Meter| {
-            let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
-            reducing.policy.plan(dialect, &clean, &context).expect("a request")
-        };
-        let warm = Meter::new(&tokens, &[]);
-        let n = reduce(&warm).report.changes.len();
-        row(size, &format!("plan, {n} cleared, all seen before"), &clean, copy, measure(|| reduce(&warm)));
-        row(
-            size,
-            &format!("plan, {n} cleared, nothing seen"),
-            &clean,
-            copy,
-            measure(|| reduce(&Meter::new(&tokens, &[]))),
-        );
-
-        if bytes > SIZES[0].1 {
-            let memory = summarised(&summarizing, dialect, &clean);
-            let finding = summarizing.anonymous(&memory);
-            let plan = summarizing.policy.plan(dialect, &clean, &finding).expect("a request");
-            assert_eq!(plan.report.counts(), [("summary", 1)]);
-            let time = measure(|| summarizing.policy.plan(dialect, &clean, &finding));
-            row(size, "plan, a summary found", &clean, copy, time);
-        }
-
-        let messages = messages(dialect, &clean);
-        let meter = Meter::new(&tokens, &[]);
-        assert!((clean.len() / 8..clean.len() / 2).contains(&count(&meter, &messages)));
-        row(size, "count, nothing seen before", &clean, copy, measure(|| count_cold(&tokens, &messages)));
-        row(size, "count, all seen before", &clean, copy, measure(|| count(&meter, &messages)));
     }
+}
+
+fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'a>> {
+    let dialect = dialect::default();
+    let Planners { patching, reducing, summarizing, tokens } = planners;
+    let Bodies { clean, escaped, broken, elsewhere } = bodies;
+    let plan = patching.plan(dialect, broken).expect("a request");
+    assert_eq!(plan.report.changes.len(), 2);
+    assert!(patching.plan(dialect, clean).expect("a request").is_empty());
+
+    let mut operations = vec![
+        Operation::new("memcpy", clean, || clean.to_vec()),
+        Operation::new("parse", clean, move || dialect.parse(clean)),
+        Operation::new("parse, escaped key (serde_json)", escaped, move || dialect.parse(escaped)),
+        Operation::new("plan, nothing to edit", clean, move || patching.plan(dialect, clean)),
+    ];
+    for (name, body) in elsewhere {
+        let dialect = dialect::of_body(body);
+        assert_eq!(dialect.name(), *name);
+        assert!(patching.plan(dialect, body).expect("a request").is_empty());
+        operations.push(Operation::new(format!("parse, {name}"), body, move || dialect.parse(body)));
+        operations.push(Operation::new(format!("plan, {name}"), body, move || patching.plan(dialect, body)));
+    }
+    operations.extend([
+        Operation::new("verify", broken, || strings::verify(broken)),
+        Operation::new("plan, two missing results", broken, move || patching.plan(dialect, broken)),
+        Operation::new("splice", broken, move || splice(broken, &plan.splices)),
+        Operation::new("edit_body, two missing results", broken, move || edit_body(patching, dialect, broken.clone())),
+    ]);
+
+    let reduce = move |meter: &Meter| {
+        let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
+        reducing.policy.plan(dialect, clean, &context).expect("a request")
+    };
+    let warm = Meter::new(tokens, &[]);
+    let n = reduce(&warm).report.changes.len();
+    operations.extend([
+        Operation::new(format!("plan, {n} cleared, all seen before"), clean, move || reduce(&warm)),
+        Operation::new(format!("plan, {n} cleared, nothing seen"), clean, move || reduce(&Meter::new(tokens, &[]))),
+    ]);
+    if clean.len() > SIZES[0].1 {
+        let memory = summarised(summarizing, dialect, clean);
+        operations.push(Operation::new("plan, a summary found", clean, move || {
+            let plan = summarizing.policy.plan(dialect, clean, &summarizing.anonymous(&memory)).expect("a request");
+            assert_eq!(plan.report.counts(), [("summary", 1)]);
+            plan
+        }));
+    }
+
+    let (meter, messages) = (Meter::new(tokens, &[]), messages(dialect, clean));
+    assert!((clean.len() / 8..clean.len() / 2).contains(&count(&meter, &messages)));
+    let seen = messages.clone();
+    operations.extend([
+        Operation::new("count, nothing seen before", clean, move || count_cold(tokens, &messages)),
+        Operation::new("count, all seen before", clean, move || count(&meter, &seen)),
+    ]);
+    operations
+}
+
+fn main() {
+    let planners = Planners {
+        patching: planner_from_toml("policy.edits = [\"patch_tool_calls\"]").expect("a policy"),
+        reducing: planner_from_toml(REDUCING).expect("a policy"),
+        summarizing: planner_from_toml("policy.edits = [\"patch_tool_calls\", \"summarize\"]").expect("a policy"),
+        tokens: tokens::Settings::default(),
+    };
+    if has_argument("--count") {
+        let bodies = Bodies::new(1_000_000);
+        return count_instructions(&mut operations(&planners, &bodies));
+    }
+    for (size, bytes) in SIZES {
+        let bodies = Bodies::new(bytes);
+        let mut copy = Duration::ZERO;
+        for mut operation in operations(&planners, &bodies) {
+            if has_argument("--once") {
+                (operation.run)();
+                continue;
+            }
+            let time = measure(&mut operation.run);
+            if operation.name == "memcpy" {
+                copy = time;
+            }
+            row(size, &operation.name, operation.body, copy, time);
+        }
+    }
+}
+
+/// Runs each operation once in a thread of its own, after a first run that fills caches. No thread ends before the last
+/// operation is done: callgrind writes a file per thread, by number, and numbers of threads that ended are used again.
+fn count_instructions(operations: &mut [Operation<'_>]) {
+    let all_done = RwLock::new(());
+    let running = all_done.write();
+    thread::scope(|scope| {
+        for operation in operations {
+            (operation.run)();
+            let (done, is_done) = mpsc::channel();
+            let all_done = &all_done;
+            scope.spawn(move || {
+                counted(&mut operation.run);
+                done.send(operation.name.as_str()).expect("the main thread waits");
+                drop(all_done.read());
+            });
+            println!("{}", is_done.recv().expect("no panic"));
+        }
+        drop(running);
+    });
+}
+
+fn has_argument(name: &str) -> bool {
+    std::env::args().any(|argument| argument == name)
 }
