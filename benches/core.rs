@@ -31,9 +31,9 @@ use bytes::Bytes;
 const SIZES: [(&str, usize); 5] =
     [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
-/// A session of a coding agent: rounds of a call and some 8 KB of source text as its result, no two of them the same.
+/// A session of a coding agent: rounds of a call and twice `source.txt`, a text of Rust, as its result, no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
-    let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
+    let source = serde_json::to_string(include_str!("source.txt").repeat(2).as_str()).expect("a string");
     let source = source.trim_start_matches('"');
     let mut body = format!(
         r#"{{"model":"gpt-4o","stream":true,"temperature":0.5,"{messages_key}":[{{"role":"system","content":"You are an agent."}},{{"role":"user","content":"Go on."}}"#
@@ -56,7 +56,7 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
 
 /// The same session as the other dialects write it: the name of the dialect, and the body.
 fn sessions_elsewhere(bytes: usize) -> [(&'static str, Bytes); 2] {
-    let source = serde_json::to_string(include_str!("../src/conversation.rs").repeat(2).as_str()).expect("a string");
+    let source = serde_json::to_string(include_str!("source.txt").repeat(2).as_str()).expect("a string");
     let source = source.trim_start_matches('"');
     let fill = |head: &str, round: fn(usize, &str) -> String, tail: &str| {
         let mut body = head.to_owned();
