@@ -36,22 +36,27 @@ use crate::{
 };
 
 mod finish;
+mod journal;
 mod measure;
 mod prefix_keys;
 pub mod reasoning;
 mod replace;
 mod round_trip;
 mod rows;
+mod source_text;
 mod splice_array;
 mod summary_view;
 mod tally;
 mod timeline;
 mod truncation_cache;
 
+use journal::{ChangeId, Journal};
+
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
-pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions, ResultText, TextCut};
+pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
+pub use source_text::{ResultText, TextCut};
 pub use tally::Tally;
 pub use timeline::TimelineEvent;
 pub use truncation_cache::TruncationCache;
@@ -155,9 +160,8 @@ pub struct Draft<'a> {
     orphans: BTreeSet<usize>,
     /// The values that are replaced, by where they begin.
     replacements: BTreeMap<usize, replace::Replacement>,
-    /// What was decided; none where a later decision has made it moot.
-    changes: Vec<Option<Change>>,
-    left_out: Vec<SkippedChange>,
+    /// What was decided.
+    journal: Journal,
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
@@ -187,8 +191,8 @@ struct Insertion {
     /// The unit that it is put behind, which may itself have left.
     behind: usize,
     what: InsertedResult,
-    /// The index of the change that says so.
-    change: usize,
+    /// The change that says so.
+    change: ChangeId,
     /// Whether it has been dropped again.
     gone: bool,
 }
@@ -232,8 +236,7 @@ impl<'a> Draft<'a> {
             dropped_rows: BTreeMap::new(),
             orphans: BTreeSet::new(),
             replacements: BTreeMap::new(),
-            changes: Vec::new(),
-            left_out: Vec::new(),
+            journal: Journal::default(),
             unknown_window: false,
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
@@ -300,7 +303,7 @@ impl<'a> Draft<'a> {
         self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
+        let change = self.journal.make(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion {
@@ -323,7 +326,7 @@ impl<'a> Draft<'a> {
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = self.record(self.about_call(edit, Action::Insert { behind }, call, sizes));
+        let change = self.journal.make(self.about_call(edit, Action::Insert { behind }, call, sizes));
         self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
         true
     }
@@ -347,7 +350,7 @@ impl<'a> Draft<'a> {
             Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
             None => self.about_result(edit, Action::Drop { message: 0 }, unit.unwrap_or(usize::MAX), Sizes::default()),
         };
-        self.left_out.push(SkippedChange {
+        self.journal.skip(SkippedChange {
             edit,
             message: unit,
             call_id: about.call_id,
@@ -387,7 +390,7 @@ impl<'a> Draft<'a> {
         while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
             let Some(replacement) = self.replacements.remove(&at) else { return };
             self.n_bytes = (self.n_bytes + replacement.span.len()).saturating_sub(replacement.with.len());
-            self.forget(replacement.change, unit);
+            self.revoke_if_gone(replacement.change, unit);
         }
     }
 
@@ -420,16 +423,11 @@ impl<'a> Draft<'a> {
         self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
     }
 
-    fn record(&mut self, change: Change) -> usize {
-        self.changes.push(Some(change));
-        self.changes.len() - 1
-    }
-
     fn record_drop(&mut self, edit: &'static str, unit: usize) {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
         let sizes = Sizes { before, after: 0 };
-        self.record(match self.call_that_is(unit) {
+        self.journal.make(match self.call_that_is(unit) {
             Some(call) => self.about_call(edit, Action::DropCall { message: unit }, call, sizes),
             None => self.about_result(edit, Action::Drop { message: unit }, unit, sizes),
         });

@@ -27,8 +27,14 @@ impl Draft<'_> {
         let rewritten = self.rewritten_tokens();
         let segments = self.prompt_segments();
         let (tokens_before, tokens_after) = self.total_tokens(&segments);
-        self.measure_changes(&rewritten);
-        self.renumber_to_original();
+        let (mut changes, mut left_out) = std::mem::take(&mut self.journal).outcome();
+        for change in &mut changes {
+            change.tokens = self.measured(change.action, &rewritten);
+            change.action = change.action.renumbered(|unit| self.original_element(unit));
+        }
+        for skipped in &mut left_out {
+            skipped.message = skipped.message.map(|unit| self.original_element(unit));
+        }
         let report = Report {
             model: self.request.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
@@ -37,9 +43,9 @@ impl Draft<'_> {
             bytes_after,
             tokens_before,
             tokens_after,
-            left_out: std::mem::take(&mut self.left_out),
+            left_out,
             unknown_window: self.unknown_window,
-            changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
+            changes,
             layout,
         };
         let window = self.window.get().copied().flatten();
@@ -53,19 +59,7 @@ impl Draft<'_> {
         Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
     }
 
-    /// Gives the units in changes the indices that their elements had as they came.
-    fn renumber_to_original(&mut self) {
-        let mut changes = std::mem::take(&mut self.changes);
-        for change in changes.iter_mut().flatten() {
-            change.action = change.action.renumbered(|unit| self.original_element(unit));
-        }
-        let mut left_out = std::mem::take(&mut self.left_out);
-        for left_out in &mut left_out {
-            left_out.message = left_out.message.map(|unit| self.original_element(unit));
-        }
-        (self.changes, self.left_out) = (changes, left_out);
-    }
-
+    /// The index that the element of a unit had as it came.
     fn original_element(&self, unit: usize) -> usize {
         self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
     }
@@ -280,31 +274,20 @@ impl Draft<'_> {
         (Some(before), Some(segments.iter().map(|segment| segment.tokens).sum()))
     }
 
-    /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.
-    fn measure_changes(&mut self, rewritten: &BTreeMap<usize, usize>) {
-        let Some(counts) = self.counts.get() else { return };
-        let sizes: Vec<_> = self
-            .changes
-            .iter()
-            .map(|change| match change.as_ref()?.action {
-                Action::Truncate { message: unit } | Action::Clear { message: unit } => {
-                    let before = counts.units.get(unit).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&unit).copied().unwrap_or(before) })
-                }
-                Action::Summarize { from, .. } => {
-                    let summary = self.summarised().filter(|summary| self.original_element(*summary) == from)?;
-                    let before = counts.units.get(summary).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&summary).copied().unwrap_or(before) })
-                }
-                Action::Drop { message: unit } => Some(Sizes { before: counts.units.get(unit).copied()?, after: 0 }),
-                _ => None,
-            })
-            .collect();
-        for (change, tokens) in self.changes.iter_mut().zip(sizes) {
-            if let Some(change) = change {
-                change.tokens = tokens;
+    /// The tokens before and after a change that made a text smaller, if anybody has asked for tokens.
+    fn measured(&self, action: Action, rewritten: &BTreeMap<usize, usize>) -> Option<Sizes> {
+        let counts = self.counts.get()?;
+        let (unit, is_dropped) = match action {
+            Action::Truncate { message } | Action::Clear { message } => (message, false),
+            Action::Drop { message } => (message, true),
+            Action::Summarize { from, .. } => {
+                (self.summarised().filter(|summary| self.original_element(*summary) == from)?, false)
             }
-        }
+            _ => return None,
+        };
+        let before = counts.units.get(unit).copied()?;
+        let after = if is_dropped { 0 } else { rewritten.get(&unit).copied().unwrap_or(before) };
+        Some(Sizes { before, after })
     }
 
     /// What must be stored, each payload once.

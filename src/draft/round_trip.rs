@@ -102,14 +102,12 @@ impl Draft<'_> {
         self.dropped_calls.insert(call);
         if self.call_that_is(block.unit).is_none() {
             let sizes = Sizes { before: block.span.len(), after: 0 };
-            self.record(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
+            self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
             self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
         }
         self.take_result(row);
-        // That it was moved or put in is moot now.
-        let moot = row.added.and_then(|n| self.insertions.get(n)).map(|added| added.change);
-        if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
-            *change = None;
+        if let Some(insertion) = row.added.and_then(|n| self.insertions.get(n)) {
+            self.journal.revoke(insertion.change);
         }
         match row.unit {
             Some(unit) => {

@@ -223,7 +223,7 @@ fn what_has_not_been_read_stays() {
 /// All of a text is replaced, and nothing is stored.
 const ANY: ReplaceOptions = ReplaceOptions { stored: false, smaller: false };
 
-fn shorter(text: &ResultText<'_>) -> TextCut {
+fn shorter(text: &ResultText<'_, '_>) -> TextCut {
     TextCut { from: 0, to: text.len, words: "-".to_owned() }
 }
 

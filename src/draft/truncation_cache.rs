@@ -118,7 +118,7 @@ impl Draft<'_> {
                 with: replacement.with.clone(),
                 fingerprint: replacement.fingerprint,
                 stored: replacement.stored,
-                change: 0,
+                change: None,
             }
         });
         let call = self.pairing().answered_block(unit);
