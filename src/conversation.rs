@@ -9,10 +9,12 @@ use std::{borrow::Cow, cell::OnceCell, ops::Range};
 use crate::{payload::Fingerprint, span::Span};
 
 mod fold;
+pub(crate) mod index;
 mod pairing;
 mod turns;
 
 pub use fold::Fold;
+pub use index::{BlockIndex, CallIndex};
 pub use pairing::{PairedCall, PairedResult, Pairing};
 pub use turns::{TurnUnit, unread_from};
 
@@ -194,26 +196,40 @@ impl<'a> Conversation<'a> {
         self.blocks.get(unit.blocks.clone()).unwrap_or_default()
     }
 
+    /// A block.
+    pub fn block(&self, block: BlockIndex) -> Option<&Block<'a>> {
+        self.blocks.get(block.get())
+    }
+
+    /// A block, to be changed.
+    pub fn block_mut(&mut self, block: BlockIndex) -> Option<&mut Block<'a>> {
+        self.blocks.get_mut(block.get())
+    }
+
     /// The name of the tool that block `call` calls; empty if it names none, or is no call.
-    pub fn tool_name(&self, call: usize) -> &str {
-        match self.blocks.get(call).map(|block| &block.kind) {
+    pub fn tool_name(&self, call: BlockIndex) -> &str {
+        match self.block(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { name, .. }) => name.as_deref().unwrap_or_default(),
             _ => "",
         }
     }
 
     /// The unit of the model that calls in block `call`.
-    pub fn caller(&self, call: usize) -> Option<usize> {
-        self.blocks.get(call).map(|block| block.unit)
+    pub fn caller(&self, call: BlockIndex) -> Option<usize> {
+        self.block(call).map(|block| block.unit)
     }
 
     /// The blocks of units that stand together.
-    pub fn block_range(&self, units: Range<usize>) -> Range<usize> {
-        match self.units.get(units) {
+    pub fn block_range(
+        &self,
+        units: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = BlockIndex> + DoubleEndedIterator + use<> {
+        let range = match self.units.get(units) {
             Some([first, .., last]) => first.blocks.start..last.blocks.end,
             Some([only]) => only.blocks.clone(),
             _ => 0..0,
-        }
+        };
+        range.map(BlockIndex::new)
     }
 
     /// The elements that units are in.

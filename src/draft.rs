@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Unit},
+    conversation::{BlockIndex, BlockKind, Conversation, Pairing, Unit},
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
@@ -58,7 +58,7 @@ pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
 pub use source_text::{ResultText, TextCut};
 pub use tally::Tally;
-pub use timeline::TimelineEvent;
+pub use timeline::{RowIndex, TimelineEvent};
 pub use truncation_cache::TruncationCache;
 
 /// An edit that changes what earlier requests had. Not every conversation may be given one.
@@ -137,7 +137,7 @@ pub struct Draft<'a> {
     /// The units that are among what was added.
     moved: BTreeSet<usize>,
     /// The calls that leave, by their blocks.
-    dropped_calls: BTreeSet<usize>,
+    dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<usize, usize>,
     /// The arrays inside of elements that were asked for, by element.
@@ -202,7 +202,7 @@ enum InsertedResult {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
     Moved { unit: usize, until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
-    New { call: usize, bytes: Bytes },
+    New { call: BlockIndex, bytes: Bytes },
 }
 
 impl<'a> Draft<'a> {
@@ -318,7 +318,7 @@ impl<'a> Draft<'a> {
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call, or has left.
-    pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
+    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: usize, text: &str) -> bool {
         let caller = self.request.conversation.caller(call).unwrap_or_default();
         if behind >= self.in_place.len() || caller < self.n_leading || self.dropped_calls.contains(&call) {
             return false;
@@ -395,8 +395,8 @@ impl<'a> Draft<'a> {
     }
 
     /// A result that says `text` in answer to the call that is block `call`; none if the block is no call.
-    fn rendered(&self, call: Option<usize>, text: &str) -> Option<Bytes> {
-        match &self.request.conversation.blocks.get(call?)?.kind {
+    fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
+        match &self.request.conversation.block(call?)?.kind {
             BlockKind::ToolCall { id, .. } => {
                 Some(self.request.dialect.render_tool_result(self.request.body, id, text))
             }
@@ -434,12 +434,13 @@ impl<'a> Draft<'a> {
     }
 
     /// The call that a unit is, and not just has.
-    fn call_that_is(&self, unit: usize) -> Option<usize> {
+    fn call_that_is(&self, unit: usize) -> Option<BlockIndex> {
         let conversation = self.request.conversation;
         let of = conversation.units.get(unit)?;
-        let block = conversation.blocks.get(of.blocks.start).filter(|_| !of.blocks.is_empty())?;
+        let call = conversation.block_range(unit..unit + 1).next()?;
+        let block = conversation.block(call)?;
         let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
-        is_call.then_some(of.blocks.start)
+        is_call.then_some(call)
     }
 
     /// A change about a unit that perhaps is a result.
@@ -454,8 +455,8 @@ impl<'a> Draft<'a> {
     }
 
     /// A change about a call, or about the result of one.
-    fn about_call(&self, edit: &'static str, action: Action, call: usize, bytes: Sizes) -> Change {
-        let (call_id, tool_name) = match self.request.conversation.blocks.get(call).map(|block| &block.kind) {
+    fn about_call(&self, edit: &'static str, action: Action, call: BlockIndex, bytes: Sizes) -> Change {
+        let (call_id, tool_name) = match self.request.conversation.block(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { id, name, .. }) => {
                 (id.text.clone().into_owned(), name.clone().map(Cow::into_owned))
             }

@@ -6,7 +6,7 @@
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
-use super::{Conversation, Element, Flags, Pairing, Role, Unit};
+use super::{CallIndex, Conversation, Element, Flags, Pairing, Role, Unit};
 
 /// Units that one element stands for, but for those of reopened rounds. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -93,8 +93,8 @@ fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<us
     let from = |unit| pairing.results.partition_point(|result| result.unit < unit);
     let (first, behind) = (from(units.start), from(units.end));
     let results = |range: Range<usize>| pairing.results.get(range).unwrap_or_default().iter();
-    let turn = |call: Option<usize>| {
-        let caller = conversation.caller(pairing.calls.get(call?)?.block)?;
+    let turn = |call: Option<CallIndex>| {
+        let caller = conversation.caller(pairing.call(call?)?.block)?;
         conversation.units.get(caller).map(|unit| (unit.turn, caller))
     };
     let late = results(behind..pairing.results.len()).filter_map(|result| turn(result.answers));

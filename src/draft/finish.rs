@@ -121,7 +121,7 @@ impl Draft<'_> {
         let reasoning = entries.reasoning.iter().filter(|_| stripped).map(|span| span.start);
         let calls = conversation.block_range(units);
         let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
-        let calls_gone = calls_gone.filter_map(|call| conversation.blocks.get(call)).map(|block| block.span.start);
+        let calls_gone = calls_gone.filter_map(|call| conversation.block(call)).map(|block| block.span.start);
         let gone: BTreeSet<usize> = units_gone.chain(calls_gone).chain(reasoning).collect();
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
         match entries.emptied {

@@ -11,7 +11,7 @@ use super::{
     source_text::{CurrentText, ResultText, SourceText, TextCut},
 };
 use crate::{
-    conversation::{BlockKind, Role},
+    conversation::{BlockIndex, BlockKind, Role},
     dialect::strings,
     payload::{Fingerprint, PayloadName},
     plan::{Action, Sizes, SkipReason, SkippedChange},
@@ -46,7 +46,7 @@ pub struct ReplaceOptions {
 #[derive(Debug)]
 pub struct ProposedEdit {
     pub(super) unit: usize,
-    pub(super) call: Option<usize>,
+    pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
 }
@@ -177,8 +177,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Proposes to empty the arguments of the call that is block `call`.
-    pub fn propose_input(&self, call: usize, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
-        let block = self.request.conversation.blocks.get(call).ok_or(NotApplicable::Nothing)?;
+    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
+        let block = self.request.conversation.block(call).ok_or(NotApplicable::Nothing)?;
         let ParsedRequest { dialect, body, .. } = self.request;
         let input = dialect.input(body, block.span).filter(|_| dialect.may_empty_input(body, block.span));
         let input = input.ok_or(NotApplicable::Nothing)?;
@@ -311,7 +311,7 @@ impl<'a> Draft<'a> {
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.blocks.get(call));
+        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.block(call));
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.request.dialect.input(self.request.body, call.span)?.span;

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{Draft, InsertedResult, Row};
+use crate::conversation::BlockIndex;
 use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn leave together or not at all.
-    pub fn leaves_with(&self, call: usize) -> Range<usize> {
+    pub fn leaves_with(&self, call: BlockIndex) -> Range<usize> {
         let conversation = self.request.conversation;
         let Some(caller) = conversation.caller(call) else { return 0..0 };
         let turn = conversation.units.get(caller).map(|unit| unit.turn);
@@ -93,7 +94,7 @@ impl Draft<'_> {
     /// Leaves a call and its result out.
     fn drop_call(&mut self, edit: &'static str, row: &Row) {
         let conversation = self.request.conversation;
-        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.blocks.get(call)?))) else {
+        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.block(call)?))) else {
             return;
         };
         let n_calls = conversation.units.get(block.unit).map_or(0, |unit| unit.blocks.len());
@@ -131,7 +132,7 @@ impl Draft<'_> {
     fn may_lose_call(&self, row: &Row) -> bool {
         let conversation = self.request.conversation;
         let block =
-            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.blocks.get(call));
+            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.block(call));
         let Some((block, unit)) = block.and_then(|block| Some((block, conversation.units.get(block.unit)?))) else {
             return false;
         };

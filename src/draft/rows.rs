@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{Draft, InsertedResult};
-use crate::conversation::{Role, TurnUnit, Unit};
+use crate::conversation::{BlockIndex, Role, TurnUnit, Unit};
 
 /// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct Row {
     /// The index of the unit as it came; none for one that an edit has put in.
     pub unit: Option<usize>,
     /// Of a result, the block of the call that it answers.
-    pub call: Option<usize>,
+    pub call: Option<BlockIndex>,
     /// The element that it is in, if it is there.
     pub element: RowElement,
     /// Its place among what was added, if it is not where it was.

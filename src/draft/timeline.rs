@@ -6,18 +6,23 @@
 use std::collections::HashMap;
 
 use super::{Draft, InsertedResult, Row, RowElement};
-use crate::conversation::{Pairing, Role};
+use crate::conversation::{BlockIndex, Pairing, Role, index::index};
 
-/// An event of a conversation. Rows are numbered from 0 in the order of their `Added` events.
+index! {
+    /// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
+    RowIndex
+}
+
+/// An event of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum TimelineEvent {
     /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
     /// results that were there; where no edit had put anything there, a row that [is not there](Row::is_there).
     Added(Row),
     /// The next message is the result that the one of this number stood for.
-    Superseded(usize),
+    Superseded(RowIndex),
     /// The result of this number was left out with its call, whatever stood for it.
-    Removed(usize),
+    Removed(RowIndex),
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
     /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
@@ -62,7 +67,7 @@ impl Draft<'_> {
     fn added_at(&self) -> HashMap<RowKey, usize> {
         let stood = self.insertions.iter().enumerate().map(|(n, added)| match added.what {
             InsertedResult::Moved { unit, .. } => (RowKey::Unit(unit), n),
-            InsertedResult::New { call, .. } => (RowKey::MissingResultOf(call), n),
+            InsertedResult::New { call, .. } => (RowKey::MissingResultOf(Some(call)), n),
         });
         stood.collect()
     }
@@ -77,7 +82,7 @@ fn missing(
 ) -> Vec<(usize, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
-        if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call)) {
+        if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call.get())) {
             *answered = Some(result.unit);
         }
     }
@@ -87,7 +92,7 @@ fn missing(
         if result.is_some_and(|result| result < next) {
             return None;
         }
-        let stood = result.map_or(RowKey::MissingResultOf(call.block), RowKey::Unit);
+        let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
         let behind = pairing.run_end_of(call)?;
         let (call, element, added) = (Some(call.block), draft.element_behind(behind), added.get(&stood).copied());
         Some((behind, Row { role: Role::Tool, unit: None, call, element, added }))
@@ -100,28 +105,28 @@ fn missing(
 enum RowKey {
     Unit(usize),
     /// What stands for the result of the call that is this block.
-    MissingResultOf(usize),
+    MissingResultOf(Option<BlockIndex>),
 }
 
 impl RowKey {
     fn of(row: &Row) -> Self {
-        row.unit.map_or(Self::MissingResultOf(row.call.unwrap_or(usize::MAX)), Self::Unit)
+        row.unit.map_or(Self::MissingResultOf(row.call), Self::Unit)
     }
 }
 
 #[derive(Default)]
 struct Timeline {
     events: Vec<TimelineEvent>,
-    numbers: HashMap<RowKey, usize>,
+    numbers: HashMap<RowKey, RowIndex>,
 }
 
 impl Timeline {
     fn came(&mut self, row: Row) {
-        let stood_for_it = row.unit.and(row.call).map(RowKey::MissingResultOf);
+        let stood_for_it = row.unit.and(row.call).map(|call| RowKey::MissingResultOf(Some(call)));
         if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
             self.events.push(TimelineEvent::Superseded(*number));
         }
-        self.numbers.insert(RowKey::of(&row), self.numbers.len());
+        self.numbers.insert(RowKey::of(&row), RowIndex::new(self.numbers.len()));
         self.events.push(TimelineEvent::Added(row));
     }
 

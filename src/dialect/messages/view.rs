@@ -358,7 +358,7 @@ fn follow_system(conversation: &mut Conversation<'_>) {
     }
     for block in staying {
         if let Some(BlockKind::ToolResult { may_leave, .. }) =
-            conversation.blocks.get_mut(block).map(|block| &mut block.kind)
+            conversation.block_mut(block).map(|block| &mut block.kind)
         {
             *may_leave = false;
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{PreserveSkills, frame::skill_name};
 use crate::{
-    conversation::{BlockKind, Pairing, Role, Unit},
+    conversation::{BlockIndex, BlockKind, Pairing, Role, Unit},
     dialect::strings,
     draft::{Draft, ParsedRequest},
     plan::OffloadedPayload,
@@ -68,9 +68,9 @@ impl<'a> Originals<'a> {
         if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
     }
 
-    fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
+    fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
-        let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
         strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

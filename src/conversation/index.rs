@@ -1,0 +1,34 @@
+//! Indices that cannot be mixed: a place in each list has a type of its own.
+
+/// Declares the type of the places in one list.
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(usize);
+
+        impl $name {
+            /// The place with this number, from 0 on.
+            pub const fn new(number: usize) -> Self {
+                Self(number)
+            }
+
+            /// The number of the place, from 0 on.
+            pub const fn get(self) -> usize {
+                self.0
+            }
+        }
+    };
+}
+
+pub(crate) use index;
+
+index! {
+    /// A block of a [`Conversation`](super::Conversation).
+    BlockIndex
+}
+
+index! {
+    /// A call of a [`Pairing`](super::Pairing).
+    CallIndex
+}
