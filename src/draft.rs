@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockIndex, BlockKind, Conversation, Pairing, Unit},
+    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, index::index},
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
@@ -141,7 +141,7 @@ pub struct Draft<'a> {
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<usize, usize>,
     /// The arrays inside of elements that were asked for, by element.
-    entries: RefCell<BTreeMap<usize, Option<Rc<Entries>>>>,
+    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
     /// The turns that leave as a whole or not at all.
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
@@ -183,6 +183,11 @@ pub struct Draft<'a> {
     /// Of messages that were counted as they are now, which is not as they came.
     tokens_now: RefCell<BTreeMap<usize, usize>>,
     retrieval_method: OnceCell<RetrievalMethod<'a>>,
+}
+
+index! {
+    /// A result that is put behind a unit, in the order of the decisions.
+    InsertionIndex
 }
 
 /// A result that is put behind a unit.
@@ -414,10 +419,10 @@ impl<'a> Draft<'a> {
     }
 
     /// The array inside an element, if it can be edited.
-    fn entries(&self, element: usize) -> Option<Rc<Entries>> {
+    fn entries(&self, element: ElementIndex) -> Option<Rc<Entries>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let read = || {
-            let span = conversation.elements.get(element)?.span;
+            let span = conversation.element(element)?.span;
             dialect.entries(body, span).map(Rc::new)
         };
         self.entries.borrow_mut().entry(element).or_insert_with(read).clone()

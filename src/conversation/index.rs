@@ -17,11 +17,27 @@ macro_rules! index {
             pub const fn get(self) -> usize {
                 self.0
             }
+
+            /// The place behind it.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+
+            /// The numbers of places that stand together.
+            pub const fn numbers(places: &std::ops::Range<Self>) -> std::ops::Range<usize> {
+                places.start.0..places.end.0
+            }
         }
     };
 }
 
 pub(crate) use index;
+
+index! {
+    /// An element of a [`Conversation`](super::Conversation).
+    ElementIndex
+}
 
 index! {
     /// A block of a [`Conversation`](super::Conversation).

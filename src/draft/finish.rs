@@ -7,8 +7,13 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{AppliedSummary, Draft, InsertedResult, Insertion, replace::Replacement, splice_array};
+use super::{
+    AppliedSummary, Draft, InsertedResult, Insertion,
+    replace::Replacement,
+    splice_array::{InsertedElement, splice_array},
+};
 use crate::{
+    conversation::ElementIndex,
     dialect::Emptied,
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
@@ -50,7 +55,7 @@ impl Draft<'_> {
         };
         let window = self.window.get().copied().flatten();
         let used = |applied: &AppliedSummary| {
-            let end = self.whole.elements_of(applied.fold.units.clone()).end;
+            let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
         let basis = Basis { window, summary: self.applied().map(used) };
@@ -61,7 +66,7 @@ impl Draft<'_> {
 
     /// The index that the element of a unit had as it came.
     fn original_element(&self, unit: usize) -> usize {
-        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
+        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
     /// A unit as the edits have left it; none if no value and no call in it is another one now.
@@ -111,10 +116,10 @@ impl Draft<'_> {
     }
 
     /// The splices that leave of the array inside an element what stays, and put results in.
-    fn entries_changed(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
+    fn entries_changed(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let Some(entries) = self.entries(element) else { return Vec::new() };
         let conversation = self.request.conversation;
-        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
         let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
         let stripped = units.clone().any(|unit| self.stripped.contains(&unit));
@@ -128,7 +133,7 @@ impl Draft<'_> {
             Emptied::CutKey(key) if inserted.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
                 vec![Splice { span: key, with: Bytes::new() }]
             }
-            _ => splice_array::splice_array(&stand, inserted),
+            _ => splice_array(&stand, inserted),
         }
     }
 
@@ -140,7 +145,7 @@ impl Draft<'_> {
         let mut stands: Vec<bool> = vec![false; conversation.elements.len()];
         let standing = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| **in_place);
         for element in standing.map(|(unit, _)| unit.element).chain(inside.keys().copied()) {
-            if let Some(stands) = stands.get_mut(element) {
+            if let Some(stands) = stands.get_mut(element.get()) {
                 *stands = true;
             }
         }
@@ -151,13 +156,13 @@ impl Draft<'_> {
             let mut elements: Vec<_> = elements.zip(stands.iter().copied()).collect();
             elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
             elements.sort_by_key(|(span, _)| span.start);
-            splice_array::splice_array(&elements, &inserted)
+            splice_array(&elements, &inserted)
         } else {
             Vec::new()
         };
         let n_outside = splices.len();
         for element in self.touched(&inside) {
-            if stands.get(element).copied().unwrap_or_default() {
+            if stands.get(element.get()).copied().unwrap_or_default() {
                 splices.extend(self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice)));
             }
         }
@@ -168,10 +173,11 @@ impl Draft<'_> {
     }
 
     /// Where the elements are, by the indices that they had as they came.
-    fn layout(&self, stands: &[bool], placed: Vec<(usize, Option<usize>)>) -> Layout {
+    fn layout(&self, stands: &[bool], placed: Vec<(ElementIndex, Option<ElementIndex>)>) -> Layout {
         let moved: BTreeSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
-        let came = |element: usize| self.original_element(self.request.conversation.first_unit(element));
-        let gone = stands.iter().enumerate().filter(|(element, stands)| !**stands && !moved.contains(element));
+        let came = |element: ElementIndex| self.original_element(self.request.conversation.first_unit(element));
+        let stands = stands.iter().enumerate().map(|(element, stands)| (ElementIndex::new(element), *stands));
+        let gone = stands.filter(|(element, stands)| !*stands && !moved.contains(element));
         Layout {
             gone: gone.map(|(element, _)| came(element)).collect(),
             placed: placed.into_iter().map(|(behind, moved)| (came(behind), moved.map(came))).collect(),
@@ -179,9 +185,9 @@ impl Draft<'_> {
     }
 
     /// What changes inside an element.
-    pub(super) fn inside(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
+    pub(super) fn inside(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let conversation = self.request.conversation;
-        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let is_array = conversation.units.get(units.start).is_some_and(|unit| !conversation.is_element(unit));
         if !is_array {
             return self.splices_in(units.start, &[]);
@@ -194,11 +200,10 @@ impl Draft<'_> {
     }
 
     /// What is put in, by the element that it is put into. Those behind one another are in the order in which they were put there.
-    pub(super) fn insertions_inside(&self) -> BTreeMap<usize, Vec<splice_array::InsertedElement>> {
-        let mut inside: BTreeMap<usize, Vec<splice_array::InsertedElement>> = BTreeMap::new();
+    pub(super) fn insertions_inside(&self) -> BTreeMap<ElementIndex, Vec<InsertedElement>> {
+        let mut inside: BTreeMap<ElementIndex, Vec<InsertedElement>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && self.inserts_into_element(added.behind)) {
-            let inserted =
-                splice_array::InsertedElement { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
+            let inserted = InsertedElement { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
             inside.entry(self.element_of(added.behind)).or_default().push(inserted);
         }
         for inserted in inside.values_mut() {
@@ -208,9 +213,9 @@ impl Draft<'_> {
     }
 
     /// The elements that are put in: what they are, and behind which element they come, with the one that each was.
-    fn inserted_elements(&self) -> (Vec<splice_array::InsertedElement>, Vec<(usize, Option<usize>)>) {
+    fn inserted_elements(&self) -> (Vec<InsertedElement>, Vec<(ElementIndex, Option<ElementIndex>)>) {
         let conversation = self.request.conversation;
-        let mut results: BTreeMap<usize, Vec<&Insertion>> = BTreeMap::new();
+        let mut results: BTreeMap<ElementIndex, Vec<&Insertion>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && !self.inserts_into_element(added.behind)) {
             results.entry(self.element_of(added.behind)).or_default().push(added);
         }
@@ -227,8 +232,8 @@ impl Draft<'_> {
             let moved =
                 results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
             placed.extend(elements.iter().zip(moved).map(|(_, moved)| (behind, moved)));
-            let start = conversation.elements.get(behind).map_or(0, |element| element.span.start);
-            inserted.extend(elements.into_iter().map(|bytes| splice_array::InsertedElement { behind: start, bytes }));
+            let start = conversation.element(behind).map_or(0, |element| element.span.start);
+            inserted.extend(elements.into_iter().map(|bytes| InsertedElement { behind: start, bytes }));
         }
         (inserted, placed)
     }
@@ -244,7 +249,7 @@ impl Draft<'_> {
     }
 
     /// The elements with something inside them that is another now.
-    fn touched(&self, inside: &BTreeMap<usize, Vec<splice_array::InsertedElement>>) -> BTreeSet<usize> {
+    fn touched(&self, inside: &BTreeMap<ElementIndex, Vec<InsertedElement>>) -> BTreeSet<ElementIndex> {
         let conversation = self.request.conversation;
         let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
         let entries_gone =

@@ -82,7 +82,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn insertion_of(&self, row: &Row) -> Option<&InsertedResult> {
-        row.added.and_then(|n| self.insertions.get(n)).map(|added| &added.what)
+        Some(&self.insertions.get(row.insertion?.get())?.what)
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.

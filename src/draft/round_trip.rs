@@ -61,7 +61,7 @@ impl Draft<'_> {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
         let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
-        let gone = row.added.is_none() && self.take(unit);
+        let gone = row.insertion.is_none() && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
         }
@@ -107,7 +107,7 @@ impl Draft<'_> {
             self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
         }
         self.take_result(row);
-        if let Some(insertion) = row.added.and_then(|n| self.insertions.get(n)) {
+        if let Some(insertion) = row.insertion.and_then(|n| self.insertions.get(n.get())) {
             self.journal.revoke(insertion.change);
         }
         match row.unit {
@@ -121,8 +121,8 @@ impl Draft<'_> {
 
     /// Takes a result out of where it is. There is none where nothing stands for one that is missing.
     fn take_result(&mut self, row: &Row) {
-        match (row.added.and_then(|n| self.insertions.get_mut(n)), row.unit) {
-            (Some(added), _) => added.gone = true,
+        match (row.insertion.and_then(|n| self.insertions.get_mut(n.get())), row.unit) {
+            (Some(insertion), _) => insertion.gone = true,
             (None, Some(unit)) => drop(self.take(unit)),
             (None, None) => {}
         }
@@ -151,8 +151,8 @@ impl Draft<'_> {
         if row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit)) {
             return false;
         }
-        match (row.added.and_then(|n| self.insertions.get(n)), row.unit) {
-            (Some(added), _) => !added.gone,
+        match (row.insertion.and_then(|n| self.insertions.get(n.get())), row.unit) {
+            (Some(insertion), _) => !insertion.gone,
             (None, Some(unit)) => self.may_leave(unit) && self.in_place.get(unit).copied().unwrap_or_default(),
             (None, None) => true,
         }

@@ -9,7 +9,7 @@ use super::{
     replace::Replacement,
 };
 use crate::{
-    conversation::Conversation,
+    conversation::{Conversation, ElementIndex},
     payload::PayloadKey,
     plan::{Action, Change, Need, Sizes},
     span::Span,
@@ -27,7 +27,7 @@ impl<'a> Draft<'a> {
             let sizes = Sizes { before: span.len(), after: json.len() };
             let change = self.record_summary(edit, whole.elements_of(fold.place()), sizes, summary.transcript);
             // The request that it was made for was the first to be sent with it.
-            self.prefix_changes(fold.view_unit(whole.first_unit(summary.made_at)));
+            self.prefix_changes(fold.view_unit(whole.first_unit(ElementIndex::new(summary.made_at))));
             self.replacements.insert(span.start, Replacement::whole(span, json, change));
             for segment in fold.hidden().filter(|segment| *segment != fold.place()) {
                 let span = whole.span_of(segment.clone());
@@ -131,14 +131,14 @@ impl<'a> Draft<'a> {
     fn record_summary(
         &mut self,
         edit: &'static str,
-        elements: Range<usize>,
+        elements: Range<ElementIndex>,
         bytes: Sizes,
         transcript: Option<PayloadKey>,
     ) -> ChangeId {
         self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
         self.journal.make(Change {
             edit,
-            action: Action::Summarize { from: elements.start, to: elements.end },
+            action: Action::Summarize { from: elements.start.get(), to: elements.end.get() },
             call_id: String::new(),
             tool_name: None,
             bytes,

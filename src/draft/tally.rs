@@ -6,7 +6,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::{Draft, Row, RowElement, RowIndex, TimelineEvent};
-use crate::conversation::BlockIndex;
+use crate::conversation::{BlockIndex, ElementIndex};
 
 /// The size at the present place.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
         let RowElement::Original(element) = row.element else { return false };
-        self.draft.conversation().elements.get(element).is_some_and(|element| element.units.len() > 1)
+        self.draft.conversation().element(element).is_some_and(|element| element.units.len() > 1)
     }
 
     fn call_leaves(&mut self, call: BlockIndex) {
@@ -187,7 +187,7 @@ impl<'t, 'd> Tally<'t, 'd> {
             return None;
         }
         let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
-        Some((all.saturating_sub(left.tokens), conversation.elements_of(units.clone()).len()))
+        Some((all.saturating_sub(left.tokens), ElementIndex::numbers(&conversation.elements_of(units.clone())).len()))
     }
 
     fn call_tokens(&self, call: BlockIndex) -> usize {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, InsertedResult, Row, RowElement};
+use super::{Draft, InsertedResult, InsertionIndex, Row, RowElement};
 use crate::conversation::{BlockIndex, Pairing, Role, index::index};
 
 index! {
@@ -32,7 +32,7 @@ pub enum TimelineEvent {
 impl Row {
     /// Whether it is a message, and not just a call that has no result.
     pub fn is_there(&self) -> bool {
-        self.unit.is_some() || self.added.is_some()
+        self.unit.is_some() || self.insertion.is_some()
     }
 }
 
@@ -41,8 +41,8 @@ impl Draft<'_> {
     pub fn timeline(&self) -> Vec<TimelineEvent> {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
         let calls = conversation.model_calls();
-        let added = self.added_at();
-        let mut missing = missing(self, &pairing, &calls, &added).into_iter().peekable();
+        let insertions = self.insertions_by_row();
+        let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
         for (index, unit) in conversation.units.iter().enumerate() {
@@ -51,9 +51,9 @@ impl Draft<'_> {
             }
             if !self.orphans.contains(&index) {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
-                let added = added.get(&RowKey::Unit(index)).copied();
+                let insertion = insertions.get(&RowKey::Unit(index)).copied();
                 let element = RowElement::Original(unit.element);
-                timeline.came(Row { role: unit.role, unit: Some(index), call, element, added });
+                timeline.came(Row { role: unit.role, unit: Some(index), call, element, insertion });
             }
             while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
                 timeline.came(row);
@@ -63,13 +63,13 @@ impl Draft<'_> {
         timeline.events
     }
 
-    /// Where among what was added messages and results for calls are.
-    fn added_at(&self) -> HashMap<RowKey, usize> {
-        let stood = self.insertions.iter().enumerate().map(|(n, added)| match added.what {
-            InsertedResult::Moved { unit, .. } => (RowKey::Unit(unit), n),
-            InsertedResult::New { call, .. } => (RowKey::MissingResultOf(Some(call)), n),
+    /// The insertions of moved results, and of results for calls.
+    fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
+        let rows = self.insertions.iter().map(|insertion| match insertion.what {
+            InsertedResult::Moved { unit, .. } => RowKey::Unit(unit),
+            InsertedResult::New { call, .. } => RowKey::MissingResultOf(Some(call)),
         });
-        stood.collect()
+        rows.enumerate().map(|(n, row)| (row, InsertionIndex::new(n))).collect()
     }
 }
 
@@ -78,7 +78,7 @@ fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
     model_calls: &[usize],
-    added: &HashMap<RowKey, usize>,
+    insertions: &HashMap<RowKey, InsertionIndex>,
 ) -> Vec<(usize, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
@@ -94,8 +94,9 @@ fn missing(
         }
         let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
         let behind = pairing.run_end_of(call)?;
-        let (call, element, added) = (Some(call.block), draft.element_behind(behind), added.get(&stood).copied());
-        Some((behind, Row { role: Role::Tool, unit: None, call, element, added }))
+        let insertion = insertions.get(&stood).copied();
+        let (call, element) = (Some(call.block), draft.element_behind(behind));
+        Some((behind, Row { role: Role::Tool, unit: None, call, element, insertion }))
     });
     missing.collect()
 }

@@ -144,7 +144,7 @@ mod tests {
     use crate::payload::Keys;
 
     #[test]
-    fn an_offer_weighs_what_its_texts_take() {
+    fn a_cached_edit_weighs_what_its_texts_take() {
         let replacement = |n: usize| CachedReplacement {
             span: Span::default(),
             with: Bytes::from(vec![b'x'; n]),
