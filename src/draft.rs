@@ -41,6 +41,7 @@ mod measure;
 mod prefix_keys;
 pub mod reasoning;
 mod replace;
+mod replacement;
 mod round_trip;
 mod rows;
 mod source_text;
@@ -159,7 +160,7 @@ pub struct Draft<'a> {
     /// The results that no request has had, as they answer no call.
     orphans: BTreeSet<usize>,
     /// The values that are replaced, by where they begin.
-    replacements: BTreeMap<usize, replace::Replacement>,
+    replacements: BTreeMap<usize, replacement::Replacement>,
     /// What was decided.
     journal: Journal,
     unknown_window: bool,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     AppliedSummary, Draft, InsertedResult, Insertion,
-    replace::Replacement,
+    replacement::Replacement,
     splice_array::{InsertedElement, splice_array},
 };
 use crate::{

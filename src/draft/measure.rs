@@ -4,7 +4,7 @@
 
 use std::{cell::OnceCell, iter};
 
-use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replace::Replacement};
+use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replacement::Replacement};
 use crate::{
     conversation::{BlockIndex, Fingerprints, Unit},
     payload::Fingerprint,

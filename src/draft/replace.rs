@@ -8,30 +8,17 @@ use bytes::Bytes;
 
 use super::{
     ChangeId, Draft, Offload, ParsedRequest,
+    replacement::Replacement,
     source_text::{CurrentText, ResultText, SourceText, TextCut},
 };
 use crate::{
     conversation::{BlockIndex, BlockKind, Role},
     dialect::strings,
-    payload::{Fingerprint, PayloadName},
+    payload::Fingerprint,
     plan::{Action, Sizes, SkipReason, SkippedChange},
     recall::RetrievalMethod,
-    span::{Span, Splice},
+    span::Span,
 };
-
-/// A JSON value of the body that is replaced by another one.
-#[derive(Clone, Debug)]
-pub(super) struct Replacement {
-    pub(super) span: Span,
-    /// The JSON value that stands there now.
-    pub(super) with: Bytes,
-    /// The fingerprint of that value.
-    pub(super) fingerprint: Fingerprint,
-    /// The name of what stood there, if that is stored.
-    pub(super) stored: Option<PayloadName>,
-    /// The change that says so; none for one that is proposed only.
-    pub(super) change: Option<ChangeId>,
-}
 
 /// What an edit requires of the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
@@ -65,27 +52,6 @@ const COUNTED_PREFIX: usize = 2048;
 
 /// Tokens that may merge or split where two texts meet.
 const MARGIN: usize = 16;
-
-impl Replacement {
-    fn new(span: Span, with: Bytes, stored: Option<PayloadName>) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored, change: None }
-    }
-
-    /// A message that another one stands for.
-    pub(super) fn whole(span: Span, with: Bytes, change: ChangeId) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored: None, change: Some(change) }
-    }
-
-    pub(super) fn splice(&self) -> Splice {
-        Splice { span: self.span, with: self.with.clone() }
-    }
-
-    /// What the value says that stands there now, if that is a string.
-    pub(super) fn text(&self) -> Cow<'_, str> {
-        let whole = Span { start: 0, end: self.with.len() };
-        strings::text(&self.with, whole).unwrap_or_default()
-    }
-}
 
 /// The piece of a text that is counted.
 fn beginning(text: &str) -> &str {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cell::OnceCell, fmt};
 
-use super::{Draft, ParsedRequest, replace::Replacement};
+use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
     dialect::strings,
     payload::{DecodedValue, Fingerprint, PayloadName},

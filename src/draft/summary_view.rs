@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AppliedSummary, ChangeId, Draft, InsertedResult, Offload, ParsedRequest, PrefixKeys, Row, SummaryTiming,
-    replace::Replacement,
+    replacement::Replacement,
 };
 use crate::{
     conversation::{Conversation, ElementIndex},

@@ -14,7 +14,8 @@ use quick_cache::{Weighter, sync::Cache};
 
 use super::{
     Draft,
-    replace::{NotApplicable, ProposedEdit, Replacement},
+    replace::{NotApplicable, ProposedEdit},
+    replacement::Replacement,
 };
 use crate::{
     payload::{Caller, Fingerprint, PayloadName},
