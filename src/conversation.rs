@@ -9,10 +9,12 @@ use std::{borrow::Cow, cell::OnceCell, ops::Range};
 use crate::{payload::Fingerprint, span::Span};
 
 mod fold;
+pub(crate) mod index;
 mod pairing;
 mod turns;
 
 pub use fold::Fold;
+pub use index::{BlockIndex, CallIndex, ElementIndex};
 pub use pairing::{PairedCall, PairedResult, Pairing};
 pub use turns::{TurnUnit, unread_from};
 
@@ -73,7 +75,7 @@ pub struct Element {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unit {
     /// The index of the element that it is, or is in.
-    pub element: usize,
+    pub element: ElementIndex,
     /// Its JSON value: that of the element, or an entry of the array inside that.
     pub span: Span,
     /// Who speaks.
@@ -194,40 +196,64 @@ impl<'a> Conversation<'a> {
         self.blocks.get(unit.blocks.clone()).unwrap_or_default()
     }
 
+    /// An element.
+    pub fn element(&self, element: ElementIndex) -> Option<&Element> {
+        self.elements.get(element.get())
+    }
+
+    /// The index that the next element has.
+    pub fn next_element(&self) -> ElementIndex {
+        ElementIndex::new(self.elements.len())
+    }
+
+    /// A block.
+    pub fn block(&self, block: BlockIndex) -> Option<&Block<'a>> {
+        self.blocks.get(block.get())
+    }
+
+    /// A block, to be changed.
+    pub fn block_mut(&mut self, block: BlockIndex) -> Option<&mut Block<'a>> {
+        self.blocks.get_mut(block.get())
+    }
+
     /// The name of the tool that block `call` calls; empty if it names none, or is no call.
-    pub fn tool_name(&self, call: usize) -> &str {
-        match self.blocks.get(call).map(|block| &block.kind) {
+    pub fn tool_name(&self, call: BlockIndex) -> &str {
+        match self.block(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { name, .. }) => name.as_deref().unwrap_or_default(),
             _ => "",
         }
     }
 
     /// The unit of the model that calls in block `call`.
-    pub fn caller(&self, call: usize) -> Option<usize> {
-        self.blocks.get(call).map(|block| block.unit)
+    pub fn caller(&self, call: BlockIndex) -> Option<usize> {
+        self.block(call).map(|block| block.unit)
     }
 
     /// The blocks of units that stand together.
-    pub fn block_range(&self, units: Range<usize>) -> Range<usize> {
-        match self.units.get(units) {
+    pub fn block_range(
+        &self,
+        units: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = BlockIndex> + DoubleEndedIterator + use<> {
+        let range = match self.units.get(units) {
             Some([first, .., last]) => first.blocks.start..last.blocks.end,
             Some([only]) => only.blocks.clone(),
             _ => 0..0,
-        }
+        };
+        range.map(BlockIndex::new)
     }
 
     /// The elements that units are in.
-    pub fn elements_of(&self, units: Range<usize>) -> Range<usize> {
+    pub fn elements_of(&self, units: Range<usize>) -> Range<ElementIndex> {
         match self.units.get(units) {
-            Some([first, .., last]) => first.element..last.element + 1,
-            Some([only]) => only.element..only.element + 1,
-            _ => 0..0,
+            Some([first, .., last]) => first.element..last.element.next(),
+            Some([only]) => only.element..only.element.next(),
+            _ => ElementIndex::default()..ElementIndex::default(),
         }
     }
 
     /// The first unit of an element; one behind the last of all for an element behind the last.
-    pub fn first_unit(&self, element: usize) -> usize {
-        self.elements.get(element).map_or(self.units.len(), |element| element.units.start)
+    pub fn first_unit(&self, element: ElementIndex) -> usize {
+        self.element(element).map_or(self.units.len(), |element| element.units.start)
     }
 
     /// Whether a unit is the first of its element.
@@ -237,7 +263,7 @@ impl<'a> Conversation<'a> {
 
     /// Whether a unit is all of its element, and not an entry in it.
     pub fn is_element(&self, unit: &Unit) -> bool {
-        self.elements.get(unit.element).is_some_and(|element| element.span == unit.span)
+        self.element(unit.element).is_some_and(|element| element.span == unit.span)
     }
 
     /// What an element is known by, as it is written.
@@ -250,7 +276,7 @@ impl<'a> Conversation<'a> {
 
     /// The bytes from the first to the last of the elements that some units are in.
     pub fn span_of(&self, units: Range<usize>) -> Span {
-        match self.elements.get(self.elements_of(units)) {
+        match self.elements.get(ElementIndex::numbers(&self.elements_of(units))) {
             Some([first, .., last]) => Span { start: first.span.start, end: last.span.end },
             Some([only]) => only.span,
             _ => Span::default(),
@@ -345,7 +371,16 @@ mod tests {
             let content = (!content.is_empty()).then_some(Span { start, end: start + content.len() });
             let span = Span { start: 0, end: body.len() };
             let (blocks, flags, known) = (0..0, Flags::default(), OnceCell::new());
-            let unit = Unit { element: 0, span, role: Role::User, turn: 0, content, blocks, flags, known };
+            let unit = Unit {
+                element: ElementIndex::default(),
+                span,
+                role: Role::User,
+                turn: 0,
+                content,
+                blocks,
+                flags,
+                known,
+            };
             unit.fingerprints(body.as_bytes())
         };
         let one = fingerprints("{a", "\"x\"", "b}");

@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Unit},
+    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, index::index},
     dialect::{Dialect, Entries},
     language::Language,
     payload::{Caller, Keys},
@@ -36,24 +36,30 @@ use crate::{
 };
 
 mod finish;
+mod journal;
 mod measure;
 mod prefix_keys;
 pub mod reasoning;
 mod replace;
+mod replacement;
 mod round_trip;
 mod rows;
+mod source_text;
 mod splice_array;
 mod summary_view;
 mod tally;
 mod timeline;
 mod truncation_cache;
 
+use journal::{ChangeId, Journal};
+
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
-pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions, ResultText, TextCut};
+pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
+pub use source_text::{ResultText, TextCut};
 pub use tally::Tally;
-pub use timeline::TimelineEvent;
+pub use timeline::{RowIndex, TimelineEvent};
 pub use truncation_cache::TruncationCache;
 
 /// An edit that changes what earlier requests had. Not every conversation may be given one.
@@ -132,11 +138,11 @@ pub struct Draft<'a> {
     /// The units that are among what was added.
     moved: BTreeSet<usize>,
     /// The calls that leave, by their blocks.
-    dropped_calls: BTreeSet<usize>,
+    dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<usize, usize>,
     /// The arrays inside of elements that were asked for, by element.
-    entries: RefCell<BTreeMap<usize, Option<Rc<Entries>>>>,
+    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
     /// The turns that leave as a whole or not at all.
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
@@ -154,10 +160,9 @@ pub struct Draft<'a> {
     /// The results that no request has had, as they answer no call.
     orphans: BTreeSet<usize>,
     /// The values that are replaced, by where they begin.
-    replacements: BTreeMap<usize, replace::Replacement>,
-    /// What was decided; none where a later decision has made it moot.
-    changes: Vec<Option<Change>>,
-    left_out: Vec<SkippedChange>,
+    replacements: BTreeMap<usize, replacement::Replacement>,
+    /// What was decided.
+    journal: Journal,
     unknown_window: bool,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
@@ -181,14 +186,19 @@ pub struct Draft<'a> {
     retrieval_method: OnceCell<RetrievalMethod<'a>>,
 }
 
+index! {
+    /// A result that is put behind a unit, in the order of the decisions.
+    InsertionIndex
+}
+
 /// A result that is put behind a unit.
 #[derive(Debug)]
 struct Insertion {
     /// The unit that it is put behind, which may itself have left.
     behind: usize,
     what: InsertedResult,
-    /// The index of the change that says so.
-    change: usize,
+    /// The change that says so.
+    change: ChangeId,
     /// Whether it has been dropped again.
     gone: bool,
 }
@@ -198,7 +208,7 @@ enum InsertedResult {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
     Moved { unit: usize, until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
-    New { call: usize, bytes: Bytes },
+    New { call: BlockIndex, bytes: Bytes },
 }
 
 impl<'a> Draft<'a> {
@@ -232,8 +242,7 @@ impl<'a> Draft<'a> {
             dropped_rows: BTreeMap::new(),
             orphans: BTreeSet::new(),
             replacements: BTreeMap::new(),
-            changes: Vec::new(),
-            left_out: Vec::new(),
+            journal: Journal::default(),
             unknown_window: false,
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
@@ -300,7 +309,7 @@ impl<'a> Draft<'a> {
         self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = self.record(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
+        let change = self.journal.make(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion {
@@ -315,7 +324,7 @@ impl<'a> Draft<'a> {
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call, or has left.
-    pub fn insert_result(&mut self, edit: &'static str, call: usize, behind: usize, text: &str) -> bool {
+    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: usize, text: &str) -> bool {
         let caller = self.request.conversation.caller(call).unwrap_or_default();
         if behind >= self.in_place.len() || caller < self.n_leading || self.dropped_calls.contains(&call) {
             return false;
@@ -323,7 +332,7 @@ impl<'a> Draft<'a> {
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = self.record(self.about_call(edit, Action::Insert { behind }, call, sizes));
+        let change = self.journal.make(self.about_call(edit, Action::Insert { behind }, call, sizes));
         self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
         true
     }
@@ -347,7 +356,7 @@ impl<'a> Draft<'a> {
             Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
             None => self.about_result(edit, Action::Drop { message: 0 }, unit.unwrap_or(usize::MAX), Sizes::default()),
         };
-        self.left_out.push(SkippedChange {
+        self.journal.skip(SkippedChange {
             edit,
             message: unit,
             call_id: about.call_id,
@@ -387,13 +396,13 @@ impl<'a> Draft<'a> {
         while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
             let Some(replacement) = self.replacements.remove(&at) else { return };
             self.n_bytes = (self.n_bytes + replacement.span.len()).saturating_sub(replacement.with.len());
-            self.forget(replacement.change, unit);
+            self.revoke_if_gone(replacement.change, unit);
         }
     }
 
     /// A result that says `text` in answer to the call that is block `call`; none if the block is no call.
-    fn rendered(&self, call: Option<usize>, text: &str) -> Option<Bytes> {
-        match &self.request.conversation.blocks.get(call?)?.kind {
+    fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
+        match &self.request.conversation.block(call?)?.kind {
             BlockKind::ToolCall { id, .. } => {
                 Some(self.request.dialect.render_tool_result(self.request.body, id, text))
             }
@@ -411,37 +420,33 @@ impl<'a> Draft<'a> {
     }
 
     /// The array inside an element, if it can be edited.
-    fn entries(&self, element: usize) -> Option<Rc<Entries>> {
+    fn entries(&self, element: ElementIndex) -> Option<Rc<Entries>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let read = || {
-            let span = conversation.elements.get(element)?.span;
+            let span = conversation.element(element)?.span;
             dialect.entries(body, span).map(Rc::new)
         };
         self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
-    }
-
-    fn record(&mut self, change: Change) -> usize {
-        self.changes.push(Some(change));
-        self.changes.len() - 1
     }
 
     fn record_drop(&mut self, edit: &'static str, unit: usize) {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
         let sizes = Sizes { before, after: 0 };
-        self.record(match self.call_that_is(unit) {
+        self.journal.make(match self.call_that_is(unit) {
             Some(call) => self.about_call(edit, Action::DropCall { message: unit }, call, sizes),
             None => self.about_result(edit, Action::Drop { message: unit }, unit, sizes),
         });
     }
 
     /// The call that a unit is, and not just has.
-    fn call_that_is(&self, unit: usize) -> Option<usize> {
+    fn call_that_is(&self, unit: usize) -> Option<BlockIndex> {
         let conversation = self.request.conversation;
         let of = conversation.units.get(unit)?;
-        let block = conversation.blocks.get(of.blocks.start).filter(|_| !of.blocks.is_empty())?;
+        let call = conversation.block_range(unit..unit + 1).next()?;
+        let block = conversation.block(call)?;
         let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
-        is_call.then_some(of.blocks.start)
+        is_call.then_some(call)
     }
 
     /// A change about a unit that perhaps is a result.
@@ -456,8 +461,8 @@ impl<'a> Draft<'a> {
     }
 
     /// A change about a call, or about the result of one.
-    fn about_call(&self, edit: &'static str, action: Action, call: usize, bytes: Sizes) -> Change {
-        let (call_id, tool_name) = match self.request.conversation.blocks.get(call).map(|block| &block.kind) {
+    fn about_call(&self, edit: &'static str, action: Action, call: BlockIndex, bytes: Sizes) -> Change {
+        let (call_id, tool_name) = match self.request.conversation.block(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { id, name, .. }) => {
                 (id.text.clone().into_owned(), name.clone().map(Cow::into_owned))
             }

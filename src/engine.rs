@@ -7,24 +7,22 @@
 
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout_at};
 
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
-use crate::payload::{Caller, Chain, Keys, Lifetime};
-use crate::plan::{Basis, Need, OffloadedPayload, Plan, PromptSegment, Report, SkipReason, SummaryJob};
-use crate::planner::{Offload, PlanContext, Planner, SummaryTiming};
+use crate::payload::{Caller, Chain, Keys};
+use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
+use crate::planner::{Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
 use crate::summary::{Summary, SummaryIndex, SummaryState};
-use crate::tasks::{Tasks, run_blocking};
+use crate::tasks::Tasks;
 use crate::units::Period;
 
 mod breaker;
@@ -33,6 +31,7 @@ pub mod export;
 mod flight;
 pub mod manual_summary;
 mod persist;
+mod planning;
 mod recent_summaries;
 pub mod summaries;
 pub mod summarizer;
@@ -40,6 +39,7 @@ pub mod summarizer;
 use breaker::BreakerError;
 use error::SummaryError;
 use persist::{DiskBreakers, PersistError};
+use planning::{PlanError, Planning};
 use summaries::Summaries;
 use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
 
@@ -144,17 +144,6 @@ pub enum EngineError {
     ShuttingDown,
 }
 
-/// Bodies of at least this many bytes are planned on a blocking thread, and so are shorter ones whose tokens may have
-/// to be counted.
-///
-/// Without counting, planning takes less than 1 ms per MiB, so a shorter body delays other events by less than 2 ms.
-/// With counting it takes up to 100 ms per MiB, or 1 ms if all messages were counted before, which is not known in
-/// advance.
-const BLOCKING_FROM: usize = 2 << 20;
-
-/// How often a request is planned at most: its summary may be loaded, made, and loaded again.
-const MAX_PLANS: usize = 4;
-
 // === impl EngineError ===
 
 impl From<PersistError> for EngineError {
@@ -169,7 +158,7 @@ impl From<PersistError> for EngineError {
     }
 }
 
-// === impl Edited ===
+// === impl EditedBody ===
 
 impl EditedBody {
     /// An unchanged body that was not planned.
@@ -305,140 +294,8 @@ impl Engine {
         body: Bytes,
         options: EditOptions<'_>,
     ) -> EditedBody {
-        let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
-        let request = Request { config, dialect, body: &body, options, offload };
-        let mut wait = SummaryWait::default();
-        let planned = self.plan_with_summaries(&request, &mut wait).await;
-        let (offloads, lifetime) = match &planned {
-            Ok(plan) if options.mode == EditMode::Apply => (plan.offloads.as_slice(), plan.lifetime),
-            _ => (&[][..], Lifetime::default()),
-        };
-        let persisted = match wait.persisted.take() {
-            Some(persisted) => persisted,
-            None => self.persist(config, offloads, lifetime).await,
-        };
-        let Err(error) = persisted else {
-            self.summaries.flush_uses().await;
-            let offloaded_bytes = offloads.iter().map(|offload| offload.payload.len()).sum();
-            return EditedBody { offloaded_bytes, ..wait.add_to(EditedBody::planned(body, planned, None)) };
-        };
-        let request =
-            Request { offload: Offload::Impossible, options: EditOptions { origin: None, ..options }, ..request };
-        let planned = self.plan_with_summaries(&request, &mut wait).await;
-        wait.add_to(EditedBody::planned(body, planned, Some(error)))
+        Planning::new(self, config, dialect, body, options).run().await
     }
-
-    /// Plans a request, and gets the summaries that the plan needs. `wait` holds what the wait cost and why a summary
-    /// is missing.
-    async fn plan_with_summaries(&self, request: &Request<'_>, wait: &mut SummaryWait) -> Result<Plan, PlanError> {
-        let Request { config, options, .. } = request;
-        // One deadline covers all summaries that a request waits for.
-        let mut deadline = None;
-        for _ in 1..MAX_PLANS {
-            // A plan that was made before the index was read may not know all stored summaries.
-            let index_was_read = self.summaries.is_index_read();
-            let mut plan = self.plan(request).await?;
-            match plan.needs.take() {
-                None => return Ok(plan),
-                Some(Need::Load(beginning)) => self.summaries.load(beginning).await,
-                Some(Need::Make(job)) => {
-                    let Some(origin) = options.origin.filter(|_| options.mode == EditMode::Apply) else {
-                        return Ok(plan);
-                    };
-                    if !index_was_read {
-                        self.summaries.wait_for_index().await;
-                        continue;
-                    }
-                    if options.when == SummaryTiming::Triggered && self.summaries.recent.has_similar(&job.outline) {
-                        plan.report.set_summary_skip_reason(SkipReason::Rewritten);
-                        return Ok(plan);
-                    }
-                    // While the breaker is open a summary could not be stored, so none is requested.
-                    if let Err(error) = self.breakers.store.check() {
-                        wait.error = Some(error.into());
-                        return Ok(plan);
-                    }
-                    // The summarizing model reads what the other edits have left, and may repeat the handles in it.
-                    let persisted = wait.persisted.insert(self.persist(config, &plan.offloads, plan.lifetime).await);
-                    if persisted.is_err() {
-                        return Ok(plan);
-                    }
-                    if !job.waits {
-                        self.summarizer.spawn(config, *job, origin());
-                        return Ok(plan);
-                    }
-                    let (began, within) = (Instant::now(), config.summarize().timeout.0);
-                    let deadline = *deadline.get_or_insert(began + within);
-                    let making = self.summarizer.make(config, *job, origin());
-                    let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
-                    *wait.time.get_or_insert_default() += began.elapsed();
-                    if let Err(error) = made {
-                        wait.error = Some(error);
-                        return Ok(plan);
-                    }
-                    // The next plan uses the summary, and has other offloads.
-                    wait.persisted = None;
-                }
-            }
-        }
-        self.plan(request).await
-    }
-
-    /// Plans a body, on a blocking thread if planning may take long.
-    async fn plan(&self, request: &Request<'_>) -> Result<Plan, PlanError> {
-        let Request { config, dialect, body, options: EditOptions { caller, when, .. }, offload } = *request;
-        let long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
-        let (config, body, summaries) = (Arc::clone(config), body.clone(), Arc::clone(&self.summaries));
-        let plan = move || {
-            let context = PlanContext { offload, summarize: when, ..config.planner.context(caller, &*summaries) };
-            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
-            planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
-        };
-        if long { run_blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
-    }
-
-    /// Stores all payloads that a plan takes out. If one cannot be stored, the plan must not be used.
-    async fn persist(
-        &self,
-        config: &EngineConfig,
-        offloads: &[OffloadedPayload],
-        lifetime: Lifetime,
-    ) -> Result<(), EngineError> {
-        let Some(store) = self.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
-        let payloads = offloads.iter().map(|offload| (offload.key, offload.payload.clone())).collect();
-        Ok(self.breakers.persist(store, config.export_dir(), payloads, lifetime).await?)
-    }
-}
-
-/// The input of one planning run.
-#[derive(Clone, Copy)]
-struct Request<'a> {
-    config: &'a Arc<EngineConfig>,
-    dialect: &'static dyn Dialect,
-    body: &'a Bytes,
-    options: EditOptions<'a>,
-    offload: Offload,
-}
-
-/// The result of waiting for summaries.
-#[derive(Default)]
-struct SummaryWait {
-    time: Option<Duration>,
-    error: Option<SummaryError>,
-    /// The result of storing the plan's payloads, if that was done before a summary was requested.
-    persisted: Option<Result<(), EngineError>>,
-}
-
-impl SummaryWait {
-    fn add_to(self, edited: EditedBody) -> EditedBody {
-        EditedBody { summary_time: self.time, summary_error: self.error, ..edited }
-    }
-}
-
-/// Why a body could not be planned.
-enum PlanError {
-    Parse(ParseError),
-    Panic,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use self::verified::VerifiedMessages;
 
 use crate::{
-    conversation::Fold,
+    conversation::{ElementIndex, Fold},
     dialect::{Dialect, ParseError},
     draft::{Draft, ParsedRequest, PrefixKeys, reasoning},
     edit::{
@@ -287,7 +287,7 @@ impl Policy {
         let conversation = dialect.parse(body).ok()?;
         let request = ParsedRequest { dialect, body, conversation: &conversation };
         let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
-        PrefixKeys::of(request, context, &scope).name(end)
+        PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
     }
 
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.

@@ -6,7 +6,7 @@
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
-use super::{Conversation, Element, Flags, Pairing, Role, Unit};
+use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit};
 
 /// Units that one element stands for, but for those of reopened rounds. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -93,8 +93,8 @@ fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<us
     let from = |unit| pairing.results.partition_point(|result| result.unit < unit);
     let (first, behind) = (from(units.start), from(units.end));
     let results = |range: Range<usize>| pairing.results.get(range).unwrap_or_default().iter();
-    let turn = |call: Option<usize>| {
-        let caller = conversation.caller(pairing.calls.get(call?)?.block)?;
+    let turn = |call: Option<CallIndex>| {
+        let caller = conversation.caller(pairing.call(call?)?.block)?;
         conversation.units.get(caller).map(|unit| (unit.turn, caller))
     };
     let late = results(behind..pairing.results.len()).filter_map(|result| turn(result.answers));
@@ -111,7 +111,7 @@ fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<us
             continue;
         }
         let Some(of) = conversation.units.get(unit) else { continue };
-        new.extend(conversation.elements.get(of.element).into_iter().flat_map(|element| element.units.clone()));
+        new.extend(conversation.element(of.element).into_iter().flat_map(|element| element.units.clone()));
         if of.role == Role::Assistant {
             new.extend(conversation.turn_of(unit));
             let answers: Vec<_> = in_time.range((of.turn, 0)..(of.turn + 1, 0)).copied().collect();
@@ -146,7 +146,7 @@ impl Conversation<'_> {
             if index == fold.place.start {
                 let (span, turn) = (self.span_of(fold.place()), view.next_turn(false));
                 let flags = Flags { speaks: true, ..Flags::default() };
-                let (element, known) = (view.elements.len(), OnceCell::new());
+                let (element, known) = (view.next_element(), OnceCell::new());
                 let role = Role::User;
                 view.push_element(Unit {
                     element,
@@ -165,7 +165,7 @@ impl Conversation<'_> {
             let turn = view.next_turn(continues);
             if element != Some(unit.element) {
                 element = Some(unit.element);
-                let span = self.elements.get(unit.element).map(|element| element.span).unwrap_or_default();
+                let span = self.element(unit.element).map(|element| element.span).unwrap_or_default();
                 view.elements.push(Element { span, units: at..at });
             }
             if let Some(element) = view.elements.last_mut() {
@@ -175,7 +175,8 @@ impl Conversation<'_> {
             let blocks = self.blocks_of(unit).iter().cloned();
             view.blocks.extend(blocks.map(|block| super::Block { unit: at, ..block }));
             let blocks = first..view.blocks.len();
-            view.units.push(Unit { element: view.elements.len() - 1, turn, blocks, ..unit.clone() });
+            let element = ElementIndex::new(view.elements.len() - 1);
+            view.units.push(Unit { element, turn, blocks, ..unit.clone() });
         }
         view
     }

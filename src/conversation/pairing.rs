@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::{Block, BlockKind, CallId, Conversation, Role};
+use super::{Block, BlockIndex, BlockKind, CallId, CallIndex, Conversation, Role};
 
 /// Who answers whom.
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub struct Pairing {
 /// A call.
 #[derive(Debug)]
 pub struct PairedCall {
-    /// Its index among the blocks of the conversation.
-    pub block: usize,
+    /// Its block.
+    pub block: BlockIndex,
     /// Whether a result answers it.
     pub answered: bool,
     /// Whether a text can answer it that the client has not sent.
@@ -29,7 +29,7 @@ pub struct PairedCall {
     /// Whether it has an id.
     named: bool,
     /// The next call of the same id, in the order in which results answer them.
-    next: Option<usize>,
+    next: Option<CallIndex>,
 }
 
 /// A result.
@@ -37,8 +37,8 @@ pub struct PairedCall {
 pub struct PairedResult {
     /// The index of the unit.
     pub unit: usize,
-    /// The index of the call it answers; none makes it an orphan.
-    pub answers: Option<usize>,
+    /// The call it answers; none makes it an orphan.
+    pub answers: Option<CallIndex>,
     /// Whether it may leave if it is an orphan.
     pub may_leave: bool,
     /// Whether it names the call it answers.
@@ -85,20 +85,25 @@ impl Pairing {
         self.results.get(at)
     }
 
-    /// The call that a message answers, as its index among the blocks of the conversation.
-    pub fn answered_block(&self, unit: usize) -> Option<usize> {
-        self.calls.get(self.result(unit)?.answers?).map(|call| call.block)
+    /// A call.
+    pub fn call(&self, call: CallIndex) -> Option<&PairedCall> {
+        self.calls.get(call.get())
+    }
+
+    /// The block of the call that a message answers.
+    pub fn answered_block(&self, unit: usize) -> Option<BlockIndex> {
+        self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
     /// Whether a result answers the call that is this block.
-    pub fn is_answered(&self, block: usize) -> bool {
+    pub fn is_answered(&self, block: BlockIndex) -> bool {
         let at = self.calls.binary_search_by_key(&block, |call| call.block);
         at.is_ok_and(|at| self.calls.get(at).is_some_and(|call| call.answered))
     }
 
     /// The last message of the run behind the batch that `call` is in.
-    pub fn run_end(&self, call: usize) -> Option<usize> {
-        self.run_end_of(self.calls.get(call)?)
+    pub fn run_end(&self, call: CallIndex) -> Option<usize> {
+        self.run_end_of(self.call(call)?)
     }
 
     /// The last message of the run behind the batch that `call` is in.
@@ -111,7 +116,7 @@ impl Pairing {
 struct Walk<'a> {
     pairing: Pairing,
     /// For each kind and id, the call that the next result of these answers: the first one of the latest batch.
-    open: HashMap<(&'static str, &'a str), Option<usize>>,
+    open: HashMap<(&'static str, &'a str), Option<CallIndex>>,
     /// Whether the last batch still gathers its run.
     in_run: bool,
     by_position: bool,
@@ -124,18 +129,22 @@ fn key<'a>(id: &'a CallId<'a>) -> (&'static str, &'a str) {
 impl<'a> Walk<'a> {
     /// A turn of the model.
     fn turn(&mut self, conversation: &'a Conversation<'a>, units: Range<usize>) {
-        let range = conversation.block_range(units.clone());
-        let Some(blocks @ [_, ..]) = conversation.blocks.get(range.clone()) else { return };
+        let blocks = conversation.block_range(units.clone());
+        if blocks.len() == 0 {
+            return;
+        }
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
         batches.push(Batch { first_call, first_result: results.len(), run_end: units.end - 1 });
         // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all
         // of this batch in front of those of earlier batches.
-        for (n, block) in blocks.iter().enumerate().rev() {
-            let BlockKind::ToolCall { id, answerable, .. } = &block.kind else { continue };
+        for (n, block) in blocks.enumerate().rev() {
+            let kind = conversation.block(block).map(|block| &block.kind);
+            let Some(BlockKind::ToolCall { id, answerable, .. }) = kind else { continue };
             let (named, answerable) = (!id.text.is_empty(), *answerable);
-            let next = if named { self.open.insert(key(id), Some(first_call + n)).flatten() } else { None };
-            calls.push(PairedCall { block: range.start + n, answered: false, answerable, batch, named, next });
+            let next =
+                if named { self.open.insert(key(id), Some(CallIndex::new(first_call + n))).flatten() } else { None };
+            calls.push(PairedCall { block, answered: false, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
             new.reverse();
@@ -169,16 +178,16 @@ impl<'a> Walk<'a> {
             for result in results.iter_mut().filter(|result| result.answers.is_none() && result.named == result_named) {
                 let Some((n, call)) = calls.next() else { break };
                 call.answered = true;
-                result.answers = Some(batch.first_call + n);
+                result.answers = Some(CallIndex::new(batch.first_call + n));
             }
         }
     }
 }
 
 /// Answers the first unanswered call of the list that begins at `open`, and shortens the list to what is behind it.
-fn next_unanswered(calls: &mut [PairedCall], open: &mut Option<usize>) -> Option<usize> {
+fn next_unanswered(calls: &mut [PairedCall], open: &mut Option<CallIndex>) -> Option<CallIndex> {
     while let Some(index) = *open {
-        let call = calls.get_mut(index)?;
+        let call = calls.get_mut(index.get())?;
         *open = call.next;
         if !std::mem::replace(&mut call.answered, true) {
             return Some(index);

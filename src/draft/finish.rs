@@ -7,8 +7,13 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{AppliedSummary, Draft, InsertedResult, Insertion, replace::Replacement, splice_array};
+use super::{
+    AppliedSummary, Draft, InsertedResult, Insertion,
+    replacement::Replacement,
+    splice_array::{InsertedElement, splice_array},
+};
 use crate::{
+    conversation::ElementIndex,
     dialect::Emptied,
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
@@ -27,8 +32,14 @@ impl Draft<'_> {
         let rewritten = self.rewritten_tokens();
         let segments = self.prompt_segments();
         let (tokens_before, tokens_after) = self.total_tokens(&segments);
-        self.measure_changes(&rewritten);
-        self.renumber_to_original();
+        let (mut changes, mut left_out) = std::mem::take(&mut self.journal).outcome();
+        for change in &mut changes {
+            change.tokens = self.measured(change.action, &rewritten);
+            change.action = change.action.renumbered(|unit| self.original_element(unit));
+        }
+        for skipped in &mut left_out {
+            skipped.message = skipped.message.map(|unit| self.original_element(unit));
+        }
         let report = Report {
             model: self.request.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
@@ -37,14 +48,14 @@ impl Draft<'_> {
             bytes_after,
             tokens_before,
             tokens_after,
-            left_out: std::mem::take(&mut self.left_out),
+            left_out,
             unknown_window: self.unknown_window,
-            changes: std::mem::take(&mut self.changes).into_iter().flatten().collect(),
+            changes,
             layout,
         };
         let window = self.window.get().copied().flatten();
         let used = |applied: &AppliedSummary| {
-            let end = self.whole.elements_of(applied.fold.units.clone()).end;
+            let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
         let basis = Basis { window, summary: self.applied().map(used) };
@@ -53,21 +64,9 @@ impl Draft<'_> {
         Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
     }
 
-    /// Gives the units in changes the indices that their elements had as they came.
-    fn renumber_to_original(&mut self) {
-        let mut changes = std::mem::take(&mut self.changes);
-        for change in changes.iter_mut().flatten() {
-            change.action = change.action.renumbered(|unit| self.original_element(unit));
-        }
-        let mut left_out = std::mem::take(&mut self.left_out);
-        for left_out in &mut left_out {
-            left_out.message = left_out.message.map(|unit| self.original_element(unit));
-        }
-        (self.changes, self.left_out) = (changes, left_out);
-    }
-
+    /// The index that the element of a unit had as it came.
     fn original_element(&self, unit: usize) -> usize {
-        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element)
+        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
     /// A unit as the edits have left it; none if no value and no call in it is another one now.
@@ -117,24 +116,24 @@ impl Draft<'_> {
     }
 
     /// The splices that leave of the array inside an element what stays, and put results in.
-    fn entries_changed(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
+    fn entries_changed(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let Some(entries) = self.entries(element) else { return Vec::new() };
         let conversation = self.request.conversation;
-        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
         let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
         let stripped = units.clone().any(|unit| self.stripped.contains(&unit));
         let reasoning = entries.reasoning.iter().filter(|_| stripped).map(|span| span.start);
         let calls = conversation.block_range(units);
         let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
-        let calls_gone = calls_gone.filter_map(|call| conversation.blocks.get(call)).map(|block| block.span.start);
+        let calls_gone = calls_gone.filter_map(|call| conversation.block(call)).map(|block| block.span.start);
         let gone: BTreeSet<usize> = units_gone.chain(calls_gone).chain(reasoning).collect();
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
         match entries.emptied {
             Emptied::CutKey(key) if inserted.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
                 vec![Splice { span: key, with: Bytes::new() }]
             }
-            _ => splice_array::splice_array(&stand, inserted),
+            _ => splice_array(&stand, inserted),
         }
     }
 
@@ -146,7 +145,7 @@ impl Draft<'_> {
         let mut stands: Vec<bool> = vec![false; conversation.elements.len()];
         let standing = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| **in_place);
         for element in standing.map(|(unit, _)| unit.element).chain(inside.keys().copied()) {
-            if let Some(stands) = stands.get_mut(element) {
+            if let Some(stands) = stands.get_mut(element.get()) {
                 *stands = true;
             }
         }
@@ -157,13 +156,13 @@ impl Draft<'_> {
             let mut elements: Vec<_> = elements.zip(stands.iter().copied()).collect();
             elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
             elements.sort_by_key(|(span, _)| span.start);
-            splice_array::splice_array(&elements, &inserted)
+            splice_array(&elements, &inserted)
         } else {
             Vec::new()
         };
         let n_outside = splices.len();
         for element in self.touched(&inside) {
-            if stands.get(element).copied().unwrap_or_default() {
+            if stands.get(element.get()).copied().unwrap_or_default() {
                 splices.extend(self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice)));
             }
         }
@@ -174,10 +173,11 @@ impl Draft<'_> {
     }
 
     /// Where the elements are, by the indices that they had as they came.
-    fn layout(&self, stands: &[bool], placed: Vec<(usize, Option<usize>)>) -> Layout {
+    fn layout(&self, stands: &[bool], placed: Vec<(ElementIndex, Option<ElementIndex>)>) -> Layout {
         let moved: BTreeSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
-        let came = |element: usize| self.original_element(self.request.conversation.first_unit(element));
-        let gone = stands.iter().enumerate().filter(|(element, stands)| !**stands && !moved.contains(element));
+        let came = |element: ElementIndex| self.original_element(self.request.conversation.first_unit(element));
+        let stands = stands.iter().enumerate().map(|(element, stands)| (ElementIndex::new(element), *stands));
+        let gone = stands.filter(|(element, stands)| !*stands && !moved.contains(element));
         Layout {
             gone: gone.map(|(element, _)| came(element)).collect(),
             placed: placed.into_iter().map(|(behind, moved)| (came(behind), moved.map(came))).collect(),
@@ -185,9 +185,9 @@ impl Draft<'_> {
     }
 
     /// What changes inside an element.
-    pub(super) fn inside(&self, element: usize, inserted: &[splice_array::InsertedElement]) -> Vec<Splice> {
+    pub(super) fn inside(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let conversation = self.request.conversation;
-        let units = conversation.elements.get(element).map(|element| element.units.clone()).unwrap_or_default();
+        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let is_array = conversation.units.get(units.start).is_some_and(|unit| !conversation.is_element(unit));
         if !is_array {
             return self.splices_in(units.start, &[]);
@@ -200,11 +200,10 @@ impl Draft<'_> {
     }
 
     /// What is put in, by the element that it is put into. Those behind one another are in the order in which they were put there.
-    pub(super) fn insertions_inside(&self) -> BTreeMap<usize, Vec<splice_array::InsertedElement>> {
-        let mut inside: BTreeMap<usize, Vec<splice_array::InsertedElement>> = BTreeMap::new();
+    pub(super) fn insertions_inside(&self) -> BTreeMap<ElementIndex, Vec<InsertedElement>> {
+        let mut inside: BTreeMap<ElementIndex, Vec<InsertedElement>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && self.inserts_into_element(added.behind)) {
-            let inserted =
-                splice_array::InsertedElement { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
+            let inserted = InsertedElement { behind: self.span(added.behind).start, bytes: self.added_bytes(added) };
             inside.entry(self.element_of(added.behind)).or_default().push(inserted);
         }
         for inserted in inside.values_mut() {
@@ -214,9 +213,9 @@ impl Draft<'_> {
     }
 
     /// The elements that are put in: what they are, and behind which element they come, with the one that each was.
-    fn inserted_elements(&self) -> (Vec<splice_array::InsertedElement>, Vec<(usize, Option<usize>)>) {
+    fn inserted_elements(&self) -> (Vec<InsertedElement>, Vec<(ElementIndex, Option<ElementIndex>)>) {
         let conversation = self.request.conversation;
-        let mut results: BTreeMap<usize, Vec<&Insertion>> = BTreeMap::new();
+        let mut results: BTreeMap<ElementIndex, Vec<&Insertion>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && !self.inserts_into_element(added.behind)) {
             results.entry(self.element_of(added.behind)).or_default().push(added);
         }
@@ -233,8 +232,8 @@ impl Draft<'_> {
             let moved =
                 results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
             placed.extend(elements.iter().zip(moved).map(|(_, moved)| (behind, moved)));
-            let start = conversation.elements.get(behind).map_or(0, |element| element.span.start);
-            inserted.extend(elements.into_iter().map(|bytes| splice_array::InsertedElement { behind: start, bytes }));
+            let start = conversation.element(behind).map_or(0, |element| element.span.start);
+            inserted.extend(elements.into_iter().map(|bytes| InsertedElement { behind: start, bytes }));
         }
         (inserted, placed)
     }
@@ -250,7 +249,7 @@ impl Draft<'_> {
     }
 
     /// The elements with something inside them that is another now.
-    fn touched(&self, inside: &BTreeMap<usize, Vec<splice_array::InsertedElement>>) -> BTreeSet<usize> {
+    fn touched(&self, inside: &BTreeMap<ElementIndex, Vec<InsertedElement>>) -> BTreeSet<ElementIndex> {
         let conversation = self.request.conversation;
         let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
         let entries_gone =
@@ -280,31 +279,20 @@ impl Draft<'_> {
         (Some(before), Some(segments.iter().map(|segment| segment.tokens).sum()))
     }
 
-    /// Puts tokens to the changes that made a text smaller, if anybody has asked for tokens.
-    fn measure_changes(&mut self, rewritten: &BTreeMap<usize, usize>) {
-        let Some(counts) = self.counts.get() else { return };
-        let sizes: Vec<_> = self
-            .changes
-            .iter()
-            .map(|change| match change.as_ref()?.action {
-                Action::Truncate { message: unit } | Action::Clear { message: unit } => {
-                    let before = counts.units.get(unit).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&unit).copied().unwrap_or(before) })
-                }
-                Action::Summarize { from, .. } => {
-                    let summary = self.summarised().filter(|summary| self.original_element(*summary) == from)?;
-                    let before = counts.units.get(summary).copied()?;
-                    Some(Sizes { before, after: rewritten.get(&summary).copied().unwrap_or(before) })
-                }
-                Action::Drop { message: unit } => Some(Sizes { before: counts.units.get(unit).copied()?, after: 0 }),
-                _ => None,
-            })
-            .collect();
-        for (change, tokens) in self.changes.iter_mut().zip(sizes) {
-            if let Some(change) = change {
-                change.tokens = tokens;
+    /// The tokens before and after a change that made a text smaller, if anybody has asked for tokens.
+    fn measured(&self, action: Action, rewritten: &BTreeMap<usize, usize>) -> Option<Sizes> {
+        let counts = self.counts.get()?;
+        let (unit, is_dropped) = match action {
+            Action::Truncate { message } | Action::Clear { message } => (message, false),
+            Action::Drop { message } => (message, true),
+            Action::Summarize { from, .. } => {
+                (self.summarised().filter(|summary| self.original_element(*summary) == from)?, false)
             }
-        }
+            _ => return None,
+        };
+        let before = counts.units.get(unit).copied()?;
+        let after = if is_dropped { 0 } else { rewritten.get(&unit).copied().unwrap_or(before) };
+        Some(Sizes { before, after })
     }
 
     /// What must be stored, each payload once.

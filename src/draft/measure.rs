@@ -4,9 +4,9 @@
 
 use std::{cell::OnceCell, iter};
 
-use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replace::Replacement};
+use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replacement::Replacement};
 use crate::{
-    conversation::{Fingerprints, Unit},
+    conversation::{BlockIndex, Fingerprints, Unit},
     payload::Fingerprint,
     plan::PromptSegment,
     span::Span,
@@ -75,14 +75,14 @@ impl Draft<'_> {
     }
 
     /// What the call that is a block adds to the tokens of its message, with some of its values replaced.
-    pub(super) fn call_tokens(&self, call: usize, with: &[Replacement]) -> usize {
-        let Some(span) = self.request.conversation.blocks.get(call).map(|block| block.span) else { return 0 };
+    pub(super) fn call_tokens(&self, call: BlockIndex, with: &[Replacement]) -> usize {
+        let Some(span) = self.request.conversation.block(call).map(|block| block.span) else { return 0 };
         let splices: Vec<_> = with.iter().map(Replacement::splice).collect();
         self.request.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
     }
 
     pub(super) fn insertion_of(&self, row: &Row) -> Option<&InsertedResult> {
-        row.added.and_then(|n| self.insertions.get(n)).map(|added| &added.what)
+        Some(&self.insertions.get(row.insertion?.get())?.what)
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
@@ -182,10 +182,9 @@ impl Draft<'_> {
         }
         let stripped = self.stripped.contains(&unit).then(|| Fingerprint::of_numbers(usize::MAX, usize::MAX));
         let known = stripped.map_or(known, |stripped| known.then(stripped));
-        let calls = self.request.conversation.units.get(unit).map(|unit| unit.blocks.clone());
-        let (first, calls) = calls.map_or((0, 0..0), |calls| (calls.start, calls));
-        let gone = calls.filter(|call| self.dropped_calls.contains(call));
-        gone.fold(known, |known, call| known.then(Fingerprint::of_numbers(call - first, usize::MAX)))
+        let calls = self.request.conversation.block_range(unit..unit + 1).enumerate();
+        let gone = calls.filter(|(_, call)| self.dropped_calls.contains(call));
+        gone.fold(known, |known, (n, _)| known.then(Fingerprint::of_numbers(n, usize::MAX)))
     }
 
     /// The tokens of the request as it came.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedRequest, PlanContext};
 use crate::{
-    conversation::{Conversation, Element, Fold, Pairing, unread_from},
+    conversation::{Conversation, Element, ElementIndex, Fold, Pairing, unread_from},
     payload::ChainKey,
     summary::{Summary, SummaryState},
 };
@@ -40,7 +40,7 @@ impl PrefixKeys {
     pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
         let ParsedRequest { dialect, body, conversation } = request;
         let start = conversation.n_leading();
-        let first = conversation.units.get(start).map_or(conversation.elements.len(), |unit| unit.element);
+        let first = conversation.units.get(start).map_or(conversation.elements.len(), |unit| unit.element.get());
         let elements = conversation.elements.get(first..).unwrap_or_default();
         let mut chain = context.keys.chain(context.caller, scope);
         let scope = chain.at();
@@ -66,8 +66,8 @@ impl PrefixKeys {
     }
 
     /// The key of the prefix that ends before an element.
-    pub fn name(&self, end: usize) -> Option<ChainKey> {
-        self.names.get(end.checked_sub(self.first + 1)?).copied()
+    pub fn name(&self, end: ElementIndex) -> Option<ChainKey> {
+        self.names.get(end.get().checked_sub(self.first + 1)?).copied()
     }
 
     /// The longest prefix with a loaded summary.

@@ -150,7 +150,7 @@ impl Draft<'_> {
         }
         self.tokens_now.borrow_mut().remove(&unit);
         self.n_bytes = self.n_bytes.saturating_sub(reasoning);
-        self.record(Change {
+        self.journal.make(Change {
             edit: LABEL,
             action: Action::Strip { message: unit },
             call_id: String::new(),

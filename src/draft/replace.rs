@@ -2,33 +2,23 @@
 //!
 //! An edit asks for a [`ProposedEdit`] first, which says what would change, and then [`Draft::apply`]s it or not.
 
-use std::{borrow::Cow, cell::OnceCell, fmt};
+use std::{borrow::Cow, cell::OnceCell};
 
 use bytes::Bytes;
 
-use super::{Draft, Offload, ParsedRequest};
+use super::{
+    ChangeId, Draft, Offload, ParsedRequest,
+    replacement::Replacement,
+    source_text::{CurrentText, ResultText, SourceText, TextCut},
+};
 use crate::{
-    conversation::{BlockKind, Role},
+    conversation::{BlockIndex, BlockKind, Role},
     dialect::strings,
-    payload::{DecodedValue, Fingerprint, PayloadName},
+    payload::Fingerprint,
     plan::{Action, Sizes, SkipReason, SkippedChange},
     recall::RetrievalMethod,
-    span::{Span, Splice},
+    span::Span,
 };
-
-/// A JSON value of the body that is replaced by another one.
-#[derive(Clone, Debug)]
-pub(super) struct Replacement {
-    pub(super) span: Span,
-    /// The JSON value that stands there now.
-    pub(super) with: Bytes,
-    /// The fingerprint of that value.
-    pub(super) fingerprint: Fingerprint,
-    /// The name of what stood there, if that is stored.
-    pub(super) stored: Option<PayloadName>,
-    /// The index of the change that says so.
-    pub(super) change: usize,
-}
 
 /// What an edit requires of the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
@@ -39,62 +29,11 @@ pub struct ReplaceOptions {
     pub smaller: bool,
 }
 
-/// One text of a result as the client sent it, for an edit to look at.
-pub struct ResultText<'t> {
-    /// How many bytes it has.
-    pub len: usize,
-    /// How many texts the result has.
-    pub n_texts: usize,
-    /// The bytes of all of them.
-    pub n_bytes: usize,
-    retrieval: &'t OnceCell<(String, String)>,
-    find_retrieval: &'t dyn Fn() -> (String, String),
-    read: &'t dyn Fn() -> &'t str,
-}
-
-/// One text of a result in the body. It is unescaped when it is read for the first time.
-struct SourceText<'t> {
-    request: ParsedRequest<'t>,
-    span: Span,
-    name: PayloadName,
-    text: OnceCell<Cow<'t, str>>,
-}
-
-impl fmt::Debug for ResultText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultText").field("n_texts", &self.n_texts).field("n_bytes", &self.n_bytes).finish_non_exhaustive()
-    }
-}
-
-impl ResultText<'_> {
-    /// What it says. One that was seen before is not unescaped until then.
-    pub fn text(&self) -> &str {
-        (self.read)()
-    }
-
-    /// The handle and the words that say how to read what it names; both empty for a text that is not stored.
-    pub fn retrieval(&self) -> (&str, &str) {
-        let (handle, how) = self.retrieval.get_or_init(self.find_retrieval);
-        (handle, how)
-    }
-}
-
-/// The part that is cut out of a text, and the words that take its place.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TextCut {
-    /// Where the part that is taken out begins.
-    pub from: usize,
-    /// Where it ends.
-    pub to: usize,
-    /// The text that takes its place.
-    pub words: String,
-}
-
 /// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
     pub(super) unit: usize,
-    pub(super) call: Option<usize>,
+    pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
 }
@@ -114,35 +53,6 @@ const COUNTED_PREFIX: usize = 2048;
 /// Tokens that may merge or split where two texts meet.
 const MARGIN: usize = 16;
 
-impl Replacement {
-    fn new(span: Span, with: Bytes, stored: Option<PayloadName>) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored, change: 0 }
-    }
-
-    /// A message that another one stands for.
-    pub(super) fn whole(span: Span, with: Bytes, change: usize) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored: None, change }
-    }
-
-    pub(super) fn splice(&self) -> Splice {
-        Splice { span: self.span, with: self.with.clone() }
-    }
-
-    /// What the value says that stands there now, if that is a string.
-    fn text(&self) -> Cow<'_, str> {
-        let whole = Span { start: 0, end: self.with.len() };
-        strings::text(&self.with, whole).unwrap_or_default()
-    }
-}
-
-impl SourceText<'_> {
-    fn text(&self) -> &str {
-        let ParsedRequest { body, .. } = self.request;
-        // It has been read before, so it can be read.
-        self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
-    }
-}
-
 /// The piece of a text that is counted.
 fn beginning(text: &str) -> &str {
     text.get(..text.floor_char_boundary(COUNTED_PREFIX)).unwrap_or_default()
@@ -152,6 +62,19 @@ impl ProposedEdit {
     /// The message that it is about.
     pub fn unit(&self) -> usize {
         self.unit
+    }
+
+    /// Adds a cut of one of its texts.
+    fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
+        let (TextCut { from, to, words }, len) = (cut, source.name.len);
+        self.bytes.before += len;
+        self.bytes.after += len - (to - from) + words.len();
+        let json = if cut.is_whole(len) {
+            strings::render(words)
+        } else {
+            strings::render_cut(source.request.body, source.span, *from..*to, words)
+        };
+        self.replacements.push(Replacement::new(source.span, json, options.stored.then_some(source.name)));
     }
 }
 
@@ -167,129 +90,61 @@ impl<'a> Draft<'a> {
         &self,
         unit: usize,
         options: ReplaceOptions,
-        mut cut: impl FnMut(&ResultText<'_>) -> Option<TextCut>,
+        mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
     ) -> Result<ProposedEdit, NotApplicable> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let content = conversation.units.get(unit).and_then(|unit| unit.content);
-        let spans = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        let fingerprint = |span: Span| match content {
-            Some(content) if content == span => self.fingerprints(unit).content,
-            _ => Fingerprint::of(span.of(body)),
-        };
-        let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span, || fingerprint(span))).collect();
+        let texts = self.source_texts(unit);
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
         let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default() };
         let mut not_applicable = NotApplicable::Nothing;
-        for found in texts {
-            let PayloadName { key, len, .. } = found.name;
-            let find_retrieval = || {
-                let retrieval_method =
-                    options.stored.then(|| (key.to_string(), self.retrieval_method().words(self.language, key)));
-                retrieval_method.unwrap_or_default()
-            };
-            let retrieval = &OnceCell::new();
-            let read = || found.text();
-            let shown = ResultText { len, n_texts, n_bytes, retrieval, find_retrieval: &find_retrieval, read: &read };
+        for source in &texts {
+            let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
+            let shown = ResultText { len, n_texts, n_bytes, draft: self, source, is_stored, retrieval };
             let Some(cut) = cut(&shown) else { continue };
-            if let Err(why) = self.check(&found, &cut, options) {
-                not_applicable = why;
-                continue;
+            match self.check(source, &cut, options) {
+                Ok(()) => proposed.add(source, &cut, options),
+                Err(why) => not_applicable = why,
             }
-            let TextCut { from, to, words } = cut;
-            proposed.bytes.before += len;
-            proposed.bytes.after += len - (to - from) + words.len();
-            let is_whole = to - from == len;
-            let json = if is_whole {
-                strings::render(&words)
-            } else {
-                strings::render_cut(body, found.span, from..to, &words)
-            };
-            proposed.replacements.push(Replacement::new(found.span, json, options.stored.then_some(found.name)));
         }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 
-    /// A text of a result, known by `fingerprint`; none if the string stands for none.
-    fn find(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
-        let ParsedRequest { body, .. } = self.request;
-        let text = OnceCell::new();
-        let read = || {
-            let read = strings::text(body, span)?;
-            Some(text.get_or_init(|| read).as_ref())
-        };
-        let name = match self.replacements.get(&span.start).and_then(|replacement| replacement.stored) {
-            Some(name) => name,
-            None => self.name(span, fingerprint(), read)?,
-        };
-        Some(SourceText { request: self.request, span, name, text })
-    }
-
-    /// The name of what a value says, known by `fingerprint`; none if it does not say anything.
-    fn name<'t>(
-        &self,
-        value: Span,
-        fingerprint: Fingerprint,
-        read: impl FnOnce() -> Option<&'t str>,
-    ) -> Option<PayloadName> {
-        let ParsedRequest { body, .. } = self.request;
-        let said = || read().map(|text| DecodedValue { text, stored: strings::stored(body, value, text) });
-        self.context.keys.name(self.context.caller, fingerprint, said)
-    }
-
-    /// Whether a text with its replacement is what the edit wants.
-    fn check(&self, found: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
-        // What stands there now is not what came, if an earlier edit has truncated it.
-        let earlier = self.replacements.get(&found.span.start);
-        let now = OnceCell::new();
-        let now = || match earlier {
-            Some(replacement) => now.get_or_init(|| replacement.text()).as_ref(),
-            None => found.text(),
-        };
-        let whole = cut.from == 0 && cut.to == found.name.len;
-        if whole && options.smaller {
-            // It is not read, if its beginning was counted before.
-            let (fingerprint, len) = match earlier {
-                Some(replacement) => (replacement.fingerprint, replacement.with.len()),
-                None => (Fingerprint::of(found.name.key.as_bytes()), found.name.len),
-            };
-            let tokens = (len > COUNTED_PREFIX).then(|| self.gauge().beginning(fingerprint, || beginning(now())));
-            if tokens.is_some_and(|tokens| tokens > self.gauge().words(&cut.words) + MARGIN) {
-                return Ok(());
-            }
+    /// Whether a cut changes the text that stands there now, and makes that smaller if it has to.
+    fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
+        let current = CurrentText::new(source, self.replacements.get(&source.span.start));
+        let is_whole = cut.is_whole(source.name.len);
+        if is_whole && options.smaller && self.is_clearly_smaller(&cut.words, &current) {
+            return Ok(());
         }
-        if whole && earlier.is_some() {
-            return Self::wanted(&cut.words, now(), options, |with| self.is_fewer(now(), with));
-        }
-        let text = found.text();
-        let parts = (text.get(..cut.from), text.get(cut.from..cut.to), text.get(cut.to..));
-        let (Some(head), Some(taken), Some(tail)) = parts else { return Err(NotApplicable::Nothing) };
-        let with = [head, &cut.words, tail].concat();
-        Self::wanted(&with, now(), options, |with| match earlier {
-            Some(_) => self.is_fewer(now(), with),
-            None => self.is_smaller(text, taken, &cut.words, with),
-        })
-    }
-
-    /// Whether what is to come in place of what is there now is another, and as small as it has to be.
-    fn wanted(
-        with: &str,
-        now: &str,
-        options: ReplaceOptions,
-        is_smaller: impl FnOnce(&str) -> bool,
-    ) -> Result<(), NotApplicable> {
-        if with == now {
-            Err(NotApplicable::Nothing)
-        } else if options.smaller && !is_smaller(with) {
-            Err(NotApplicable::NotSmaller)
+        let new: Cow<'_, str> = if is_whole {
+            cut.words.as_str().into()
         } else {
-            Ok(())
+            cut.applied(source.text()).ok_or(NotApplicable::Nothing)?.into()
+        };
+        if new == current.text() {
+            return Err(NotApplicable::Nothing);
         }
+        let is_smaller = || {
+            if current.earlier.is_some() {
+                return self.is_fewer(current.text(), &new);
+            }
+            let taken = cut.taken(source.text()).unwrap_or_default();
+            self.is_smaller(source.text(), taken, &cut.words, &new)
+        };
+        if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
+    }
+
+    /// Whether the beginning alone of a text that stands there now has more tokens than words. The text is not read if its
+    /// beginning was counted before.
+    fn is_clearly_smaller(&self, words: &str, current: &CurrentText<'_, '_>) -> bool {
+        let (fingerprint, len) = current.identity();
+        let tokens = || self.gauge().beginning(fingerprint, || beginning(current.text()));
+        len > COUNTED_PREFIX && tokens() > self.gauge().words(words) + MARGIN
     }
 
     /// Proposes to empty the arguments of the call that is block `call`.
-    pub fn propose_input(&self, call: usize, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
-        let block = self.request.conversation.blocks.get(call).ok_or(NotApplicable::Nothing)?;
+    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
+        let block = self.request.conversation.block(call).ok_or(NotApplicable::Nothing)?;
         let ParsedRequest { dialect, body, .. } = self.request;
         let input = dialect.input(body, block.span).filter(|_| dialect.may_empty_input(body, block.span));
         let input = input.ok_or(NotApplicable::Nothing)?;
@@ -302,7 +157,7 @@ impl<'a> Draft<'a> {
             return Err(NotApplicable::NotSmaller);
         }
         let fingerprint = || Fingerprint::of(input.span.of(self.request.body));
-        let stored = if options.stored { self.name(input.span, fingerprint(), || Some(&text)) } else { None };
+        let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let replacement = Replacement::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
         Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes })
@@ -320,8 +175,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
-    /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
+    /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
+    /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
         let ProposedEdit { unit, call, mut replacements, bytes } = proposed;
         let reads = matches!(action, Action::Truncate { .. });
@@ -348,7 +203,7 @@ impl<'a> Draft<'a> {
         };
         if needs_store && self.context.offload == Offload::Impossible {
             let (call_id, tool_name) = (change.call_id, change.tool_name);
-            self.left_out.push(SkippedChange {
+            self.journal.skip(SkippedChange {
                 edit,
                 message: Some(unit),
                 call_id,
@@ -359,17 +214,17 @@ impl<'a> Draft<'a> {
         }
         change.handles =
             replacements.iter().filter_map(|replacement| replacement.stored.map(|name| name.key)).collect();
-        let change = self.record(change);
+        let change = self.journal.make(change);
         self.tokens_now.borrow_mut().remove(&unit);
         for replacement in &mut replacements {
-            replacement.change = change;
+            replacement.change = Some(change);
             let before = self
                 .replacements
                 .get(&replacement.span.start)
                 .map_or(replacement.span.len(), |replacement| replacement.with.len());
             self.n_bytes = (self.n_bytes + replacement.with.len()).saturating_sub(before);
             if let Some(moot) = self.replacements.insert(replacement.span.start, replacement.clone()) {
-                self.forget(moot.change, unit);
+                self.revoke_if_gone(moot.change, unit);
             }
         }
         true
@@ -380,19 +235,18 @@ impl<'a> Draft<'a> {
     fn replace_in_dropped(&mut self, unit: usize, replacements: Vec<Replacement>) {
         let can_store = self.context.offload == Offload::Possible;
         for replacement in replacements.into_iter().filter(|replacement| can_store || replacement.stored.is_none()) {
-            self.replacements
-                .insert(replacement.span.start, Replacement { stored: None, change: usize::MAX, ..replacement });
+            self.replacements.insert(replacement.span.start, Replacement { stored: None, change: None, ..replacement });
         }
         self.tokens_now.borrow_mut().remove(&unit);
     }
 
-    /// Forgets a change, if nothing of it is left.
-    pub(super) fn forget(&mut self, change: usize, unit: usize) {
+    /// Revokes the change that a replacement was part of, if none of its replacements is left.
+    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: usize) {
         let Span { start, end } = self.span(unit);
-        if self.replacements.range(start..end).all(|(_, replacement)| replacement.change != change)
-            && let Some(moot) = self.changes.get_mut(change)
+        if let Some(id) = change
+            && self.replacements.range(start..end).all(|(_, replacement)| replacement.change != change)
         {
-            *moot = None;
+            self.journal.revoke(id);
         }
     }
 
@@ -423,7 +277,7 @@ impl<'a> Draft<'a> {
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.blocks.get(call));
+        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.block(call));
         let asks = call.and_then(|call| {
             let BlockKind::ToolCall { .. } = call.kind else { return None };
             let raw = self.request.dialect.input(self.request.body, call.span)?.span;

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{Draft, InsertedResult, Row};
+use crate::conversation::BlockIndex;
 use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn leave together or not at all.
-    pub fn leaves_with(&self, call: usize) -> Range<usize> {
+    pub fn leaves_with(&self, call: BlockIndex) -> Range<usize> {
         let conversation = self.request.conversation;
         let Some(caller) = conversation.caller(call) else { return 0..0 };
         let turn = conversation.units.get(caller).map(|unit| unit.turn);
@@ -60,7 +61,7 @@ impl Draft<'_> {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
         let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
-        let gone = row.added.is_none() && self.take(unit);
+        let gone = row.insertion.is_none() && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
         }
@@ -93,7 +94,7 @@ impl Draft<'_> {
     /// Leaves a call and its result out.
     fn drop_call(&mut self, edit: &'static str, row: &Row) {
         let conversation = self.request.conversation;
-        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.blocks.get(call)?))) else {
+        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.block(call)?))) else {
             return;
         };
         let n_calls = conversation.units.get(block.unit).map_or(0, |unit| unit.blocks.len());
@@ -102,14 +103,12 @@ impl Draft<'_> {
         self.dropped_calls.insert(call);
         if self.call_that_is(block.unit).is_none() {
             let sizes = Sizes { before: block.span.len(), after: 0 };
-            self.record(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
+            self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
             self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
         }
         self.take_result(row);
-        // That it was moved or put in is moot now.
-        let moot = row.added.and_then(|n| self.insertions.get(n)).map(|added| added.change);
-        if let Some(change) = moot.and_then(|change| self.changes.get_mut(change)) {
-            *change = None;
+        if let Some(insertion) = row.insertion.and_then(|n| self.insertions.get(n.get())) {
+            self.journal.revoke(insertion.change);
         }
         match row.unit {
             Some(unit) => {
@@ -122,8 +121,8 @@ impl Draft<'_> {
 
     /// Takes a result out of where it is. There is none where nothing stands for one that is missing.
     fn take_result(&mut self, row: &Row) {
-        match (row.added.and_then(|n| self.insertions.get_mut(n)), row.unit) {
-            (Some(added), _) => added.gone = true,
+        match (row.insertion.and_then(|n| self.insertions.get_mut(n.get())), row.unit) {
+            (Some(insertion), _) => insertion.gone = true,
             (None, Some(unit)) => drop(self.take(unit)),
             (None, None) => {}
         }
@@ -133,7 +132,7 @@ impl Draft<'_> {
     fn may_lose_call(&self, row: &Row) -> bool {
         let conversation = self.request.conversation;
         let block =
-            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.blocks.get(call));
+            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.block(call));
         let Some((block, unit)) = block.and_then(|block| Some((block, conversation.units.get(block.unit)?))) else {
             return false;
         };
@@ -152,8 +151,8 @@ impl Draft<'_> {
         if row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit)) {
             return false;
         }
-        match (row.added.and_then(|n| self.insertions.get(n)), row.unit) {
-            (Some(added), _) => !added.gone,
+        match (row.insertion.and_then(|n| self.insertions.get(n.get())), row.unit) {
+            (Some(insertion), _) => !insertion.gone,
             (None, Some(unit)) => self.may_leave(unit) && self.in_place.get(unit).copied().unwrap_or_default(),
             (None, None) => true,
         }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Draft, InsertedResult};
-use crate::conversation::{Role, TurnUnit, Unit};
+use super::{Draft, InsertedResult, InsertionIndex};
+use crate::conversation::{BlockIndex, ElementIndex, Role, TurnUnit, Unit};
 
 /// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -15,49 +15,50 @@ pub struct Row {
     /// The index of the unit as it came; none for one that an edit has put in.
     pub unit: Option<usize>,
     /// Of a result, the block of the call that it answers.
-    pub call: Option<usize>,
+    pub call: Option<BlockIndex>,
     /// The element that it is in, if it is there.
     pub element: RowElement,
-    /// Its place among what was added, if it is not where it was.
-    pub(super) added: Option<usize>,
+    /// The insertion that put it where it is, if it is not where it was.
+    pub(super) insertion: Option<InsertionIndex>,
 }
 
 /// The element that a row is in.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RowElement {
     /// One that came.
-    Original(usize),
+    Original(ElementIndex),
     /// One that is put in behind an element that came.
-    Inserted(usize),
+    Inserted(ElementIndex),
 }
 
 impl Draft<'_> {
     /// The messages as the edits so far have left them.
     pub fn rows(&self) -> Vec<Row> {
         let pairing = self.pairing();
-        let mut added: Vec<usize> = (0..self.insertions.len()).collect();
-        added.sort_by_key(|&n| self.insertions.get(n).map(|added| added.behind)); // stable: what was put first stays first
-        let mut added = added.into_iter().filter_map(|n| Some((n, self.insertions.get(n)?))).peekable();
+        let insertions = self.insertions.iter().enumerate().map(|(n, item)| (InsertionIndex::new(n), item));
+        let mut insertions: Vec<_> = insertions.collect();
+        insertions.sort_by_key(|(_, item)| item.behind); // stable: what was put first stays first
+        let mut insertions = insertions.into_iter().peekable();
         let mut rows = Vec::with_capacity(self.in_place.len());
         let sent = |index: usize, role| {
             let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
             let element = RowElement::Original(self.element_of(index));
-            Row { role, unit: Some(index), call, element, added: None }
+            Row { role, unit: Some(index), call, element, insertion: None }
         };
         for (index, (unit, in_place)) in self.request.conversation.units.iter().zip(&self.in_place).enumerate() {
             if *in_place {
                 rows.push(sent(index, unit.role));
             }
-            while let Some((n, item)) = added.next_if(|(_, item)| item.behind == index) {
+            while let Some((n, item)) = insertions.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
                     InsertedResult::Moved { unit, .. } => {
                         let element = self.element_behind(index);
-                        rows.push(Row { added: Some(n), element, ..sent(unit, Role::Tool) });
+                        rows.push(Row { insertion: Some(n), element, ..sent(unit, Role::Tool) });
                     }
                     InsertedResult::New { call, .. } => {
                         let (call, element) = (Some(call), self.element_behind(index));
-                        rows.push(Row { role: Role::Tool, unit: None, call, element, added: Some(n) });
+                        rows.push(Row { role: Role::Tool, unit: None, call, element, insertion: Some(n) });
                     }
                 }
             }
@@ -69,7 +70,7 @@ impl Draft<'_> {
     pub fn row_of(&self, unit: usize) -> Row {
         let call = self.pairing().answered_block(unit);
         let element = RowElement::Original(self.element_of(unit));
-        Row { role: Role::Tool, unit: Some(unit), call, element, added: None }
+        Row { role: Role::Tool, unit: Some(unit), call, element, insertion: None }
     }
 
     /// Whether a message calls, and not all of its calls have left.
@@ -86,7 +87,7 @@ impl Draft<'_> {
         let mut before = None;
         let turn_units = rows.iter().map(|row| {
             let now = turn(row);
-            let continues = now.is_some() && before == now && row.added.is_none();
+            let continues = now.is_some() && before == now && row.insertion.is_none();
             before = now;
             TurnUnit { role: row.role, calls: self.has_calls(row), continues }
         });
@@ -107,7 +108,7 @@ impl Draft<'_> {
             };
             let rest = rows.get(start..).unwrap_or_default();
             let end = start + rest.iter().take_while(|other| other.element == row.element).count();
-            let span = self.request.conversation.elements.get(element).map(|element| element.span).unwrap_or_default();
+            let span = self.request.conversation.element(element).map(|element| element.span).unwrap_or_default();
             let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
             let json = if changed.is_empty() {
                 self.request.body.slice(span.start..span.end)
@@ -132,8 +133,8 @@ impl Draft<'_> {
 
     // === helpers ===
 
-    pub(super) fn element_of(&self, unit: usize) -> usize {
-        self.request.conversation.units.get(unit).map_or(0, |unit| unit.element)
+    pub(super) fn element_of(&self, unit: usize) -> ElementIndex {
+        self.request.conversation.units.get(unit).map(|unit| unit.element).unwrap_or_default()
     }
 
     /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.

@@ -5,10 +5,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, Draft, InsertedResult, Offload, ParsedRequest, PrefixKeys, Row, SummaryTiming, replace::Replacement,
+    AppliedSummary, ChangeId, Draft, InsertedResult, Offload, ParsedRequest, PrefixKeys, Row, SummaryTiming,
+    replacement::Replacement,
 };
 use crate::{
-    conversation::Conversation,
+    conversation::{Conversation, ElementIndex},
     payload::PayloadKey,
     plan::{Action, Change, Need, Sizes},
     span::Span,
@@ -23,20 +24,15 @@ impl<'a> Draft<'a> {
         if let Some(AppliedSummary { fold, summary }) = prefix_keys.applied() {
             let json = self.request.dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
-            let change = self.record_summary(
-                edit,
-                whole.elements_of(fold.place()),
-                Sizes { before: span.len(), after: json.len() },
-            );
-            if let Some(Some(change)) = self.changes.get_mut(change) {
-                change.handles = summary.transcript.into_iter().collect();
-            }
+            let sizes = Sizes { before: span.len(), after: json.len() };
+            let change = self.record_summary(edit, whole.elements_of(fold.place()), sizes, summary.transcript);
             // The request that it was made for was the first to be sent with it.
-            self.prefix_changes(fold.view_unit(whole.first_unit(summary.made_at)));
+            self.prefix_changes(fold.view_unit(whole.first_unit(ElementIndex::new(summary.made_at))));
             self.replacements.insert(span.start, Replacement::whole(span, json, change));
             for segment in fold.hidden().filter(|segment| *segment != fold.place()) {
                 let span = whole.span_of(segment.clone());
-                self.record_summary(edit, whole.elements_of(segment), Sizes { before: span.len(), after: 0 });
+                let sizes = Sizes { before: span.len(), after: 0 };
+                self.record_summary(edit, whole.elements_of(segment), sizes, None);
                 self.hidden.push(span);
             }
         }
@@ -132,16 +128,22 @@ impl<'a> Draft<'a> {
     // === helpers ===
 
     /// Notes that a summary stands for messages, which have not been counted as gone yet.
-    fn record_summary(&mut self, edit: &'static str, elements: Range<usize>, bytes: Sizes) -> usize {
+    fn record_summary(
+        &mut self,
+        edit: &'static str,
+        elements: Range<ElementIndex>,
+        bytes: Sizes,
+        transcript: Option<PayloadKey>,
+    ) -> ChangeId {
         self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
-        self.record(Change {
+        self.journal.make(Change {
             edit,
-            action: Action::Summarize { from: elements.start, to: elements.end },
+            action: Action::Summarize { from: elements.start.get(), to: elements.end.get() },
             call_id: String::new(),
             tool_name: None,
             bytes,
             tokens: None,
-            handles: Vec::new(),
+            handles: transcript.into_iter().collect(),
         })
     }
 

@@ -5,7 +5,8 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::{Draft, Row, RowElement, TimelineEvent};
+use super::{Draft, Row, RowElement, RowIndex, TimelineEvent};
+use crate::conversation::{BlockIndex, ElementIndex};
 
 /// The size at the present place.
 #[derive(Debug)]
@@ -73,18 +74,18 @@ impl<'t, 'd> Tally<'t, 'd> {
     }
 
     /// The message of a number.
-    pub fn row(&self, number: usize) -> Option<&Row> {
-        self.rows.get(number).map(|tracked| &tracked.row)
+    pub fn row(&self, number: RowIndex) -> Option<&Row> {
+        self.rows.get(number.get()).map(|tracked| &tracked.row)
     }
 
     /// The tokens that a message had when it came.
-    pub fn tokens_of(&self, number: usize) -> usize {
-        self.rows.get(number).map_or(0, |tracked| tracked.tokens)
+    pub fn tokens_of(&self, number: RowIndex) -> usize {
+        self.rows.get(number.get()).map_or(0, |tracked| tracked.tokens)
     }
 
     /// Whether a message is there.
-    pub fn is_here(&self, number: usize) -> bool {
-        self.rows.get(number).is_some_and(|tracked| tracked.is_here)
+    pub fn is_here(&self, number: RowIndex) -> bool {
+        self.rows.get(number.get()).is_some_and(|tracked| tracked.is_here)
     }
 
     /// Goes on to behind an event.
@@ -108,8 +109,8 @@ impl<'t, 'd> Tally<'t, 'd> {
     }
 
     /// Takes it that a result and its call have so many tokens fewer from here on.
-    pub fn shrink(&mut self, number: usize, tokens: usize) {
-        if let Some(tracked) = self.rows.get_mut(number) {
+    pub fn shrink(&mut self, number: RowIndex, tokens: usize) {
+        if let Some(tracked) = self.rows.get_mut(number.get()) {
             tracked.freed += tokens;
             self.tokens = self.tokens.saturating_sub(tokens);
         }
@@ -124,8 +125,8 @@ impl<'t, 'd> Tally<'t, 'd> {
     }
 
     /// A message is not there any more.
-    fn goes(&mut self, number: usize) -> Option<Row> {
-        let tracked = self.rows.get_mut(number)?;
+    fn goes(&mut self, number: RowIndex) -> Option<Row> {
+        let tracked = self.rows.get_mut(number.get())?;
         if std::mem::take(&mut tracked.is_here) {
             self.tokens = (self.tokens + tracked.freed).saturating_sub(tracked.tokens);
             let row = tracked.row;
@@ -149,10 +150,10 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
         let RowElement::Original(element) = row.element else { return false };
-        self.draft.conversation().elements.get(element).is_some_and(|element| element.units.len() > 1)
+        self.draft.conversation().element(element).is_some_and(|element| element.units.len() > 1)
     }
 
-    fn call_leaves(&mut self, call: usize) {
+    fn call_leaves(&mut self, call: BlockIndex) {
         let tokens = self.call_tokens(call);
         self.tokens = self.tokens.saturating_sub(tokens);
         let units = self.draft.leaves_with(call);
@@ -164,7 +165,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         }
     }
 
-    fn call_is_back(&mut self, call: usize) {
+    fn call_is_back(&mut self, call: BlockIndex) {
         let units = self.draft.leaves_with(call);
         if let Some((rest, n_elements)) = self.rest(&units) {
             self.tokens += rest;
@@ -186,10 +187,10 @@ impl<'t, 'd> Tally<'t, 'd> {
             return None;
         }
         let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
-        Some((all.saturating_sub(left.tokens), conversation.elements_of(units.clone()).len()))
+        Some((all.saturating_sub(left.tokens), ElementIndex::numbers(&conversation.elements_of(units.clone())).len()))
     }
 
-    fn call_tokens(&self, call: usize) -> usize {
+    fn call_tokens(&self, call: BlockIndex) -> usize {
         if self.counts { self.draft.call_tokens(call, &[]) } else { 0 }
     }
 }

@@ -48,7 +48,7 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
         .map(|&ask| match ask {
             Ask::Drop(unit) => draft.drop_result("e", unit),
             Ask::Move(unit, behind) => draft.move_result("e", unit, behind, "-"),
-            Ask::Insert(behind) => draft.insert_result("e", 0, behind, "new"),
+            Ask::Insert(behind) => draft.insert_result("e", BlockIndex::new(0), behind, "new"),
         })
         .collect()
 }
@@ -142,7 +142,7 @@ const ROUND: &str = r#"{"messages":[{"role":"system","content":"s"},
     {"role":"assistant","content":"done"},{"role":"user","content":"go"}]}"#;
 
 fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
-    draft.rows().iter().map(|row| (row.unit, row.call)).collect()
+    draft.rows().iter().map(|row| (row.unit, row.call.map(BlockIndex::get))).collect()
 }
 
 /// What has been written is never larger than the draft has said, and hardly smaller.
@@ -156,7 +156,7 @@ fn check_bytes(body: &Bytes, n_bytes: usize, plan: &Plan) {
 fn a_result_that_was_put_in_leaves_with_its_call() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.insert_result("e", 0, 2, "a result of some length that was put in"));
+        assert!(draft.insert_result("e", BlockIndex::new(0), 2, "a result of some length that was put in"));
         assert_eq!(draft.n_added(), 1);
         let standing = [(Some(0), None), (Some(1), None), (Some(2), Some(1))];
         let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
@@ -213,7 +213,7 @@ fn what_has_not_been_read_stays() {
     let last = ROUND.replace(r#"{"role":"assistant","content":"done"},"#, "");
     let body = Bytes::from(last);
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.insert_result("e", 0, 2, "put in"));
+        assert!(draft.insert_result("e", BlockIndex::new(0), 2, "put in"));
         let rows = draft.rows();
         assert!((2..5).all(|n| !draft.drop_round_trips("e", &[rows[n]], 4)));
     });
@@ -223,7 +223,7 @@ fn what_has_not_been_read_stays() {
 /// All of a text is replaced, and nothing is stored.
 const ANY: ReplaceOptions = ReplaceOptions { stored: false, smaller: false };
 
-fn shorter(text: &ResultText<'_>) -> TextCut {
+fn shorter(text: &ResultText<'_, '_>) -> TextCut {
     TextCut { from: 0, to: text.len, words: "-".to_owned() }
 }
 
@@ -238,7 +238,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
         assert!(draft.drop_result("e", 3));
         assert!(!draft.apply("e", Action::Truncate { message: 3 }, gone));
         assert!(draft.apply("e", Action::Truncate { message: 2 }, kept));
-        let input = draft.propose_input(0, ANY);
+        let input = draft.propose_input(BlockIndex::new(0), ANY);
         assert!(input.is_err(), "it has no arguments");
     });
     assert_eq!(plan.report.changes.len(), 2);
@@ -252,7 +252,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     ] {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
-            let proposed = draft.propose_input(0, ANY).unwrap();
+            let proposed = draft.propose_input(BlockIndex::new(0), ANY).unwrap();
             assert_eq!(proposed.unit(), 1);
             draft.apply("e", Action::ClearInput { message: 1 }, proposed)
         });

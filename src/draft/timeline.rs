@@ -5,19 +5,24 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, InsertedResult, Row, RowElement};
-use crate::conversation::{Pairing, Role};
+use super::{Draft, InsertedResult, InsertionIndex, Row, RowElement};
+use crate::conversation::{BlockIndex, Pairing, Role, index::index};
 
-/// An event of a conversation. Rows are numbered from 0 in the order of their `Added` events.
+index! {
+    /// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
+    RowIndex
+}
+
+/// An event of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum TimelineEvent {
     /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
     /// results that were there; where no edit had put anything there, a row that [is not there](Row::is_there).
     Added(Row),
     /// The next message is the result that the one of this number stood for.
-    Superseded(usize),
+    Superseded(RowIndex),
     /// The result of this number was left out with its call, whatever stood for it.
-    Removed(usize),
+    Removed(RowIndex),
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
     /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
@@ -27,7 +32,7 @@ pub enum TimelineEvent {
 impl Row {
     /// Whether it is a message, and not just a call that has no result.
     pub fn is_there(&self) -> bool {
-        self.unit.is_some() || self.added.is_some()
+        self.unit.is_some() || self.insertion.is_some()
     }
 }
 
@@ -36,8 +41,8 @@ impl Draft<'_> {
     pub fn timeline(&self) -> Vec<TimelineEvent> {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
         let calls = conversation.model_calls();
-        let added = self.added_at();
-        let mut missing = missing(self, &pairing, &calls, &added).into_iter().peekable();
+        let insertions = self.insertions_by_row();
+        let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
         for (index, unit) in conversation.units.iter().enumerate() {
@@ -46,9 +51,9 @@ impl Draft<'_> {
             }
             if !self.orphans.contains(&index) {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
-                let added = added.get(&RowKey::Unit(index)).copied();
+                let insertion = insertions.get(&RowKey::Unit(index)).copied();
                 let element = RowElement::Original(unit.element);
-                timeline.came(Row { role: unit.role, unit: Some(index), call, element, added });
+                timeline.came(Row { role: unit.role, unit: Some(index), call, element, insertion });
             }
             while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
                 timeline.came(row);
@@ -58,13 +63,13 @@ impl Draft<'_> {
         timeline.events
     }
 
-    /// Where among what was added messages and results for calls are.
-    fn added_at(&self) -> HashMap<RowKey, usize> {
-        let stood = self.insertions.iter().enumerate().map(|(n, added)| match added.what {
-            InsertedResult::Moved { unit, .. } => (RowKey::Unit(unit), n),
-            InsertedResult::New { call, .. } => (RowKey::MissingResultOf(call), n),
+    /// The insertions of moved results, and of results for calls.
+    fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
+        let rows = self.insertions.iter().map(|insertion| match insertion.what {
+            InsertedResult::Moved { unit, .. } => RowKey::Unit(unit),
+            InsertedResult::New { call, .. } => RowKey::MissingResultOf(Some(call)),
         });
-        stood.collect()
+        rows.enumerate().map(|(n, row)| (row, InsertionIndex::new(n))).collect()
     }
 }
 
@@ -73,11 +78,11 @@ fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
     model_calls: &[usize],
-    added: &HashMap<RowKey, usize>,
+    insertions: &HashMap<RowKey, InsertionIndex>,
 ) -> Vec<(usize, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
-        if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call)) {
+        if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call.get())) {
             *answered = Some(result.unit);
         }
     }
@@ -87,10 +92,11 @@ fn missing(
         if result.is_some_and(|result| result < next) {
             return None;
         }
-        let stood = result.map_or(RowKey::MissingResultOf(call.block), RowKey::Unit);
+        let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
         let behind = pairing.run_end_of(call)?;
-        let (call, element, added) = (Some(call.block), draft.element_behind(behind), added.get(&stood).copied());
-        Some((behind, Row { role: Role::Tool, unit: None, call, element, added }))
+        let insertion = insertions.get(&stood).copied();
+        let (call, element) = (Some(call.block), draft.element_behind(behind));
+        Some((behind, Row { role: Role::Tool, unit: None, call, element, insertion }))
     });
     missing.collect()
 }
@@ -100,28 +106,28 @@ fn missing(
 enum RowKey {
     Unit(usize),
     /// What stands for the result of the call that is this block.
-    MissingResultOf(usize),
+    MissingResultOf(Option<BlockIndex>),
 }
 
 impl RowKey {
     fn of(row: &Row) -> Self {
-        row.unit.map_or(Self::MissingResultOf(row.call.unwrap_or(usize::MAX)), Self::Unit)
+        row.unit.map_or(Self::MissingResultOf(row.call), Self::Unit)
     }
 }
 
 #[derive(Default)]
 struct Timeline {
     events: Vec<TimelineEvent>,
-    numbers: HashMap<RowKey, usize>,
+    numbers: HashMap<RowKey, RowIndex>,
 }
 
 impl Timeline {
     fn came(&mut self, row: Row) {
-        let stood_for_it = row.unit.and(row.call).map(RowKey::MissingResultOf);
+        let stood_for_it = row.unit.and(row.call).map(|call| RowKey::MissingResultOf(Some(call)));
         if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
             self.events.push(TimelineEvent::Superseded(*number));
         }
-        self.numbers.insert(RowKey::of(&row), self.numbers.len());
+        self.numbers.insert(RowKey::of(&row), RowIndex::new(self.numbers.len()));
         self.events.push(TimelineEvent::Added(row));
     }
 

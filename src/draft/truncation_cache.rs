@@ -14,7 +14,8 @@ use quick_cache::{Weighter, sync::Cache};
 
 use super::{
     Draft,
-    replace::{NotApplicable, ProposedEdit, Replacement},
+    replace::{NotApplicable, ProposedEdit},
+    replacement::Replacement,
 };
 use crate::{
     payload::{Caller, Fingerprint, PayloadName},
@@ -118,7 +119,7 @@ impl Draft<'_> {
                 with: replacement.with.clone(),
                 fingerprint: replacement.fingerprint,
                 stored: replacement.stored,
-                change: 0,
+                change: None,
             }
         });
         let call = self.pairing().answered_block(unit);
@@ -144,7 +145,7 @@ mod tests {
     use crate::payload::Keys;
 
     #[test]
-    fn an_offer_weighs_what_its_texts_take() {
+    fn a_cached_edit_weighs_what_its_texts_take() {
         let replacement = |n: usize| CachedReplacement {
             span: Span::default(),
             with: Bytes::from(vec![b'x'; n]),

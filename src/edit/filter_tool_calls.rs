@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::Edit;
 use crate::{
     conversation::Role,
-    draft::{Draft, Pass, Row, TimelineEvent},
+    draft::{Draft, Pass, Row, RowIndex, TimelineEvent},
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -94,15 +94,15 @@ struct Replay<'r, 'd> {
     /// What has come, and whether it is still there.
     rows: Vec<(Row, bool)>,
     /// The results among it, in the order in which they leave.
-    results: VecDeque<usize>,
+    results: VecDeque<RowIndex>,
     n_results: usize,
     /// Those that came before this one are before the last message of the user.
-    history_ends: usize,
+    history_ends: RowIndex,
     n_history: usize,
     /// The last unit of the model.
-    read: Option<usize>,
+    read: Option<RowIndex>,
     /// The results of turns that leave whole, by the first unit of the turn.
-    whole_turns: HashMap<usize, Vec<usize>>,
+    whole_turns: HashMap<usize, Vec<RowIndex>>,
     leaving: Vec<Leaving>,
 }
 
@@ -123,7 +123,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             rows: Vec::new(),
             results: VecDeque::new(),
             n_results: 0,
-            history_ends: 0,
+            history_ends: RowIndex::default(),
             n_history: 0,
             read: None,
             whole_turns: HashMap::new(),
@@ -146,7 +146,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     fn came(&mut self, row: Row) {
-        let number = self.rows.len();
+        let number = RowIndex::new(self.rows.len());
         self.rows.push((row, true));
         match row.role {
             Role::Tool => {
@@ -177,13 +177,13 @@ impl<'r, 'd> Replay<'r, 'd> {
         while self.n_history > self.max
             && let Some(number) = self.results.pop_front_if(|number| *number < goes_before)
         {
-            let turn = self.rows.get(number).and_then(|(row, _)| self.whole_turn(row));
+            let turn = self.rows.get(number.get()).and_then(|(row, _)| self.whole_turn(row));
             let together = turn.and_then(|turn| self.whole_turns.get(&turn));
             if together.is_some_and(|together| together.last() != Some(&number)) {
                 continue; // it leaves when the last one does
             }
             let together = together.cloned().unwrap_or_else(|| vec![number]);
-            let is_here = |number: &&usize| self.rows.get(**number).is_some_and(|(_, is_here)| *is_here);
+            let is_here = |number: &&RowIndex| self.rows.get(number.get()).is_some_and(|(_, is_here)| *is_here);
             if together.len() > 1 && self.n_history - together.iter().filter(is_here).count() < self.max {
                 self.results.push_front(number);
                 return;
@@ -196,8 +196,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// A result is not there any more; none if it has not been before.
-    fn goes(&mut self, number: usize) -> Option<Row> {
-        let (row, is_here) = self.rows.get_mut(number)?;
+    fn goes(&mut self, number: RowIndex) -> Option<Row> {
+        let (row, is_here) = self.rows.get_mut(number.get())?;
         if !std::mem::take(is_here) {
             return None;
         }

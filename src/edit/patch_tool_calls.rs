@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, template::Template};
 use crate::{
-    conversation::{BlockKind, Conversation},
+    conversation::{BlockIndex, BlockKind, Conversation},
     draft::Draft,
 };
 
@@ -103,7 +103,7 @@ impl Edit for PatchToolCalls {
         let conversation = draft.conversation();
         let pairing = draft.pairing();
         for result in &pairing.results {
-            match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.calls.get(call)?.block))) {
+            match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.call(call)?.block))) {
                 Some((behind, call)) if result.unit > behind => {
                     let until_then = self.text(conversation, call).unwrap_or_default();
                     draft.move_result(self.label(), result.unit, behind, &until_then);
@@ -123,8 +123,8 @@ impl Edit for PatchToolCalls {
 }
 
 impl PatchToolCalls {
-    fn text(&self, conversation: &Conversation<'_>, call: usize) -> Option<String> {
-        match &conversation.blocks.get(call)?.kind {
+    fn text(&self, conversation: &Conversation<'_>, call: BlockIndex) -> Option<String> {
+        match &conversation.block(call)?.kind {
             BlockKind::ToolCall { id, name, .. } => Some(self.template.fill(|place| {
                 let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
                 if value.is_empty() { self.unnamed } else { value }

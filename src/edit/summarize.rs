@@ -29,6 +29,7 @@ use super::{
     trigger::{Condition, Limits, Trigger},
 };
 use crate::{
+    conversation::ElementIndex,
     draft::{Draft, ParsedRequest, Pass, Row},
     payload::{ChainKey, Fingerprint},
     plan::{Need, SkipReason, SummaryJob},
@@ -320,7 +321,7 @@ impl Summarize {
         let end = measured.rows.get(place)?.unit?;
         let units = draft.n_leading()..draft.original_unit(end);
         let whole = draft.whole();
-        let covers = whole.conversation.elements_of(units.clone());
+        let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
         let pieces = |rows: Range<usize>| {
             let tokens = measured.tokens.get(rows.clone()).unwrap_or_default();
@@ -337,7 +338,7 @@ impl Summarize {
         let originals = Originals { request: whole, units: units.clone() };
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryJob {
-            key: prefix_keys.name(covers.end)?,
+            key: prefix_keys.name(ElementIndex::new(covers.end))?,
             waits: true,
             tokens_replaced: draft.original_tokens(draft.n_leading()..end),
             n_elements: whole.conversation.elements.len(),
@@ -433,7 +434,8 @@ impl Edit for Summarize {
 /// The elements of the conversation as it came that a summary will stand for.
 fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline {
     let ParsedRequest { dialect, body, conversation } = draft.whole();
-    let is_folded = |element: usize| draft.is_folded(draft.view_unit(conversation.first_unit(element)));
+    let is_folded =
+        |element: usize| draft.is_folded(draft.view_unit(conversation.first_unit(ElementIndex::new(element))));
     let n_summarised = covers.clone().take_while(|element| is_folded(*element)).count();
     let message = |index: usize| {
         let element = conversation.elements.get(index);

@@ -145,7 +145,7 @@ impl TruncateToolResults {
         })
     }
 
-    fn cut(&self, text: &ResultText<'_>, tool: &str, budget: Budget) -> Option<TextCut> {
+    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget) -> Option<TextCut> {
         let share = budget.max_bytes / text.n_texts.max(1);
         if text.n_bytes <= budget.max_bytes || text.len <= share {
             return None;

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
+use tokio::time::Instant;
+
 use super::EditMode::{Apply, DryRun};
+use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Field, InvalidAnswer, Stop};
-use crate::payload::{ChainKey, Payload, PayloadKey};
-use crate::planner::PlanSettings;
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;

@@ -106,7 +106,7 @@ const SCOPE: &[u8] = b"unedited";
 // === impl RescuePolicy ===
 
 impl RescuePolicy {
-    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::Parts::shortest).
+    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest).
     pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
         Self { rules, original: settings.original_on_400, bypassed: BypassList::default() }
     }

@@ -311,7 +311,7 @@ proptest! {
             let body = body(path, "m", &script.items);
             let conversation = dialect::for_path(path).unwrap().parse(&body).unwrap();
             let pairing = Pairing::of(&conversation);
-            let answered = pairing.calls.iter().map(|call| match &conversation.blocks[call.block].kind {
+            let answered = pairing.calls.iter().map(|call| match &conversation.block(call.block).unwrap().kind {
                 BlockKind::ToolCall { id, .. } => (id.text.clone().into_owned(), call.answered),
                 BlockKind::ToolResult { .. } => unreachable!(),
             });

@@ -101,7 +101,16 @@ impl<'a> Reader<'a> {
         let content = wire.content.map(|content| self.json.span(content));
         let flags = Flags { speaks: super::speaks(wire.content.map(|raw| raw.get().as_bytes())), ..Flags::default() };
         let turn = self.conversation.next_turn(false);
-        let unit = Unit { element: index, span, role, turn, content, blocks, flags, known: OnceCell::new() };
+        let unit = Unit {
+            element: self.conversation.next_element(),
+            span,
+            role,
+            turn,
+            content,
+            blocks,
+            flags,
+            known: OnceCell::new(),
+        };
         self.conversation.push_element(unit);
         Ok(())
     }

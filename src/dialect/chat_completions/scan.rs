@@ -96,7 +96,16 @@ impl<'a> Scanner<'a> {
         let flags =
             Flags { speaks: super::speaks(content.map(|content| self.cursor.bytes(content))), ..Flags::default() };
         let turn = self.conversation.next_turn(false);
-        let unit = Unit { element: index, span, role, turn, content, blocks, flags, known: OnceCell::new() };
+        let unit = Unit {
+            element: self.conversation.next_element(),
+            span,
+            role,
+            turn,
+            content,
+            blocks,
+            flags,
+            known: OnceCell::new(),
+        };
         self.conversation.push_element(unit);
         Ok(())
     }

@@ -16,7 +16,7 @@ fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
         let mute = if unit.flags.speaks || unit.flags.stays { "" } else { " mute" };
         let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
         let content = unit.content.map_or("-", text);
-        format!("{} {} {:?}{mute}{flags} {content}", unit.element, unit.turn, unit.role)
+        format!("{} {} {:?}{mute}{flags} {content}", unit.element.get(), unit.turn, unit.role)
     };
     let mut lines = Vec::new();
     for unit in &conversation.units {

@@ -9,7 +9,7 @@ use std::{
 
 use super::{ParseErrorKind, thinking};
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::json::{Cursor, Unsupported, decode, fields, fields_of},
     span::Span,
 };
@@ -186,7 +186,7 @@ impl<'a> View<'a> {
     /// A message that is one unit.
     fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
         let first = self.conversation.blocks.len();
-        let element = self.conversation.elements.len();
+        let element = self.conversation.next_element();
         let units = self.conversation.units.len();
         self.unit(element, message.span, role, message.content, first..first, flags)?;
         self.conversation.elements.push(Element { span: message.span, units: units..units + 1 });
@@ -194,7 +194,7 @@ impl<'a> View<'a> {
     }
 
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, index) = (self.conversation.elements.len(), self.conversation.units.len());
+        let (element, index) = (self.conversation.next_element(), self.conversation.units.len());
         let first = self.conversation.blocks.len();
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
             let (id, name) = (self.call_id(entry.id)?, text(self.body, entry.name)?);
@@ -220,7 +220,7 @@ impl<'a> View<'a> {
 
     /// A message of the user with entries, each of which is a unit.
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, start) = (self.conversation.elements.len(), self.conversation.units.len());
+        let (element, start) = (self.conversation.next_element(), self.conversation.units.len());
         for entry in entries {
             let first = self.conversation.blocks.len();
             let flags = Flags { speaks: true, ..Flags::default() };
@@ -239,7 +239,7 @@ impl<'a> View<'a> {
 
     fn unit(
         &mut self,
-        element: usize,
+        element: ElementIndex,
         span: Span,
         role: Role,
         content: Option<Span>,
@@ -358,7 +358,7 @@ fn follow_system(conversation: &mut Conversation<'_>) {
     }
     for block in staying {
         if let Some(BlockKind::ToolResult { may_leave, .. }) =
-            conversation.blocks.get_mut(block).map(|block| &mut block.kind)
+            conversation.block_mut(block).map(|block| &mut block.kind)
         {
             *may_leave = false;
         }

@@ -268,7 +268,7 @@ impl<'a> ViewBuilder<'a> {
         let blocks = first_block..self.conversation.blocks.len();
         let continues = role == Role::Assistant
             && self.conversation.units.last().is_some_and(|before| before.role == Role::Assistant);
-        let (element, turn) = (self.conversation.units.len(), self.conversation.next_turn(continues));
+        let (element, turn) = (self.conversation.next_element(), self.conversation.next_turn(continues));
         let known = OnceCell::new();
         self.conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known });
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    conversation::{BlockKind, Flags, MAX_ELEMENTS, Pairing},
+    conversation::{BlockKind, CallIndex, Flags, MAX_ELEMENTS, Pairing},
     dialect::strings,
 };
 
@@ -255,7 +255,7 @@ fn results_answer_calls_of_their_kind() {
         {"type":"custom_tool_call_output","call_id":"1"},{"type":"function_call_output","call_id":"1"},{"type":"function_call_output","call_id":"2"},{"type":"shell_call_output","call_id":"2"}]}"#;
     let conversation = read(body);
     let pairing = Pairing::of(&conversation);
-    let answers: Vec<_> = pairing.results.iter().map(|result| result.answers).collect();
+    let answers: Vec<_> = pairing.results.iter().map(|result| result.answers.map(CallIndex::get)).collect();
     assert_eq!(answers, [Some(1), Some(0), Some(2), None]);
 }
 

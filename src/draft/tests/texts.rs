@@ -83,7 +83,7 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     ));
     let (_, plan) = draft(&body, Offload::Possible, |draft| {
         for (from, to) in [(1000, 2000), (500, 2500)] {
-            let cut = |_: &ResultText<'_>| Some(TextCut { from, to, words: "-".to_owned() });
+            let cut = |_: &ResultText<'_, '_>| Some(TextCut { from, to, words: "-".to_owned() });
             let proposed = draft.propose_result(0, ReplaceOptions { stored: true, smaller: true }, cut).unwrap();
             assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
         }

@@ -14,7 +14,7 @@ use std::{
 use super::{ClearToolResults, Clearing, Frontier};
 use crate::{
     conversation::Role,
-    draft::{Draft, Row, Tally, TimelineEvent},
+    draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
     edit::{keep::Keep, trigger::Limits},
 };
 
@@ -31,15 +31,15 @@ pub(super) struct Replay<'r, 'd> {
     /// The size at the present place, as the passes so far have left it.
     tally: Tally<'r, 'd>,
     /// The last message of the model before the present place.
-    read: Option<usize>,
+    read: Option<RowIndex>,
     /// Results that may be cleared one day: those that `keep` spares for a time, and those of each table that has a
     /// `keep_last`.
     queues: Vec<Queue>,
     /// What may be cleared now and was not, because it frees too little.
-    ready: BTreeMap<usize, Clearing>,
+    ready: BTreeMap<RowIndex, Clearing>,
     /// How many tokens that would free.
     ready_frees: usize,
-    cleared: Vec<(usize, Clearing)>,
+    cleared: Vec<(RowIndex, Clearing)>,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     too_little: bool,
@@ -65,7 +65,7 @@ struct Queue {
     table: Option<usize>,
     newest: KeepWindow,
     /// Those that have not been cleared.
-    waiting: VecDeque<usize>,
+    waiting: VecDeque<RowIndex>,
 }
 
 /// What is spared at the present place: by `keep`, of all results; by a `keep_last`, of those of its table.
@@ -83,7 +83,7 @@ struct KeepWindow {
 
 #[derive(Clone, Copy, Debug)]
 struct WindowItem {
-    number: usize,
+    number: RowIndex,
     tokens: usize,
     is_here: bool,
 }
@@ -124,7 +124,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.tally.follow(event);
             match event {
                 TimelineEvent::Added(row) => {
-                    self.came(n_rows, &row);
+                    self.came(RowIndex::new(n_rows), &row);
                     n_rows += 1;
                 }
                 TimelineEvent::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
@@ -142,7 +142,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         ClearedResults { cleared: cleared.collect(), too_little, last_pass }
     }
 
-    fn came(&mut self, number: usize, row: &Row) {
+    fn came(&mut self, number: RowIndex, row: &Row) {
         if row.role == Role::Assistant {
             self.read = Some(number);
         }
@@ -210,11 +210,11 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Takes the next result out of a queue that has been read and that nothing spares.
-    fn next_old_enough(&mut self, at: usize) -> Option<usize> {
+    fn next_old_enough(&mut self, at: usize) -> Option<RowIndex> {
         let (read, tally) = (self.read?, &self.tally);
         let queue = self.queues.get_mut(at)?;
         let spared_from = queue.newest.from();
-        let may_go = |number: &mut usize| *number < read && *number < spared_from;
+        let may_go = |number: &mut RowIndex| *number < read && *number < spared_from;
         iter::from_fn(|| queue.waiting.pop_front_if(may_go)).find(|number| tally.is_here(*number))
     }
 }
@@ -248,7 +248,7 @@ impl KeepWindow {
     }
 
     /// A message is not there any more, and another counts instead.
-    fn goes(&mut self, number: usize) {
+    fn goes(&mut self, number: RowIndex) {
         let at = self.counted.binary_search_by_key(&number, |counted| counted.number);
         if let Some(counted) = at.ok().and_then(|at| self.counted.get_mut(at))
             && std::mem::take(&mut counted.is_here)
@@ -280,7 +280,7 @@ impl KeepWindow {
     }
 
     /// The first that is spared.
-    fn from(&self) -> usize {
-        self.counted.front().map_or(usize::MAX, |counted| counted.number)
+    fn from(&self) -> RowIndex {
+        self.counted.front().map_or(RowIndex::new(usize::MAX), |counted| counted.number)
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{PreserveSkills, frame::skill_name};
 use crate::{
-    conversation::{BlockKind, Pairing, Role, Unit},
+    conversation::{BlockIndex, BlockKind, ElementIndex, Pairing, Role, Unit},
     dialect::strings,
     draft::{Draft, ParsedRequest},
     plan::OffloadedPayload,
@@ -44,7 +44,10 @@ impl<'a> Originals<'a> {
     /// All messages as JSON, one a line, and their name in the store.
     pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadedPayload {
         let conversation = self.request.conversation;
-        let elements = conversation.elements.get(conversation.elements_of(self.units.clone())).unwrap_or_default();
+        let elements = conversation
+            .elements
+            .get(ElementIndex::numbers(&conversation.elements_of(self.units.clone())))
+            .unwrap_or_default();
         let mut lines = Vec::with_capacity(elements.iter().map(|element| element.span.len() + 1).sum());
         for element in elements {
             // Inside of strings no line ends.
@@ -68,9 +71,9 @@ impl<'a> Originals<'a> {
         if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
     }
 
-    fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
+    fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
-        let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
         strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

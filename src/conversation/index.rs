@@ -1,0 +1,50 @@
+//! Indices that cannot be mixed: a place in each list has a type of its own.
+
+/// Declares the type of the places in one list.
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(usize);
+
+        impl $name {
+            /// The place with this number, from 0 on.
+            pub const fn new(number: usize) -> Self {
+                Self(number)
+            }
+
+            /// The number of the place, from 0 on.
+            pub const fn get(self) -> usize {
+                self.0
+            }
+
+            /// The place behind it.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+
+            /// The numbers of places that stand together.
+            pub const fn numbers(places: &std::ops::Range<Self>) -> std::ops::Range<usize> {
+                places.start.0..places.end.0
+            }
+        }
+    };
+}
+
+pub(crate) use index;
+
+index! {
+    /// An element of a [`Conversation`](super::Conversation).
+    ElementIndex
+}
+
+index! {
+    /// A block of a [`Conversation`](super::Conversation).
+    BlockIndex
+}
+
+index! {
+    /// A call of a [`Pairing`](super::Pairing).
+    CallIndex
+}

@@ -1,0 +1,229 @@
+//! Plans one request: a state machine that plans the body again each time it has got something that the plan lacked.
+//!
+//! ```text
+//! Plan ─► Load or AwaitIndex ─► Plan
+//! Plan ─► Summarize ─► Plan, Persist or Done
+//! Plan ─► Persist ─► Done
+//! ```
+//!
+//! If payloads cannot be stored, it starts anew without the edits that need the store.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::SummaryError;
+use super::summarizer::SummaryOrigin;
+use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
+use crate::dialect::{Dialect, ParseError};
+use crate::payload::ChainKey;
+use crate::plan::{Need, Plan, SkipReason, SummaryJob};
+use crate::planner::{Offload, PlanContext, SummaryTiming};
+use crate::tasks::run_blocking;
+
+/// One request while it is planned.
+pub(super) struct Planning<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) config: &'a Arc<EngineConfig>,
+    pub(super) dialect: &'static dyn Dialect,
+    pub(super) body: Bytes,
+    pub(super) options: EditOptions<'a>,
+    // How often the body was planned.
+    n_plans: usize,
+    // One deadline covers all summaries that a request waits for.
+    deadline: Option<Instant>,
+    summary_time: Option<Duration>,
+    summary_error: Option<SummaryError>,
+    // Why payloads could not be stored; the plans made since then need no store.
+    store_error: Option<EngineError>,
+}
+
+/// The next step.
+enum State {
+    /// Plan the body.
+    Plan,
+    /// Load a summary from the store, and plan again.
+    Load(ChainKey),
+    /// Wait until the index of summaries was read, and plan again.
+    AwaitIndex,
+    /// Store the plan's payloads, and make the summary that it lacks. If the request waits for it, plan again.
+    Summarize(Plan, Box<SummaryJob>),
+    /// Store the plan's payloads.
+    Persist(Plan),
+    /// Use the plan.
+    Done(Result<Plan, PlanError>),
+}
+
+/// Why a body could not be planned.
+pub(super) enum PlanError {
+    Parse(ParseError),
+    Panic,
+}
+
+/// Bodies of at least this many bytes are planned on a blocking thread, and so are shorter ones whose tokens may have
+/// to be counted.
+///
+/// Without counting, planning takes less than 1 ms per MiB, so a shorter body delays other events by less than 2 ms.
+/// With counting it takes up to 100 ms per MiB, or 1 ms if all messages were counted before, which is not known in
+/// advance.
+pub(super) const BLOCKING_FROM: usize = 2 << 20;
+
+/// How often a request is planned at most: its summary may be loaded, made, and loaded again.
+const MAX_PLANS: usize = 4;
+
+impl<'a> Planning<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        config: &'a Arc<EngineConfig>,
+        dialect: &'static dyn Dialect,
+        body: Bytes,
+        options: EditOptions<'a>,
+    ) -> Self {
+        let (n_plans, deadline, summary_time, summary_error, store_error) = (0, None, None, None, None);
+        Self { engine, config, dialect, body, options, n_plans, deadline, summary_time, summary_error, store_error }
+    }
+
+    /// Runs all steps. When it returns, the payloads that the body names are durable.
+    pub(super) async fn run(mut self) -> EditedBody {
+        let mut state = State::Plan;
+        loop {
+            state = match state {
+                State::Plan => self.plan().await,
+                State::Load(key) => {
+                    self.engine.summaries.load(key).await;
+                    State::Plan
+                }
+                State::AwaitIndex => {
+                    self.engine.summaries.wait_for_index().await;
+                    State::Plan
+                }
+                State::Summarize(plan, job) => self.summarize(plan, *job).await,
+                State::Persist(plan) => match self.persist(&plan).await {
+                    Ok(()) => State::Done(Ok(plan)),
+                    Err(error) => self.start_without_store(error),
+                },
+                State::Done(planned) => return self.finish(planned).await,
+            }
+        }
+    }
+
+    /// Plans the body, and decides what the plan lacks.
+    async fn plan(&mut self) -> State {
+        // A plan that was made before the index was read may not know all stored summaries.
+        let index_was_read = self.engine.summaries.is_index_read();
+        self.n_plans += 1;
+        let mut plan = match self.planned().await {
+            Ok(plan) => plan,
+            Err(error) => return State::Done(Err(error)),
+        };
+        if self.n_plans == MAX_PLANS {
+            return State::Persist(plan);
+        }
+        match plan.needs.take() {
+            Some(Need::Load(key)) => State::Load(key),
+            Some(Need::Make(_)) if self.origin().is_none() => State::Persist(plan),
+            Some(Need::Make(_)) if !index_was_read => State::AwaitIndex,
+            Some(Need::Make(job)) if self.was_made_of_similar(&job) => {
+                plan.report.set_summary_skip_reason(SkipReason::Rewritten);
+                State::Persist(plan)
+            }
+            Some(Need::Make(job)) => State::Summarize(plan, job),
+            None => State::Persist(plan),
+        }
+    }
+
+    /// Makes the summary that a plan lacks, or has it made if the request does not wait for it.
+    async fn summarize(&mut self, plan: Plan, job: SummaryJob) -> State {
+        let (engine, config) = (self.engine, self.config);
+        let Some(origin) = self.origin() else { return State::Persist(plan) };
+        // While the breaker is open a summary could not be stored, so none is requested.
+        if let Err(error) = engine.breakers.store.check() {
+            self.summary_error = Some(error.into());
+            return State::Persist(plan);
+        }
+        // The summarizing model reads what the other edits have left, and may repeat the handles in it.
+        if let Err(error) = self.persist(&plan).await {
+            return self.start_without_store(error);
+        }
+        if !job.waits {
+            engine.summarizer.spawn(config, job, origin());
+            return State::Done(Ok(plan));
+        }
+        let (began, within) = (Instant::now(), config.summarize().timeout.0);
+        let deadline = *self.deadline.get_or_insert(began + within);
+        let making = engine.summarizer.make(config, job, origin());
+        let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
+        *self.summary_time.get_or_insert_default() += began.elapsed();
+        match made {
+            // The next plan uses the summary, and has other payloads.
+            Ok(()) => State::Plan,
+            Err(error) => {
+                self.summary_error = Some(error);
+                State::Done(Ok(plan))
+            }
+        }
+    }
+
+    /// Starts anew with plans that need no store and make no summary.
+    fn start_without_store(&mut self, error: EngineError) -> State {
+        self.store_error = Some(error);
+        self.options.origin = None;
+        self.n_plans = 0;
+        State::Plan
+    }
+
+    async fn finish(self, planned: Result<Plan, PlanError>) -> EditedBody {
+        if self.store_error.is_none() {
+            self.engine.summaries.flush_uses().await;
+        }
+        let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
+        let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
+        let Self { body, summary_time, summary_error, store_error, .. } = self;
+        EditedBody { summary_error, summary_time, offloaded_bytes, ..EditedBody::planned(body, planned, store_error) }
+    }
+
+    // === helpers ===
+
+    /// Plans the body once, on a blocking thread if that may take long.
+    async fn planned(&self) -> Result<Plan, PlanError> {
+        let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
+        let EditOptions { caller, when, .. } = self.options;
+        let can_store = self.engine.store.is_some() && self.store_error.is_none();
+        let offload = if can_store { Offload::Possible } else { Offload::Impossible };
+        let is_long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
+        let summaries = Arc::clone(&self.engine.summaries);
+        let plan = move || {
+            let context = PlanContext { offload, summarize: when, ..config.planner.context(caller, &*summaries) };
+            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
+            planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
+        };
+        if is_long { run_blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
+    }
+
+    /// Stores the payloads of a plan. After an error the plan must not be used.
+    async fn persist(&self, plan: &Plan) -> Result<(), EngineError> {
+        let offloads = plan.offloads.iter().filter(|_| self.stores());
+        let payloads: Vec<_> = offloads.map(|offload| (offload.key, offload.payload.clone())).collect();
+        let Some(store) = self.engine.shared_store().filter(|_| !payloads.is_empty()) else { return Ok(()) };
+        Ok(self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime).await?)
+    }
+
+    /// Whether payloads are stored.
+    fn stores(&self) -> bool {
+        self.options.mode == EditMode::Apply && self.store_error.is_none()
+    }
+
+    /// Builds the origin of a summary call; `None` if no summary is made.
+    fn origin(&self) -> Option<&'a (dyn Fn() -> SummaryOrigin + Sync)> {
+        self.options.origin.filter(|_| self.options.mode == EditMode::Apply)
+    }
+
+    /// Whether nearly the same messages were summarised a short time ago; a summary that somebody asks for is made all
+    /// the same.
+    fn was_made_of_similar(&self, job: &SummaryJob) -> bool {
+        self.options.when == SummaryTiming::Triggered && self.engine.summaries.recent.has_similar(&job.outline)
+    }
+}
