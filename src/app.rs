@@ -211,8 +211,8 @@ fn build_live(
 
 /// The models of the settings that can be called for summaries.
 fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
-    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
-        environment.summarizer_keys.get(name)?.bearer().ok()
+    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name, field| {
+        environment.summarizer_keys.get(name)?.header(field).ok()
     });
     endpoints.context("[summarize]")
 }

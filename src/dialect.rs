@@ -39,6 +39,7 @@ mod tokens;
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
+/// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
@@ -68,6 +69,16 @@ pub trait Dialect: Debug + Send + Sync {
     /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
     /// are read and edited as those of requests are. None if there are no such requests.
     fn counting_path(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The header field that a key is sent in.
+    fn key_field(&self) -> &'static str {
+        "authorization"
+    }
+
+    /// The header field without which servers refuse a request, and its value where the client says none.
+    fn version_field(&self) -> Option<(&'static str, &'static str)> {
         None
     }
 

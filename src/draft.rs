@@ -45,6 +45,7 @@ mod replace;
 mod round_trip;
 mod rows;
 mod seams;
+mod seats;
 mod tally;
 mod timeline;
 
@@ -282,7 +283,7 @@ impl<'a> Draft<'a> {
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
     /// False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, unit: usize) -> bool {
-        if !self.take(unit) {
+        if self.unseats([unit]) || !self.take(unit) {
             return false;
         }
         self.unwrite(unit);
@@ -294,7 +295,7 @@ impl<'a> Draft<'a> {
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: usize, behind: usize, placeholder: &str) -> bool {
-        if behind >= self.in_place.len() || self.is_parted(behind, unit) || !self.take(unit) {
+        if behind >= self.in_place.len() || self.is_parted(behind, unit) || self.unseats([unit]) || !self.take(unit) {
             return false;
         }
         self.late_result_comes(behind, unit);
@@ -386,15 +387,6 @@ impl<'a> Draft<'a> {
             BlockKind::ToolCall { id, .. } => Some(self.source.dialect.render_tool_result(self.source.body, id, text)),
             BlockKind::ToolResult { .. } => None,
         }
-    }
-
-    /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
-    fn is_parted(&self, behind: usize, result: usize) -> bool {
-        let units = self.source.conversation.units.iter().enumerate();
-        let partings =
-            self.partings.get_or_init(|| units.filter(|(_, unit)| unit.flags.parts).map(|(n, _)| n).collect());
-        let first = partings.partition_point(|parting| *parting <= behind.min(result));
-        partings.get(first).is_some_and(|parting| *parting < behind.max(result))
     }
 
     /// The array inside an element, if it can be edited.

@@ -56,6 +56,14 @@ impl Dialect for Messages {
         Some("/v1/messages/count_tokens")
     }
 
+    fn key_field(&self) -> &'static str {
+        "x-api-key"
+    }
+
+    fn version_field(&self) -> Option<(&'static str, &'static str)> {
+        Some(("anthropic-version", "2023-06-01"))
+    }
+
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         // Other APIs have paths that end in `/messages`, too, but not behind a version.
         path.strip_suffix("/messages").filter(|base| base.ends_with("/v1"))
@@ -101,7 +109,7 @@ impl Dialect for Messages {
         let mut block = Vec::with_capacity(80 + id.len() + text.len());
         block.extend_from_slice(br#"{"type":"tool_result","tool_use_id":"#);
         block.extend_from_slice(id);
-        if !text.is_empty() {
+        if !text.trim().is_empty() {
             block.extend_from_slice(br#","content":"#);
             push_string(&mut block, text);
         }

@@ -173,7 +173,8 @@ pub struct Endpoint {
     ///
     /// Example: `"gpt-4o-mini"`
     pub model: String,
-    /// The name of the environment variable with the key for it.
+    /// The name of the environment variable with the key for it. It is sent as `authorization: Bearer KEY`, or as
+    /// `x-api-key` for a conversation in Anthropic Messages, which is summarised in that dialect.
     ///
     /// Not set: no key is sent.
     ///

@@ -140,6 +140,10 @@ fn results_are_moved_behind_the_turn_that_calls() {
         ("u a:c1 u:x a:c2 u:r2+r1", "u a:c1 u:r1 u:x a:c2 u:r2"),
         // Across a system message nothing moves.
         ("u a:x u:x s a:c1 u:x+r1", "u a:x u:x s a:c1 u:r1 u:x"),
+        // The system message would stand behind the model, but for a result that is put in.
+        ("u a:c1 u a:x u:r1 s a:x", "u a:c1 u a:x u:r1 s a:x"),
+        ("u a:c1 u a:x u:r1+x s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
+        ("u a:c1 u a:c2 u:r1 s a:x", "u a:c1 u:r1 u a:c2 u:p2 s a:x"),
     ] {
         check(came, PATCH, expected);
     }
@@ -173,6 +177,7 @@ fn results_without_a_call_leave_with_a_comma() {
         ("u a:c1 u:r9", "u a:c1 u:p1"),
         // A system message would stand behind the model.
         ("u a:x u:r9 s", "u a:x u:r9 s"),
+        ("u a:x u:r9+r8 s", "u a:x u:r8 s"),
     ] {
         check(came, PATCH, expected);
     }
@@ -233,9 +238,15 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         ("u a:k a:c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
         // The user would not stand before the system message any more.
         ("u a:x+c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        ("u a:x a:c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        // Nor the model behind it.
+        ("u s a:c1 u:r1+x a:c2 u:r2 a:x u", "u s a:c1 u:r1+x a:c2 u:r2 a:x u"),
     ] {
         check(came, one, expected);
     }
+    // What is left is one turn then.
+    let (_, out) = edited(&body("u a:x+c1 u:r1 a:c2 u:r2 s a:c3 u:r3 a:x u"), one);
+    assert_eq!(words(&out), "u a:x a:c2 u:r2 s a:c3 u:r3 a:x u");
 }
 
 #[test]
