@@ -252,9 +252,12 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
     config.rescue.enabled.then(|| {
-        let planner = rules.planner.under(rules.planner.parts.shortest());
-        let endpoints = rules.endpoints.clone();
-        RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints }))
+        let under = |parts| {
+            let (planner, endpoints) = (rules.planner.under(parts), rules.endpoints.clone());
+            Arc::new(EngineConfig { planner, endpoints })
+        };
+        let parts = &rules.planner.parts;
+        RescuePolicy::new(config.rescue, under(parts.shortest()), under(parts.stripping()))
     })
 }
 

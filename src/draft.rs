@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{BlockKind, Conversation, Pairing, Unit},
-    dialect::{Dialect, Entries},
+    dialect::{Dialect, Entries, Switch},
     language::Language,
     payload::{Caller, Keys},
     plan::{Action, Change, LeftOut, Need, Sizes, Why},
@@ -38,6 +38,7 @@ use crate::{
 mod beginnings;
 mod finish;
 mod folded;
+pub mod marks;
 mod measure;
 pub mod reasoning;
 mod remember;
@@ -142,8 +143,13 @@ pub struct Draft<'a> {
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
     partings: OnceCell<Vec<usize>>,
-    /// What becomes of reasoning that is bound to its prefix.
+    /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: Reasoning,
+    drops: Option<Switch>,
+    /// The features of the upstream that the new body uses.
+    betas: Vec<&'static str>,
+    /// Whether the end of what passes have edited is marked.
+    marks: marks::Settings,
     /// The last model call before which what was sent is another now.
     prefix_changed: usize,
     /// The units of the model, for those that ask.
@@ -227,6 +233,9 @@ impl<'a> Draft<'a> {
             bound_turns: OnceCell::new(),
             partings: OnceCell::new(),
             reasoning: Reasoning::Keep,
+            drops: None,
+            betas: Vec::new(),
+            marks: marks::Settings::default(),
             prefix_changed: 0,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),

@@ -8,7 +8,7 @@ use self::verified::Verified;
 use crate::{
     conversation::Fold,
     dialect::{Dialect, ParseError},
-    draft::{Beginnings, Draft, Source, reasoning},
+    draft::{Beginnings, Draft, Source, marks, reasoning},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults, Frontier},
@@ -54,6 +54,8 @@ pub struct Parts {
     pub summarize: summarize::Settings,
     /// What becomes of reasoning that is bound to its prefix.
     pub reasoning: reasoning::Settings,
+    /// Marks for prompt caches.
+    pub messages: marks::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
     /// How tokens are counted.
@@ -131,6 +133,7 @@ pub struct Policy {
     /// The shortest body that anything is counted of.
     counts_from: usize,
     reasoning: reasoning::Rules,
+    marks: marks::Settings,
     verified: Verified,
 }
 
@@ -151,6 +154,12 @@ impl Parts {
             edits.insert(end, EditName::ClearToolResults);
         }
         parts
+    }
+
+    /// The same settings, but for reasoning: whatever the model, passes leave out what stands before them.
+    #[must_use]
+    pub fn stripping(&self) -> Self {
+        Self { reasoning: reasoning::Settings::strip_always(), ..self.clone() }
     }
 }
 
@@ -236,6 +245,7 @@ impl Policy {
             summaries,
             counts_from,
             reasoning: reasoning::Rules::new(&parts.reasoning),
+            marks: parts.messages,
             verified: Verified::default(),
         }
     }
@@ -264,6 +274,7 @@ impl Policy {
             draft.begin(Summarize::LABEL, &whole, beginnings);
         }
         draft.bind_reasoning(self.reasoning.of(&whole));
+        draft.mark_frontier(self.marks);
         for edit in &self.edits {
             edit.apply(&mut draft);
         }

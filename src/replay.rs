@@ -301,7 +301,11 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
     let PlanInputs { form, address, windows, not_stored, handles } = inputs;
-    let mut parts = if form == RequestForm::Shortest { planner.parts.shortest() } else { planner.parts.clone() };
+    let mut parts = match form {
+        RequestForm::Shortest => planner.parts.shortest(),
+        RequestForm::Stripped => planner.parts.stripping(),
+        RequestForm::Edited | RequestForm::Unedited => planner.parts.clone(),
+    };
     parts.recall.public_url = parts.recall.public_url.or(address);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };
     let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };

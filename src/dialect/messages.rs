@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, Dialect, Entries, ErrorFields, Field, Input, Insertion, NotAnAnswer, ParseError, ParseErrorKind, Stop,
+    Switch,
     json::{Odd, push_string},
 };
 use crate::{
@@ -26,6 +27,7 @@ mod answer;
 mod canonical;
 mod error;
 mod fallback;
+mod marks;
 mod parts;
 mod scan;
 mod summary;
@@ -97,10 +99,10 @@ impl Dialect for Messages {
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
-        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
-        message.extend_from_slice(br#"{"role":"user","content":"#);
+        let mut message = Vec::with_capacity(96 + text.len() + text.len() / 8);
+        message.extend_from_slice(br#"{"role":"user","content":[{"type":"text","text":"#);
         push_string(&mut message, text);
-        message.push(b'}');
+        message.extend_from_slice(b"}]}");
         message.into()
     }
 
@@ -150,8 +152,28 @@ impl Dialect for Messages {
         tokens::count_content(gauge, &String::from_utf8_lossy(raw))
     }
 
+    fn cache_mark(&self, request: &[u8], value: &[u8]) -> Option<Insertion> {
+        marks::mark(request, value)
+    }
+
+    fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
+        thinking::drop_mismatches(request)
+    }
+
     fn summary_request(&self, source: &Source, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
+    }
+
+    fn compaction_request(&self, source: &Source, max_tokens: usize) -> Option<Bytes> {
+        summary::compaction(source, max_tokens)
+    }
+
+    fn render_compaction(&self, block: &str) -> Bytes {
+        [br#"{"role":"assistant","content":["#, block.as_bytes(), b"]}"].concat().into()
+    }
+
+    fn compaction_beta(&self) -> Option<&'static str> {
+        Some("compact-2026-09-04")
     }
 
     fn reports(&self, data: &[u8]) -> bool {

@@ -58,6 +58,12 @@ pub struct Settings {
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
+    /// Who summarises conversations in Anthropic Messages: `"model"` asks a model as in other dialects, `"api"` has the API
+    /// make a block that stands for the messages (`compaction`, with `compact-2026-09-04` in `anthropic-beta`), and `"auto"`
+    /// tries that once and asks a model where it fails. The block is sent on as it came, and thinking behind it stays
+    /// valid. It has none of what `preserve_user_messages`, `preserve_skills` and the other texts around a summary put
+    /// there, and ends before a `system` message.
+    pub backend: Backend,
     /// What the model that summarises is given.
     pub input: Input,
     /// What the model that summarises is told to do. Excludes `instruction_file`.
@@ -122,6 +128,19 @@ pub enum Mode {
     /// The summary is made from four fifths of the trigger on, while the conversation continues. A request waits only
     /// if it reaches the trigger before the summary is there.
     Background,
+}
+
+/// Who summarises.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The upstream, where it can, and else a model.
+    Auto,
+    /// A model.
+    #[default]
+    Model,
+    /// The upstream, in dialects where it can.
+    Api,
 }
 
 /// `[summarize.preserve_user_messages]`.
@@ -191,6 +210,7 @@ impl Default for Settings {
             trigger: Trigger(vec![tokens, window]),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,
+            backend: Backend::Model,
             input: Input::Cached,
             instruction: None,
             instruction_file: None,
@@ -323,7 +343,7 @@ impl Summarize {
                 Piece {
                     json,
                     tokens: tokens.get(own.clone()).unwrap_or_default().iter().sum(),
-                    opens: cuts.may_part(rows.start + own.start),
+                    opens: cuts.may_open(rows.start + own.start),
                 }
             })
         };
@@ -356,6 +376,7 @@ impl Summarize {
                 },
             ),
             transcript,
+            betas: draft.betas().to_vec(),
             outline: outline(draft, beginnings.scope(), covers.clone()),
             covers,
         })
@@ -405,7 +426,7 @@ impl Edit for Summarize {
         if !due && !early.as_ref().is_some_and(holds) {
             return;
         }
-        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens);
+        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens, self.settings.backend);
         let mut why = Why::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &weighed, now) {

@@ -64,6 +64,7 @@ fn stand_in_summary(effect: &SummaryEffect, tokens: usize, gauge: &Gauge) -> Opt
     let dialect = dialect::of_body(&effect.source.body);
     let message = dialect.render_user_message(&text);
     let summary = Summary {
+        is_block: false,
         text,
         tokens_replaced: effect.tokens_replaced,
         made_at: effect.n_elements,

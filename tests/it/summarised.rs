@@ -90,6 +90,7 @@ impl Scene {
 
     fn make(&self, effect: &SummaryEffect, says: &str) {
         let summary = Summary {
+            is_block: false,
             text: effect.frame.around(says),
             tokens_replaced: effect.tokens_replaced,
             made_at: effect.n_elements,

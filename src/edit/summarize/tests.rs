@@ -44,6 +44,7 @@ impl Map {
     /// Keeps what a model would have made.
     fn make(&self, effect: &SummaryEffect, says: &str) {
         let summary = Summary {
+            is_block: false,
             text: effect.frame.around(says),
             tokens_replaced: effect.tokens_replaced,
             made_at: effect.n_elements,
