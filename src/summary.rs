@@ -100,6 +100,19 @@ pub struct Source {
     pub base_tokens: usize,
 }
 
+/// Who summarises.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The upstream, where it can, and else a model.
+    Auto,
+    /// A model.
+    #[default]
+    Model,
+    /// The upstream, in dialects where it can.
+    Api,
+}
+
 /// What the model that summarises is given.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

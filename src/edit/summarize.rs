@@ -37,7 +37,7 @@ use crate::{
     units::{Fraction, Period},
 };
 
-pub use crate::summary::Input;
+pub use crate::summary::{Backend, Input};
 
 pub mod answer;
 mod cut;
@@ -112,7 +112,7 @@ pub struct Settings {
     /// How failed calls are repeated.
     pub retry: Retry,
     /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
-    /// the request. A model that is named here is sent no header field of the client.
+    /// the request. A model that is named here is sent no header field of the client but `anthropic-version`.
     pub model: Option<Endpoint>,
     /// Models that are asked when that has failed, in this order; any number of these tables.
     pub failover: Vec<Endpoint>,
@@ -128,19 +128,6 @@ pub enum Mode {
     /// The summary is made from four fifths of the trigger on, while the conversation continues. A request waits only
     /// if it reaches the trigger before the summary is there.
     Background,
-}
-
-/// Who summarises.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The upstream, where it can, and else a model.
-    Auto,
-    /// A model.
-    #[default]
-    Model,
-    /// The upstream, in dialects where it can.
-    Api,
 }
 
 /// `[summarize.preserve_user_messages]`.

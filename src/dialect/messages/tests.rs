@@ -243,7 +243,10 @@ fn rendered_results_copy_the_id_and_share_a_message() {
     assert_eq!(message.len(), 1);
     let blocks = r#"{"type":"tool_result","tool_use_id":"\u0061_1","content":"a \"b\"\n","is_error":true},{"type":"tool_result","tool_use_id":"\u0061_1","is_error":true}"#;
     assert_eq!(text, format!(r#"{{"role":"user","content":[{blocks}]}}"#));
-    assert_eq!(Messages.render_user_message("a\n"), br#"{"role":"user","content":"a\n"}"#.as_slice());
+    assert_eq!(
+        Messages.render_user_message("a\n"),
+        br#"{"role":"user","content":[{"type":"text","text":"a\n"}]}"#.as_slice()
+    );
 }
 
 /// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader
