@@ -372,7 +372,7 @@ proptest! {
             let blocks: Vec<_> = Some(says.to_owned()).into_iter().filter(|says| !says.is_empty()).chain(calls.clone()).collect();
             let results: Vec<_> = calls.iter().map(|call| format!("{}*300", call.replace('c', "r"))).collect();
             let results = if results.is_empty() { " u".to_owned() } else { format!(" u:{}", results.join("+")) };
-            words.push_str(&format!(" a:{}{results}", blocks.join("+")));
+            words.push_str(&[" a:", &blocks.join("+"), &results].concat());
             words.push_str(["", "", "", " s", " u s", " u"][next]);
             let sent = self::words(&summarised(&body(&words), &settings, &mut known));
             assert_in_place(&sent);
