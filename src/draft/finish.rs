@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{AppliedSummary, Draft, InsertedResult, Insertion, replace::Replacement, splice_array};
 use crate::{
-    dialect::Emptied,
+    dialect::{Emptied, Insertion, Switch},
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
     span::{Span, Splice, joined, splice},
@@ -20,7 +20,13 @@ impl Draft<'_> {
     /// The plan that makes it so.
     pub fn finish(mut self) -> Plan {
         self.strip_reasoning();
-        let (splices, messages_after, layout) = self.splices();
+        let (mut splices, messages_after, layout) = self.splices();
+        self.add_mark(&mut splices);
+        let drops = self.drops_reasoning().cloned();
+        if let Some(Switch { insertion: Insertion { at, bytes }, .. }) = &drops {
+            let behind = splices.partition_point(|splice| splice.span.start < *at);
+            splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
+        }
         let body_len = self.request.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
@@ -50,7 +56,8 @@ impl Draft<'_> {
         let basis = Basis { window, summary: self.applied().map(used) };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
-        Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
+        let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();
+        Plan { splices, betas, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
     }
 
     /// Gives the units in changes the indices that their elements had as they came.
