@@ -211,8 +211,8 @@ fn build_live(
 
 /// The models of the settings that can be called for summaries.
 fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
-    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name| {
-        environment.summarizer_keys.get(name)?.bearer().ok()
+    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name, field| {
+        environment.summarizer_keys.get(name)?.header(field).ok()
     });
     endpoints.context("[summarize]")
 }
@@ -252,9 +252,12 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
     config.rescue.enabled.then(|| {
-        let planner = rules.planner.under(rules.planner.settings.shortest());
-        let endpoints = rules.endpoints.clone();
-        RescuePolicy::new(config.rescue, Arc::new(EngineConfig { planner, endpoints }))
+        let under = |parts| {
+            let (planner, endpoints) = (rules.planner.under(parts), rules.endpoints.clone());
+            Arc::new(EngineConfig { planner, endpoints })
+        };
+        let parts = &rules.planner.settings;
+        RescuePolicy::new(config.rescue, under(parts.shortest()), under(parts.stripping()))
     })
 }
 

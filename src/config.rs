@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::draft::reasoning;
+use crate::draft::{marks, reasoning};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
@@ -117,6 +117,8 @@ pub struct Config {
     /// Reasoning that a model has signed together with what stood before it. The models of which that is known are in the
     /// documentation of dialects.
     pub reasoning: reasoning::Settings,
+    /// What is added to requests in Anthropic Messages.
+    pub messages: marks::Settings,
     /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
     /// What is kept of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
@@ -157,6 +159,7 @@ impl Default for Config {
             clear_tool_results: clear_tool_results::Settings::default(),
             summarize: summarize::Settings::default(),
             reasoning: reasoning::Settings::default(),
+            messages: marks::Settings::default(),
             tools: tools::Settings::default(),
             events: events::Settings::default(),
             inspect: inspect::Settings::default(),
@@ -237,6 +240,7 @@ impl Config {
             clear_tool_results: self.clear_tool_results.clone(),
             summarize: self.summarize.clone(),
             reasoning: self.reasoning.clone(),
+            messages: self.messages,
             tools: self.tools.clone(),
             tokens: self.tokens.clone(),
             models: self.models.clone(),

@@ -106,6 +106,8 @@ pub struct Flags {
     pub stays: bool,
     /// No result is moved across it.
     pub barrier: bool,
+    /// It has to stand behind something that the user or a tool says, and before the model if it is not the last.
+    pub follows_user: bool,
 }
 
 /// What a unit is known by.

@@ -39,6 +39,7 @@ mod tokens;
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
+/// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
@@ -46,6 +47,8 @@ mod tokens;
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
 /// | `render_user_message`, `render_tool_result`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
+/// | `cache_mark`, `drop_reasoning` | none | none | `cache_control`, `thinking.block_binding` |
+/// | `compaction_…` | none | none | `compaction` |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
@@ -68,6 +71,16 @@ pub trait Dialect: Debug + Send + Sync {
     /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
     /// are read and edited as those of requests are. None if there are no such requests.
     fn counting_path(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The header field that a key is sent in.
+    fn key_field(&self) -> &'static str {
+        "authorization"
+    }
+
+    /// The header field without which servers refuse a request, and its value where the client says none.
+    fn version_field(&self) -> Option<(&'static str, &'static str)> {
         None
     }
 
@@ -125,8 +138,34 @@ pub trait Dialect: Debug + Send + Sync {
         results
     }
 
+    /// What marks an entry, or a message with entries, for the prompt cache. None where there are no such marks, where the
+    /// request has as many as it may, or of several kinds, and where the value may have none or has one.
+    fn cache_mark(&self, _request: &[u8], _value: &[u8]) -> Option<BytesAt> {
+        None
+    }
+
+    /// What has the server drop reasoning that does not fit to what stands before it. None where it cannot be told to.
+    fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
+        None
+    }
+
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
+
+    /// The request that asks the upstream itself to summarise `source`. None where it does not do that.
+    fn compaction_request(&self, _source: &SummaryInput, _max_tokens: usize) -> Option<Bytes> {
+        None
+    }
+
+    /// The message that holds the block which an upstream has made of messages.
+    fn render_compaction(&self, block: &str) -> Bytes {
+        self.render_user_message(block)
+    }
+
+    /// The name of the feature that such a request, and each one with such a block, uses.
+    fn compaction_beta(&self) -> Option<&'static str> {
+        None
+    }
 
     // === counting tokens: the rules alone, neither remembered nor bounded ===
 
@@ -211,6 +250,24 @@ impl CallInput {
     pub fn emptied_text(&self) -> &'static str {
         self.emptied.trim_matches('"')
     }
+}
+
+/// Bytes that are inserted into a JSON value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BytesAt {
+    /// Their place in the value.
+    pub at: usize,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// What has a server do something with a request that it does not do otherwise.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Switch {
+    /// What is put into the request.
+    pub insertion: BytesAt,
+    /// The name of the feature, which the request's header has to name.
+    pub beta: &'static str,
 }
 
 /// The array inside an element.

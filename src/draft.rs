@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, index::index},
-    dialect::{Dialect, Entries},
+    dialect::{Dialect, Entries, Switch},
     language::Language,
     payload::{Caller, Keys},
     plan::{Action, Change, Need, Sizes, SkipReason, SkippedChange},
@@ -37,7 +37,9 @@ use crate::{
 
 mod finish;
 mod journal;
+pub mod marks;
 mod measure;
+mod placement;
 mod prefix_keys;
 pub mod reasoning;
 mod replace;
@@ -147,8 +149,13 @@ pub struct Draft<'a> {
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
     barriers: OnceCell<Vec<usize>>,
-    /// What becomes of reasoning that is bound to its prefix.
+    /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
+    drops: Option<Switch>,
+    /// The features of the upstream that the new body uses.
+    betas: Vec<&'static str>,
+    /// Whether the end of what passes have edited is marked.
+    marks: marks::Settings,
     /// The last model call before which what was sent is another now.
     prefix_changed: usize,
     /// The units of the model, for those that ask.
@@ -236,6 +243,9 @@ impl<'a> Draft<'a> {
             bound_turns: OnceCell::new(),
             barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
+            drops: None,
+            betas: Vec::new(),
+            marks: marks::Settings::default(),
             prefix_changed: 0,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
@@ -291,7 +301,7 @@ impl<'a> Draft<'a> {
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
     /// False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, unit: usize) -> bool {
-        if !self.take(unit) {
+        if self.breaks_placement([unit]) || !self.take(unit) {
             return false;
         }
         self.undo_replacements(unit);
@@ -303,7 +313,11 @@ impl<'a> Draft<'a> {
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: usize, behind: usize, placeholder: &str) -> bool {
-        if behind >= self.in_place.len() || self.is_across_barrier(behind, unit) || !self.take(unit) {
+        if behind >= self.in_place.len()
+            || self.is_across_barrier(behind, unit)
+            || self.breaks_placement([unit])
+            || !self.take(unit)
+        {
             return false;
         }
         self.late_result_comes(behind, unit);
@@ -408,15 +422,6 @@ impl<'a> Draft<'a> {
             }
             BlockKind::ToolResult { .. } => None,
         }
-    }
-
-    /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
-    fn is_across_barrier(&self, behind: usize, result: usize) -> bool {
-        let units = self.request.conversation.units.iter().enumerate();
-        let barriers =
-            self.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect());
-        let first = barriers.partition_point(|barrier| *barrier <= behind.min(result));
-        barriers.get(first).is_some_and(|barrier| *barrier < behind.max(result))
     }
 
     /// The array inside an element, if it can be edited.

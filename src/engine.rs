@@ -100,6 +100,8 @@ pub enum EditMode {
 pub struct EditedBody {
     /// The body in pieces. An unchanged body is one piece: the allocation that came in.
     pub body: Vec<Bytes>,
+    /// The features of the upstream that it uses, which its header has to name.
+    pub betas: Vec<&'static str>,
     /// The changes that were made; `None` if the body could not be read.
     pub report: Option<Report>,
     /// Why the body could not be read.
@@ -165,6 +167,7 @@ impl EditedBody {
     pub fn untouched(body: Bytes) -> Self {
         Self {
             body: vec![body],
+            betas: Vec::new(),
             report: None,
             parse_error: None,
             error: None,
@@ -184,7 +187,8 @@ impl EditedBody {
 
     fn planned(body: Bytes, planned: Result<Plan, PlanError>, error: Option<EngineError>) -> Self {
         match planned {
-            Ok(Plan { splices, segments, report, offloads, basis, .. }) => Self {
+            Ok(Plan { splices, betas, segments, report, offloads, basis, .. }) => Self {
+                betas,
                 body: splice(&body, &splices),
                 report: Some(report),
                 segments,

@@ -8,7 +8,7 @@ use self::verified::VerifiedMessages;
 use crate::{
     conversation::{ElementIndex, Fold},
     dialect::{Dialect, ParseError},
-    draft::{Draft, ParsedRequest, PrefixKeys, reasoning},
+    draft::{Draft, ParsedRequest, PrefixKeys, marks, reasoning},
     edit::{
         Edit, Language,
         clear_tool_results::{self, ClearToolResults, Frontier},
@@ -54,6 +54,8 @@ pub struct PlanSettings {
     pub summarize: summarize::Settings,
     /// What becomes of reasoning that is bound to its prefix.
     pub reasoning: reasoning::Settings,
+    /// Marks for prompt caches.
+    pub messages: marks::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
     /// How tokens are counted.
@@ -131,6 +133,7 @@ pub struct Policy {
     /// The shortest body that anything is counted of.
     counts_from: usize,
     reasoning: reasoning::CompiledSettings,
+    marks: marks::Settings,
     verified: VerifiedMessages,
 }
 
@@ -151,6 +154,12 @@ impl PlanSettings {
             edits.insert(end, EditName::ClearToolResults);
         }
         settings
+    }
+
+    /// The same settings, but for reasoning: whatever the model, passes leave out what stands before them.
+    #[must_use]
+    pub fn stripping(&self) -> Self {
+        Self { reasoning: reasoning::Settings::strip_always(), ..self.clone() }
     }
 }
 
@@ -236,6 +245,7 @@ impl Policy {
             summaries,
             counts_from,
             reasoning: reasoning::CompiledSettings::new(&settings.reasoning),
+            marks: settings.messages,
             verified: VerifiedMessages::default(),
         }
     }
@@ -264,6 +274,7 @@ impl Policy {
             draft.apply_summary(Summarize::LABEL, &whole, prefix_keys);
         }
         draft.bind_reasoning(self.reasoning.of(&whole));
+        draft.mark_frontier(self.marks);
         for edit in &self.edits {
             edit.apply(&mut draft);
         }

@@ -22,7 +22,7 @@ use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
 use crate::planner::SummaryTiming;
-use crate::recording::{Recorder, RequestForm};
+use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
 use crate::upstream::routes::RequestFacts;
@@ -60,7 +60,7 @@ use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
-use rescue::{RescueCounters, RetryContext};
+use rescue::{RescueCounters, RescuePolicy, RetryContext, Treatment};
 use respond::ProxyError;
 use responses::SocketLog;
 use send::{request_body, send_request};
@@ -241,11 +241,13 @@ impl Proxy {
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
+        let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;
+        let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
         let edited = match decoded {
-            Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
+            Some(text) if treatment != Treatment::Unedited => {
                 let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
                 let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
-                self.plan(destination, dialect, &parts, text, asked).await
+                self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };
@@ -260,7 +262,7 @@ impl Proxy {
         );
         let meter = &destination.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&parts, text.clone(), &edited, RequestForm::Edited, meter, dry_run)
+            recording_input::sent(&parts, text.clone(), &edited, treatment.form(), meter, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         if self.events.has_subscribers() {

@@ -129,6 +129,8 @@ pub enum RequestForm {
     Edited,
     /// As short as possible, since the upstream had refused a longer form.
     Shortest,
+    /// Edited without the reasoning before each pass, since the upstream had refused that.
+    Stripped,
     /// As it came, whatever the policy says: its content coding could not be decoded, an edit failed, or the upstream
     /// had refused another form.
     Unedited,

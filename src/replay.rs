@@ -301,7 +301,11 @@ fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
     let PlanInputs { form, address, windows, not_stored, handles } = inputs;
-    let mut parts = if form == RequestForm::Shortest { planner.settings.shortest() } else { planner.settings.clone() };
+    let mut parts = match form {
+        RequestForm::Shortest => planner.settings.shortest(),
+        RequestForm::Stripped => planner.settings.stripping(),
+        RequestForm::Edited | RequestForm::Unedited => planner.settings.clone(),
+    };
     parts.recall.public_url = parts.recall.public_url.or(address);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };
     let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };

@@ -367,6 +367,25 @@ impl From<UpstreamErrorKind> for UpstreamError {
     }
 }
 
+/// Names a feature of Anthropic's API in the header of a request, unless it is named there.
+pub fn add_beta(headers: &mut http::HeaderMap, beta: &'static str) {
+    let named = |value: &http::HeaderValue| {
+        value.as_bytes().split(|byte| *byte == b',').any(|name| name.trim_ascii() == beta.as_bytes())
+    };
+    if headers.get_all(ANTHROPIC_BETA).iter().any(named) {
+        return;
+    }
+    let before = headers.get(ANTHROPIC_BETA).map(http::HeaderValue::as_bytes).filter(|names| !names.is_empty());
+    let all = before.map(|before| [before, b",", beta.as_bytes()].concat());
+    let all = all.and_then(|all| http::HeaderValue::from_bytes(&all).ok());
+    match headers.get_mut(ANTHROPIC_BETA) {
+        Some(first) => *first = all.unwrap_or(http::HeaderValue::from_static(beta)),
+        None => drop(headers.insert(ANTHROPIC_BETA, http::HeaderValue::from_static(beta))),
+    }
+}
+
+const ANTHROPIC_BETA: http::HeaderName = http::HeaderName::from_static("anthropic-beta");
+
 // === impl KeyHeader ===
 
 impl KeyHeader {

@@ -32,6 +32,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.store()?;
     checker.inspect()?;
     checker.policy()?;
+    checker.placeholders()?;
     checker.truncation()?;
     checker.summarize()
 }
@@ -212,6 +213,20 @@ impl Checker<'_> {
         let Some((_, edit)) = again else { return Ok(()) };
         let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
         Err(self.error(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
+    }
+
+    fn placeholders(&self) -> Result<(), ConfigError> {
+        let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
+        let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
+        if clear.may_clear_to_blank(*language) {
+            return Err(self.error(&["clear_tool_results", "placeholder"], blank.to_owned()));
+        }
+        match &truncate.notice {
+            Some(notice) if notice.trim().is_empty() => {
+                Err(self.error(&["truncate_tool_results", "notice"], blank.to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn truncation(&self) -> Result<(), ConfigError> {

@@ -2,31 +2,35 @@
 //!
 //! A result may come after a summary was made that stands for its call. Its round is then reopened: the turn that calls, and
 //! the results of that turn among those summarised, are sent as they came, so that the late result has its call. Elements
-//! stay whole: what is in one with a unit that stays, stays too.
+//! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay behind the summary.
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
 use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit};
 
-/// Units that one element stands for, but for those of reopened rounds. They begin and end with elements.
+/// Units that one element stands for, but for those that stay beside it. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fold {
-    /// The units as they came, those of reopened rounds among them.
+    /// The units as they came, those that stay among them.
     pub units: Range<usize>,
     /// The stretches that are not sent, in order.
     hidden: Vec<Range<usize>>,
     /// The one of them that the summary takes the place of.
     place: Range<usize>,
-    /// Which of the units have an index in the view, in order: those of reopened rounds, and the first of `place`.
+    /// Which of the units have an index in the view, in order: those that stay, and the first of `place`.
     standing: Vec<usize>,
 }
 
 impl Fold {
-    /// The fold of some units of a conversation. None if there is nothing left for a summary to stand for.
+    /// The fold of some units of a conversation. None if there is nothing left for a summary to stand for, or nothing of it
+    /// before a unit that follows the user.
     pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, units: Range<usize>) -> Option<Self> {
-        let reopened = reopened(conversation, pairing, &units);
+        let mut standing = reopened(conversation, pairing, &units);
+        let follows = |unit: &usize| conversation.units.get(*unit).is_some_and(|unit| unit.flags.follows_user);
+        let following: Vec<_> = units.clone().filter(follows).collect();
+        standing.extend(&following);
         let (mut hidden, mut from) = (Vec::new(), units.start);
-        for end in reopened.iter().copied().chain([units.end]) {
+        for end in standing.iter().copied().chain([units.end]) {
             if from < end {
                 hidden.push(from..end);
             }
@@ -38,9 +42,11 @@ impl Fold {
             units.iter().any(|unit| unit.role != Role::Tool)
         };
         let place = hidden.iter().find(parts_no_run)?.clone();
-        let mut standing: Vec<_> = reopened.into_iter().chain([place.start]).collect();
-        standing.sort_unstable();
-        Some(Self { units, hidden, place, standing })
+        if following.first().is_some_and(|first| *first < place.start) {
+            return None;
+        }
+        standing.insert(place.start);
+        Some(Self { units, hidden, place, standing: standing.into_iter().collect() })
     }
 
     /// The units that the summary takes the place of.
@@ -53,7 +59,7 @@ impl Fold {
         self.hidden.iter().cloned()
     }
 
-    /// The units of the view that stand for the folded ones: the summary, and the reopened rounds.
+    /// The units of the view that stand for the folded ones: the summary, and what stays beside it.
     pub fn in_place(&self) -> Range<usize> {
         self.units.start..self.units.start + self.standing.len()
     }

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    Switch,
     json::{Unsupported, push_string},
 };
 use crate::{
@@ -26,6 +27,7 @@ mod answer;
 mod canonical;
 mod error;
 mod fallback;
+mod marks;
 mod parts;
 mod scan;
 mod summary;
@@ -54,6 +56,14 @@ impl Dialect for Messages {
 
     fn counting_path(&self) -> Option<&'static str> {
         Some("/v1/messages/count_tokens")
+    }
+
+    fn key_field(&self) -> &'static str {
+        "x-api-key"
+    }
+
+    fn version_field(&self) -> Option<(&'static str, &'static str)> {
+        Some(("anthropic-version", "2023-06-01"))
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
@@ -89,10 +99,10 @@ impl Dialect for Messages {
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
-        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
-        message.extend_from_slice(br#"{"role":"user","content":"#);
+        let mut message = Vec::with_capacity(96 + text.len() + text.len() / 8);
+        message.extend_from_slice(br#"{"role":"user","content":[{"type":"text","text":"#);
         push_string(&mut message, text);
-        message.push(b'}');
+        message.extend_from_slice(b"}]}");
         message.into()
     }
 
@@ -101,7 +111,7 @@ impl Dialect for Messages {
         let mut block = Vec::with_capacity(80 + id.len() + text.len());
         block.extend_from_slice(br#"{"type":"tool_result","tool_use_id":"#);
         block.extend_from_slice(id);
-        if !text.is_empty() {
+        if !text.trim().is_empty() {
             block.extend_from_slice(br#","content":"#);
             push_string(&mut block, text);
         }
@@ -142,8 +152,28 @@ impl Dialect for Messages {
         tokens::count_content(gauge, &String::from_utf8_lossy(raw))
     }
 
+    fn cache_mark(&self, request: &[u8], value: &[u8]) -> Option<BytesAt> {
+        marks::mark(request, value)
+    }
+
+    fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
+        thinking::drop_mismatches(request)
+    }
+
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
+    }
+
+    fn compaction_request(&self, source: &SummaryInput, max_tokens: usize) -> Option<Bytes> {
+        summary::compaction(source, max_tokens)
+    }
+
+    fn render_compaction(&self, block: &str) -> Bytes {
+        [br#"{"role":"assistant","content":["#, block.as_bytes(), b"]}"].concat().into()
+    }
+
+    fn compaction_beta(&self) -> Option<&'static str> {
+        Some("compact-2026-09-04")
     }
 
     fn reports(&self, data: &[u8]) -> bool {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     conversation::ElementIndex,
-    dialect::Emptied,
+    dialect::{BytesAt, Emptied, Switch},
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
     span::{Span, Splice, joined, splice},
@@ -25,7 +25,13 @@ impl Draft<'_> {
     /// The plan that makes it so.
     pub fn finish(mut self) -> Plan {
         self.strip_reasoning();
-        let (splices, messages_after, layout) = self.splices();
+        let (mut splices, messages_after, layout) = self.splices();
+        self.add_mark(&mut splices);
+        let drops = self.drops_reasoning().cloned();
+        if let Some(Switch { insertion: BytesAt { at, bytes }, .. }) = &drops {
+            let behind = splices.partition_point(|splice| splice.span.start < *at);
+            splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
+        }
         let body_len = self.request.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
@@ -61,7 +67,8 @@ impl Draft<'_> {
         let basis = Basis { window, summary: self.applied().map(used) };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
-        Plan { splices, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
+        let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();
+        Plan { splices, betas, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
     }
 
     /// The index that the element of a unit had as it came.

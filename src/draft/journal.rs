@@ -42,16 +42,17 @@ impl Journal {
         self.decisions.push(Decision::Skipped(skipped));
     }
 
+    /// The changes that hold so far.
+    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.decisions.iter().zip(self.holds()).filter_map(|(decision, holds)| match decision {
+            Decision::Made(change) if holds => Some(change),
+            _ => None,
+        })
+    }
+
     /// The changes that hold, and those that were not made.
     pub(super) fn outcome(self) -> (Vec<Change>, Vec<SkippedChange>) {
-        let mut holds = vec![true; self.decisions.len()];
-        for decision in &self.decisions {
-            if let Decision::Revoked(ChangeId(change)) = decision
-                && let Some(holds) = holds.get_mut(*change)
-            {
-                *holds = false;
-            }
-        }
+        let holds = self.holds();
         let (mut changes, mut skipped) = (Vec::new(), Vec::new());
         for (decision, holds) in self.decisions.into_iter().zip(holds) {
             match decision {
@@ -61,6 +62,19 @@ impl Journal {
             }
         }
         (changes, skipped)
+    }
+
+    /// Whether each decision holds.
+    fn holds(&self) -> Vec<bool> {
+        let mut holds = vec![true; self.decisions.len()];
+        for decision in &self.decisions {
+            if let Decision::Revoked(ChangeId(change)) = decision
+                && let Some(holds) = holds.get_mut(*change)
+            {
+                *holds = false;
+            }
+        }
+        holds
     }
 }
 

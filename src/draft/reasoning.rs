@@ -8,9 +8,10 @@
 use globset::GlobMatcher;
 use serde::{Deserialize, Serialize};
 
-use super::Draft;
+use super::{Draft, ParsedRequest};
 use crate::{
     conversation::{Conversation, Role},
+    dialect::Switch,
     plan::{Action, Change, Sizes},
     tokens::models::Pattern,
 };
@@ -21,7 +22,9 @@ use crate::{
 pub struct Settings {
     /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
     /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
-    /// makes no pass.
+    /// makes no pass; `"drop_block"` makes passes at once and, from then on, has Anthropic's API drop what does not fit, by
+    /// `thinking.block_binding` and a name in `anthropic-beta`. It is `"strip"` where that cannot be added: in other dialects,
+    /// and in requests without `thinking`, or with a `block_binding` of their own.
     pub bound: ReasoningMode,
     /// Models whose reasoning is bound to its prefix, by name or pattern, besides those that are known to be so.
     ///
@@ -37,6 +40,9 @@ pub enum ReasoningMode {
     Keep,
     /// It is left out before each pass. Passes wait for the beginning of a user's turn.
     Strip,
+    /// It stays, and the upstream is told to drop what does not fit.
+    #[serde(rename = "drop_block")]
+    DropBlock,
     /// It stays, and no pass is made.
     Withhold,
 }
@@ -44,6 +50,13 @@ pub enum ReasoningMode {
 impl Default for Settings {
     fn default() -> Self {
         Self { bound: ReasoningMode::Strip, models: Vec::new() }
+    }
+}
+
+impl Settings {
+    /// Reasoning of every model is left out before each pass.
+    pub fn strip_always() -> Self {
+        Self { bound: ReasoningMode::Strip, models: Pattern::any().into_iter().collect() }
     }
 }
 
@@ -77,7 +90,17 @@ const MIN_FREE: usize = 10;
 impl Draft<'_> {
     /// Sets what becomes of reasoning that is bound to its prefix.
     pub fn bind_reasoning(&mut self, reasoning: ReasoningMode) {
-        self.reasoning = reasoning;
+        let ParsedRequest { dialect, body, .. } = self.request;
+        self.drops = if reasoning == ReasoningMode::DropBlock { dialect.drop_reasoning(body) } else { None };
+        let is_left = reasoning == ReasoningMode::DropBlock && self.drops.is_none();
+        self.reasoning = if is_left { ReasoningMode::Strip } else { reasoning };
+    }
+
+    /// What has the upstream drop the reasoning that stands before the last pass, if there is some.
+    pub(super) fn drops_reasoning(&self) -> Option<&Switch> {
+        let before = self.request.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed);
+        let mut thinking = before.filter(|(unit, in_place)| unit.flags.thinks && **in_place);
+        self.drops.as_ref().filter(|_| thinking.next().is_some())
     }
 
     /// Whether reasoning is left out before each pass.

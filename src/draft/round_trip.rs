@@ -61,7 +61,7 @@ impl Draft<'_> {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
         let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
-        let gone = row.insertion.is_none() && self.take(unit);
+        let gone = row.insertion.is_none() && !self.breaks_placement([unit]) && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
         }
@@ -77,6 +77,11 @@ impl Draft<'_> {
         let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
         let stays = conversation.units.get(units.clone()).unwrap_or_default().iter().any(|unit| unit.flags.stays);
         if stays || !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
+            return false;
+        }
+        let results = rows.iter().filter_map(|row| row.unit);
+        let callers = units.clone().filter(|unit| is_whole_turn || !self.speaks(*unit));
+        if self.breaks_placement(results.chain(callers)) {
             return false;
         }
         for row in rows {

@@ -76,6 +76,8 @@ pub struct Settings {
     pub exclude_tools: Vec<String>,
     /// The text in place of a result. `{tool_name}`, `{bytes}`, `{handle}` and `{how}` are filled in.
     ///
+    /// Allowed: a text with more than blanks, also where a name in it stands for nothing.
+    ///
     /// Not set: a text in `language`.
     ///
     /// Example: `"[Cleared: {bytes} bytes of output of {tool_name}. {how}]"`
@@ -138,6 +140,16 @@ impl Settings {
             Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
         });
         Template::new(placeholder, &["tool_name", "bytes", "handle", "how"])
+    }
+
+    /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
+    pub fn may_clear_to_blank(&self, language: Language) -> bool {
+        let filled = self.template(language).fill(|place| match place {
+            "handle" if self.offload => "handle",
+            "handle" | "how" => "", // not every request has a way to read what was stored
+            _ => "value",
+        });
+        filled.trim().is_empty()
     }
 }
 

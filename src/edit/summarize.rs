@@ -38,7 +38,7 @@ use crate::{
     units::{Fraction, Period},
 };
 
-pub use crate::summary::PromptMode;
+pub use crate::summary::{Backend, PromptMode};
 
 pub mod answer;
 mod cut;
@@ -59,6 +59,12 @@ pub struct Settings {
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
+    /// Who summarises conversations in Anthropic Messages: `"model"` asks a model as in other dialects, `"api"` has the API
+    /// make a block that stands for the messages (`compaction`, with `compact-2026-09-04` in `anthropic-beta`), and `"auto"`
+    /// tries that once and asks a model where it fails. The block is sent on as it came, and thinking behind it stays
+    /// valid. It has none of what `preserve_user_messages`, `preserve_skills` and the other texts around a summary put
+    /// there, and ends before a `system` message.
+    pub backend: Backend,
     /// What the model that summarises is given.
     pub input: PromptMode,
     /// What the model that summarises is told to do. Excludes `instruction_file`.
@@ -107,7 +113,7 @@ pub struct Settings {
     /// How failed calls are repeated.
     pub retry: Retry,
     /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
-    /// the request. A model that is named here is sent no header field of the client.
+    /// the request. A model that is named here is sent no header field of the client but `anthropic-version`.
     pub model: Option<Endpoint>,
     /// Models that are asked when that has failed, in this order; any number of these tables.
     pub failover: Vec<Endpoint>,
@@ -174,7 +180,8 @@ pub struct Endpoint {
     ///
     /// Example: `"gpt-4o-mini"`
     pub model: String,
-    /// The name of the environment variable with the key for it.
+    /// The name of the environment variable with the key for it. It is sent as `authorization: Bearer KEY`, or as
+    /// `x-api-key` for a conversation in Anthropic Messages, which is summarised in that dialect.
     ///
     /// Not set: no key is sent.
     ///
@@ -191,6 +198,7 @@ impl Default for Settings {
             trigger: Trigger(vec![tokens, window]),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,
+            backend: Backend::Model,
             input: PromptMode::Cached,
             instruction: None,
             instruction_file: None,
@@ -329,7 +337,7 @@ impl Summarize {
                 InputElement {
                     json,
                     tokens: tokens.get(own.clone()).unwrap_or_default().iter().sum(),
-                    opens: cuts.may_part(rows.start + own.start),
+                    opens: cuts.may_open(rows.start + own.start),
                 }
             })
         };
@@ -362,6 +370,7 @@ impl Summarize {
                 },
             ),
             transcript,
+            betas: draft.betas().to_vec(),
             outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
@@ -411,7 +420,7 @@ impl Edit for Summarize {
         if !due && !early.as_ref().is_some_and(holds) {
             return;
         }
-        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens);
+        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend);
         let mut why = SkipReason::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &measured, now) {

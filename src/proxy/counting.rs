@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 
 use super::exchange::{Exchange, OverheadTimer};
 use super::headers::ControlHeader;
+use super::rescue::{RescuePolicy, Treatment};
 use super::respond::ProxyError;
 use super::send::request_body;
 use super::{Proxy, ResponseBody, relay, send};
@@ -36,12 +37,17 @@ impl Proxy {
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run);
+        let treatment = match &decoded {
+            Some(text) => self.treatment(rescue, dialect, &parts.headers, text).await,
+            None => Treatment::Unedited,
+        };
+        let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
         let edited = match decoded {
-            Some(text) if !self.is_bypassed(rescue, dialect, &parts.headers, &text).await => {
+            Some(text) if treatment != Treatment::Unedited => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
                 let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
                 let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: None };
-                self.plan(destination, dialect, &parts, text, asked).await
+                self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };

@@ -61,7 +61,7 @@ impl Proxy {
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
-        let edited = self.plan(destination, dialect, &parts, text, asked).await;
+        let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
         let summary =
             match edited.manual_outcome(destination.rules.planner.policy.names().any(|name| name == "summarize")) {
                 ManualOutcome::Made => "made",

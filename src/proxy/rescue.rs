@@ -1,8 +1,9 @@
 //! Retry of refused requests in another form: once, and only if `[rescue]` is on.
 //!
 //! A conversation that is too long for the model is sent again with all that may be cleared cleared, and summarised if that
-//! is not enough. An edited request whose sequence of messages the upstream refuses is sent again as the client wrote it,
-//! and later requests of that conversation are not edited. There is no third attempt. No byte goes to the client before the
+//! is not enough. An edited request whose reasoning the upstream refuses is sent again without the reasoning before each
+//! pass, and so are later requests of that conversation. One whose sequence of messages it refuses, or whose reasoning
+//! cannot be left out, is sent again as the client wrote it, and later ones are not edited. There is no third attempt. No byte goes to the client before the
 //! final answer is chosen, so the client sees one answer; if nothing helps, it is the upstream's first.
 
 use std::sync::Arc;
@@ -44,7 +45,9 @@ pub struct Settings {
     /// rest is summarised if that is not enough and `"summarize"` is in `policy.edits`.
     pub enabled: bool,
     /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
-    /// original once, and leaves that conversation unedited for an hour. Only where `enabled` is true.
+    /// original once, and leaves that conversation unedited for an hour. If it names the model's reasoning, the request is
+    /// sent without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
+    /// Only where `enabled` is true.
     pub original_on_400: bool,
 }
 
@@ -58,8 +61,21 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct RescuePolicy {
     rules: Arc<EngineConfig>,
+    stripping: Arc<EngineConfig>,
     original: bool,
     bypassed: BypassList,
+    stripped: BypassList,
+}
+
+/// How the requests of a conversation are edited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Treatment {
+    /// By the policy.
+    Edited,
+    /// By the policy, without the reasoning before each pass.
+    Stripped,
+    /// Not at all.
+    Unedited,
 }
 
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
@@ -82,6 +98,7 @@ pub(super) struct RetryContext {
 #[derive(Debug, Default)]
 pub(super) struct RescueCounters {
     overflow: OutcomeCounts,
+    reasoning: OutcomeCounts,
     original: OutcomeCounts,
 }
 
@@ -106,32 +123,60 @@ const SCOPE: &[u8] = b"unedited";
 // === impl RescuePolicy ===
 
 impl RescuePolicy {
-    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest).
-    pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
-        Self { rules, original: settings.original_on_400, bypassed: BypassList::default() }
+    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest) and of
+    /// [`PlanSettings::stripping`](crate::planner::PlanSettings::stripping).
+    pub fn new(settings: Settings, rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
+        let [bypassed, stripped] = [BypassList::default(), BypassList::default()];
+        Self { rules, stripping, original: settings.original_on_400, bypassed, stripped }
+    }
+
+    /// The rules of a conversation that is treated so, which are `usual` ones by default.
+    pub(super) fn rules<'a>(
+        rescue: Option<&'a Self>,
+        of: Treatment,
+        usual: &'a Arc<EngineConfig>,
+    ) -> &'a Arc<EngineConfig> {
+        rescue.filter(|_| of == Treatment::Stripped).map_or(usual, |rescue| &rescue.stripping)
+    }
+}
+
+// === impl Treatment ===
+
+impl Treatment {
+    /// The form of the request that is sent first.
+    pub(super) fn form(self) -> RequestForm {
+        match self {
+            Self::Edited => RequestForm::Edited,
+            Self::Stripped => RequestForm::Stripped,
+            Self::Unedited => RequestForm::Unedited,
+        }
     }
 }
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// Whether the conversation is forwarded unedited, because the upstream refused an edited form of its beginning and
-    /// accepted the original.
-    pub(super) async fn is_bypassed(
+    /// How the conversation is edited: otherwise than by the policy where the upstream has refused that form of its
+    /// beginning, and accepted the other one.
+    pub(super) async fn treatment(
         &self,
         rescue: Option<&RescuePolicy>,
         dialect: &'static dyn Dialect,
         headers: &HeaderMap,
         text: &Bytes,
-    ) -> bool {
-        let Some(rescue) = rescue.filter(|rescue| !rescue.bypassed.is_empty()) else { return false };
-        let is_bypassed = rescue.bypassed.contains_any(&self.chain_keys(dialect, headers, text).await);
-        if is_bypassed {
-            tracing::debug!(
-                "a request is forwarded unedited: the upstream has refused an edited form of its conversation"
-            );
-        }
-        is_bypassed
+    ) -> Treatment {
+        let is_noted = |rescue: &&RescuePolicy| !rescue.bypassed.is_empty() || !rescue.stripped.is_empty();
+        let Some(rescue) = rescue.filter(is_noted) else { return Treatment::Edited };
+        let keys = self.chain_keys(dialect, headers, text).await;
+        let treatment = if rescue.bypassed.contains_any(&keys) {
+            Treatment::Unedited
+        } else if rescue.stripped.contains_any(&keys) {
+            Treatment::Stripped
+        } else {
+            return Treatment::Edited;
+        };
+        tracing::debug!(?treatment, "the upstream has refused an edited form of a conversation");
+        treatment
     }
 
     /// Returns the answer to relay: `first`, or the answer to another form of the request if `first` is a refusal that
@@ -148,15 +193,18 @@ impl Proxy {
         let opening = retry.dialect.opening();
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
+        let is_400 = first.status() == StatusCode::BAD_REQUEST;
         let (edited, by) = match refusal {
             Refusal::Overflow(counts) => match self.shorten(upstream, rescue, &retry, counts, exchange).await {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
-            Refusal::Sequence if rescue.original && retry.edited && first.status() == StatusCode::BAD_REQUEST => {
-                (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original)
+            Refusal::Sequence | Refusal::Reasoning if rescue.original && retry.edited && is_400 => {
+                let stripped = if refusal == Refusal::Reasoning { self.strip(rescue, &retry).await } else { None };
+                let original = || (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original);
+                stripped.map_or_else(original, |stripped| (stripped, RescueKind::Reasoning))
             }
-            Refusal::Sequence | Refusal::Tools => return first,
+            Refusal::Sequence | Refusal::Reasoning | Refusal::Tools => return first,
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
@@ -166,14 +214,19 @@ impl Proxy {
         if !helped && by != RescueKind::Original {
             return self.rescue_counters.count(by, false, first);
         }
-        if helped && by == RescueKind::Original {
+        let (noted_in, form) = match by {
+            RescueKind::Overflow => (None, RequestForm::Shortest),
+            RescueKind::Reasoning => (Some(&rescue.stripped), RequestForm::Stripped),
+            RescueKind::Original => (Some(&rescue.bypassed), RequestForm::Unedited),
+        };
+        if let Some(list) = noted_in.filter(|_| helped) {
             let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
-            keys.last().into_iter().for_each(|key| rescue.bypassed.insert(*key));
+            keys.last().into_iter().for_each(|key| list.insert(*key));
         }
         let text = retry.text;
         let meter = &rescue.rules.planner.meter;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.parts, text.clone(), &edited, RequestForm::Shortest, meter, false)
+            recording_input::sent(&retry.parts, text.clone(), &edited, form, meter, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);
@@ -210,6 +263,14 @@ impl Proxy {
         }
         let summarised = edit(SummaryTiming::Now, Some(&origin)).await;
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
+    }
+
+    /// The request without the reasoning before each pass. `None` if it is the one that was sent.
+    async fn strip(&self, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
+        let caller = self.caller(&retry.parts.headers);
+        let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Triggered, origin: None };
+        let edited = self.engine.edit_body(&rescue.stripping, retry.dialect, retry.text.clone(), asked).await;
+        edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
     }
 
     /// The keys of the beginnings of a conversation, the whole conversation last; empty if it cannot be parsed.
@@ -296,11 +357,13 @@ fn fits(shorter: &Report, sent: Option<usize>, counts: TokenCounts, window: Opti
 
 impl RescueCounters {
     /// The kind of each retry, its outcome, and its count.
-    pub(super) fn counts(&self) -> [(&'static str, &'static str, u64); 4] {
-        let Self { overflow, original } = self;
+    pub(super) fn counts(&self) -> [(&'static str, &'static str, u64); 6] {
+        let Self { overflow, reasoning, original } = self;
         [
             ("overflow", "helped", &overflow.helped),
             ("overflow", "in_vain", &overflow.in_vain),
+            ("reasoning", "helped", &reasoning.helped),
+            ("reasoning", "in_vain", &reasoning.in_vain),
             ("original", "helped", &original.helped),
             ("original", "in_vain", &original.in_vain),
         ]
@@ -312,6 +375,7 @@ impl RescueCounters {
     fn count(&self, by: RescueKind, helped: bool, answer: Response<PeekableBody>) -> Response<PeekableBody> {
         let outcomes = match by {
             RescueKind::Overflow => &self.overflow,
+            RescueKind::Reasoning => &self.reasoning,
             RescueKind::Original => &self.original,
         };
         let counter = if helped { &outcomes.helped } else { &outcomes.in_vain };

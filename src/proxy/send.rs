@@ -11,7 +11,7 @@ use super::tunnel::Tunnel;
 use crate::body::peek::PeekableBody;
 use crate::body::{Lease, RequestBody};
 use crate::engine::EditedBody;
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::{self, Upstream, UpstreamError};
 
 /// Sends a request to `target` and waits for the head of the answer.
 pub(super) async fn send_request(
@@ -43,5 +43,8 @@ pub(super) fn request_body(
     }
     headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
     headers.remove(CONTENT_ENCODING);
+    for beta in &edited.betas {
+        upstream::add_beta(headers, beta);
+    }
     RequestBody::buffered(&edited.body, lease)
 }

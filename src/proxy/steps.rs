@@ -19,7 +19,7 @@ use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, BufferedBody, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
-use crate::engine::{EditOptions, EditedBody, EngineError};
+use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::payload::Caller;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
@@ -98,12 +98,13 @@ impl Proxy {
     pub(super) async fn plan(
         &self,
         destination: &Destination,
+        rules: &Arc<EngineConfig>,
         dialect: &'static dyn Dialect,
         parts: &Parts,
         text: Bytes,
         asked: EditOptions<'_>,
     ) -> EditedBody {
-        let edited = self.engine.edit_body(&destination.rules, dialect, text, asked).await;
+        let edited = self.engine.edit_body(rules, dialect, text, asked).await;
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
             (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),

@@ -219,6 +219,11 @@ impl fmt::Display for Source {
 // === impl Pattern ===
 
 impl Pattern {
+    /// The one that every name fits.
+    pub fn any() -> Option<Self> {
+        Glob::new("*").ok().map(Self)
+    }
+
     /// Makes it ready to be asked.
     pub fn matcher(&self) -> GlobMatcher {
         self.0.compile_matcher()

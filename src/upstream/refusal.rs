@@ -15,6 +15,8 @@ pub enum Refusal {
     Overflow(TokenCounts),
     /// The upstream rejects the sequence of messages or tool calls.
     Sequence,
+    /// The upstream rejects reasoning in the messages, which is not what it has signed, or not where.
+    Reasoning,
     /// The upstream accepts no tools, not these, or no tool choice.
     Tools,
 }
@@ -162,6 +164,14 @@ const SEQUENCE_PHRASES: &[&str] = &[
     "message[#",
 ];
 
+/// Phrases of refused reasoning, in the same form.
+const REASONING_PHRASES: &[&str] = &[
+    "`thinking` or `redacted_thinking` blocks",
+    "expected `thinking` or `redacted_thinking`",
+    "invalid `signature` in `thinking`",
+    "bound to a different conversation",
+];
+
 /// The beginnings of `param` that concern tools.
 const TOOL_PARAMS: &[&str] = &["tool", "parallel_tool_calls", "function"];
 
@@ -183,9 +193,10 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
         return None;
     }
     let overflow = all.iter().find_map(RefusalText::overflow).map(Refusal::Overflow);
+    let reasoning = || all.iter().any(RefusalText::is_about_reasoning).then_some(Refusal::Reasoning);
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
-    overflow.or_else(sequence).or_else(tools)
+    overflow.or_else(reasoning).or_else(sequence).or_else(tools)
 }
 
 /// Classifies the data of an event by which a streamed answer fails: a refusal, or an answer with one in it.
@@ -338,6 +349,10 @@ impl RefusalText {
         let (words, _) = numbered(&self.message);
         let may_be = self.param.is_empty() || self.param.starts_with("input");
         about_messages || may_be && SEQUENCE_PHRASES.iter().any(|known| words.contains(known))
+    }
+
+    fn is_about_reasoning(&self) -> bool {
+        REASONING_PHRASES.iter().any(|known| self.message.contains(known))
     }
 
     fn is_about_tools(&self) -> bool {

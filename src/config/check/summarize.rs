@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
 use crate::config::error::ConfigError;
 use crate::edit::keep::Keep;
-use crate::edit::summarize::{Endpoint, Settings};
+use crate::edit::summarize::{Backend, Endpoint, Settings};
 use crate::units::Period;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 
@@ -31,6 +31,10 @@ pub(super) fn check(settings: &Settings, error: &dyn Fn(&[&str], String) -> Conf
     if settings.instruction.is_some() && settings.instruction_file.is_some() {
         let message = "summarize.instruction says it already; allowed: one of the two";
         return in_table(&["instruction_file"], message.to_owned());
+    }
+    if settings.backend == Backend::Api && settings.model.is_some() {
+        let message = "the API does not ask summarize.model; allowed: \"model\", \"auto\", or no summarize.model";
+        return in_table(&["backend"], message.to_owned());
     }
     if settings.max_tokens == Some(0) {
         return in_table(&["max_tokens"], "0 is out of range; allowed: 1 or more".to_owned());

@@ -63,6 +63,28 @@ fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     end(request, max_tokens.saturating_add(thinking(&fields)))
 }
 
+/// The client's request with the messages of `source`, for the API to summarise them.
+pub(super) fn compaction(source: &SummaryInput, max_tokens: usize) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
+    source.split()?;
+    let is_forced = |choice: &Fields<'_>| matches!(choice.string("type").as_deref(), Some("any" | "tool"));
+    let forces_tool = fields.object("tool_choice").as_ref().is_some_and(is_forced);
+    let mut request = ObjectWriter::default();
+    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
+        match key {
+            "messages" => {
+                let messages: Vec<&[u8]> = source.messages.iter().map(|piece| &piece.json[..]).collect();
+                request.json(key, &["[", str::from_utf8(&messages.join(&b',')).ok()?, "]"].concat())?;
+            }
+            "output_config" => without_format(&mut request, key, value)?,
+            "tool_choice" if forces_tool => {}
+            _ => request.json(key, value)?,
+        }
+    }
+    request.json("compaction", r#"{"type":"summarize"}"#)?;
+    end(request, max_tokens.saturating_add(thinking(&fields)))
+}
+
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
 /// It has few of the client's keys, and none but its messages if it asks another model than the client does.
 fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
@@ -94,9 +116,13 @@ fn thinking(fields: &Fields<'_>) -> usize {
     }
 }
 
-/// A message without its thinking; the message itself where it has none, nothing where it has nothing else.
-fn without_thinking(json: &str) -> Option<String> {
+/// A message without its thinking; the message itself where it has none, nothing where it has nothing else. Nothing of a
+/// system message either: not every model takes one, and it goes on beside the summary.
+fn plain(json: &str) -> Option<String> {
     let fields = Fields::of(json)?;
+    if fields.string("role").as_deref() == Some("system") {
+        return Some(String::new());
+    }
     let entries = fields.get("content").filter(|content| content.starts_with('[')).and_then(elements)?;
     let is_thinking = |entry: &&str| {
         let kind = Fields::of(entry).and_then(|entry| entry.string("type").map(std::borrow::Cow::into_owned));
@@ -132,13 +158,13 @@ fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option
     request.json(key, str::from_utf8(&rest.end()).ok()?)
 }
 
-/// Adds the messages. `plain`: without thinking.
-fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &str, plain: bool) -> Option<()> {
+/// Adds the messages. `is_plain`: without thinking and system messages.
+fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &str, is_plain: bool) -> Option<()> {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
     request.key("messages")?;
     request.raw(b"[");
     for piece in pieces {
-        let without = if plain { without_thinking(str::from_utf8(&piece.json).ok()?) } else { None };
+        let without = if is_plain { plain(str::from_utf8(&piece.json).ok()?) } else { None };
         let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
         if !json.is_empty() {
             request.raw(json);
@@ -220,11 +246,12 @@ mod tests {
     #[test]
     fn what_is_only_thinking_leaves() {
         assert_eq!(
-            without_thinking(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
+            plain(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
             Some("")
         );
-        assert_eq!(without_thinking(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
-        assert_eq!(without_thinking(r#"{"role":"assistant","content":"x"}"#), None);
+        assert_eq!(plain(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
+        assert_eq!(plain(r#"{"role":"assistant","content":"x"}"#), None);
+        assert_eq!(plain(r#"{"role":"system","content":"x"}"#).as_deref(), Some(""));
     }
 
     #[test]

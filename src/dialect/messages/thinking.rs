@@ -1,6 +1,9 @@
 //! Which models sign their thinking together with all that stands before it.
 
-use crate::dialect::json::{Cursor, decode, fields_of};
+use bytes::Bytes;
+
+use crate::dialect::json::{Cursor, decode, fields, fields_of};
+use crate::dialect::{BytesAt, Switch};
 use crate::span::Span;
 
 /// The models whose API refuses thinking, or drops it, where what stands before it is another than it was, as the maker's
@@ -23,6 +26,21 @@ pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
     let behavior = binding.filter(of_object).and_then(|binding| member(binding, b"prefix_mismatch_behavior"));
     behavior.and_then(|behavior| decode(behavior.of(body))).is_some_and(|behavior| behavior == "drop_block")
 }
+
+/// What has the API drop thinking that does not fit. None for a request that says itself what becomes of it, or that has no
+/// settings of thinking to add that to.
+pub(super) fn drop_mismatches(request: &[u8]) -> Option<Switch> {
+    let [thinking] = fields(&mut Cursor::new(request), [b"thinking"]).ok()?;
+    let thinking = thinking.filter(|thinking| thinking.of(request).starts_with(b"{"))?;
+    let [binding, kind] = fields_of(request, thinking, [b"block_binding", b"type"]).ok()?;
+    let at = thinking.end.checked_sub(1).filter(|_| binding.is_none() && kind.is_some())?;
+    Some(Switch {
+        insertion: BytesAt { at, bytes: Bytes::from_static(DROP) },
+        beta: "thinking-binding-controls-2026-08-01",
+    })
+}
+
+const DROP: &[u8] = br#","block_binding":{"prefix_mismatch_behavior":"drop_block"}"#;
 
 #[cfg(test)]
 mod tests {

@@ -153,7 +153,8 @@ impl<'a> View<'a> {
                 _ => self.user(message, entries),
             },
             Some("system") => {
-                self.whole(message, Role::System, Flags { barrier: true, stays: true, ..Flags::default() })
+                let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
+                self.whole(message, Role::System, flags)
             }
             _ => self.whole(message, Role::Other, Flags { barrier: true, stays: true, ..Flags::default() }),
         }
@@ -334,33 +335,17 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
 }
 
 /// A system message has to stand behind a message of the user. So results that are all of the message before it leave with
-/// the whole turn that called for them, and stay if they answer nothing and no other message of the user is before them.
+/// the whole turn that called for them.
 fn follow_system(conversation: &mut Conversation<'_>) {
     let units = &conversation.units;
     let is = |unit: usize, role: Role| units.get(unit).is_some_and(|unit| unit.role == role);
-    let (mut bound, mut staying) = (Vec::new(), Vec::new());
-    for end in (1..units.len()).filter(|&unit| is(unit, Role::System) && is(unit - 1, Role::Tool)) {
-        let start = (0..end).rev().find(|&unit| !is(unit, Role::Tool)).map_or(0, |before| before + 1);
-        match start.checked_sub(1) {
-            Some(before) if is(before, Role::User) => {}
-            Some(before)
-                if is(before, Role::Assistant) && units.get(before).is_some_and(|unit| !unit.blocks.is_empty()) =>
-            {
-                bound.push(before);
-            }
-            _ => staying.extend(conversation.block_range(start..end)),
-        }
-    }
+    let calls = |unit: &usize| units.get(*unit).is_some_and(|unit| !unit.blocks.is_empty());
+    let ends = (1..units.len()).filter(|&unit| is(unit, Role::System) && is(unit - 1, Role::Tool));
+    let before = ends.filter_map(|end| (0..end).rev().find(|&unit| !is(unit, Role::Tool)));
+    let bound: Vec<_> = before.filter(|&unit| is(unit, Role::Assistant)).filter(calls).collect();
     for unit in bound {
         if let Some(unit) = conversation.units.get_mut(unit) {
             unit.flags.bound = true;
-        }
-    }
-    for block in staying {
-        if let Some(BlockKind::ToolResult { may_leave, .. }) =
-            conversation.block_mut(block).map(|block| &mut block.kind)
-        {
-            *may_leave = false;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where a conversation is cut: before the cut it is summarised, behind it everything stays as it is.
 
+use super::Backend;
 use crate::{
     conversation::{Role, TurnUnit, unread_from},
     draft::{Draft, Row},
@@ -22,6 +23,8 @@ pub(super) struct CutPoints<'c> {
     first_new: usize,
     /// The row that is a summary already.
     summary: Option<usize>,
+    /// The rows that are sent behind the summary that stands for what is before them: they follow the user.
+    following: Vec<usize>,
 }
 
 /// What may be kept.
@@ -33,7 +36,7 @@ struct Size {
 }
 
 impl<'c> CutPoints<'c> {
-    pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize]) -> Self {
+    pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize], backend: Backend) -> Self {
         let turn_units = draft.turn_units(rows);
         let rounds = rounds(&turn_units);
         let size = |((row, tokens), opens_round): ((&Row, &usize), bool)| Size {
@@ -52,8 +55,11 @@ impl<'c> CutPoints<'c> {
                 .iter()
                 .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
                 .map_or(first, |last| last + 1),
-            last: unread_from(turn_units.iter().copied()).min(first_that_stays(draft, rows, first)),
+            last: unread_from(turn_units.iter().copied()).min(first_that_stays(draft, rows, first, backend)),
             summary: rows.iter().position(|row| row.unit.is_some() && row.unit == summary),
+            following: (first..rows.len())
+                .filter(|row| rows.get(*row).is_some_and(|row| follows(draft, row)))
+                .collect(),
         };
         cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
         cuts
@@ -93,10 +99,30 @@ impl<'c> CutPoints<'c> {
         };
         // A message of the user stands for what is before the cut: so that one of the model comes between two of them.
         let place = match place.checked_sub(1) {
-            Some(before) if self.is_answer(before) && self.role(place) != Some(Role::Assistant) => before,
+            Some(before) if self.is_answer(before) && !self.is_of_model(place) => before,
             _ => place,
         };
-        (place > self.first_new()).then_some(place)
+        (self.first_new() + 1..=place).rev().find(|place| self.leaves_following(*place))
+    }
+
+    /// Whether what follows the user is between a summary and the model, if the conversation is parted here.
+    fn leaves_following(&self, place: usize) -> bool {
+        let has_none = self.following.first().is_none_or(|first| place <= *first);
+        has_none || (self.may_open(place) && self.is_of_model(place)) || self.opens_following(place)
+    }
+
+    /// Whether what is before a row may be left out alone: the row does not follow the user, nor one that does.
+    pub(super) fn may_open(&self, row: usize) -> bool {
+        self.may_part(row) && !self.follows(row) && !row.checked_sub(1).is_some_and(|before| self.follows(before))
+    }
+
+    /// Whether a row is the first of those that follow the user together.
+    fn opens_following(&self, row: usize) -> bool {
+        self.may_part(row) && self.follows(row) && !row.checked_sub(1).is_some_and(|before| self.follows(before))
+    }
+
+    fn follows(&self, row: usize) -> bool {
+        self.following.binary_search(&row).is_ok()
     }
 
     /// The first row of what may be kept: what the model has read behind it is no more than that.
@@ -127,7 +153,11 @@ impl<'c> CutPoints<'c> {
     /// Whether a row is a message of the model without calls, which the conversation may be parted before.
     fn is_answer(&self, row: usize) -> bool {
         let has_calls = self.sizes.get(row).is_some_and(|size| size.rounds > 0);
-        self.role(row) == Some(Role::Assistant) && !has_calls && self.may_part(row)
+        self.is_of_model(row) && !has_calls && self.may_part(row)
+    }
+
+    fn is_of_model(&self, row: usize) -> bool {
+        self.role(row) == Some(Role::Assistant)
     }
 
     /// The first row of the element that a row is in.
@@ -157,12 +187,20 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
     rounds
 }
 
-/// The first row from `first` on that no summary stands for.
-fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
+/// The first row from `first` on that no summary stands for. What an upstream has made is no message of the user, which
+/// something that follows the user could stand behind.
+fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize, backend: Backend) -> usize {
     let units = &draft.conversation().units;
     let stays = |row: &Row| row.unit.and_then(|unit| units.get(unit)).is_some_and(|unit| unit.flags.stays);
+    let stays = |row: &Row| stays(row) && !(backend == Backend::Model && follows(draft, row));
     let stays = rows.iter().skip(first).position(stays);
     stays.map_or(rows.len(), |n| first + n)
+}
+
+/// Whether a row has to stand between the user and the model.
+fn follows(draft: &Draft<'_>, row: &Row) -> bool {
+    let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
+    unit.is_some_and(|unit| unit.flags.follows_user)
 }
 
 /// Whether the conversation may be parted before each row: no element, no turn of the model and no result from its call

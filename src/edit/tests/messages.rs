@@ -13,11 +13,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
+use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::{
     conversation::CallId,
     dialect::{self, Dialect},
+    payload::ChainKey,
     plan::{Need, Plan},
     planner::{PlanSettings, Planner},
     span::splice,
@@ -140,6 +142,10 @@ fn results_are_moved_behind_the_turn_that_calls() {
         ("u a:c1 u:x a:c2 u:r2+r1", "u a:c1 u:r1 u:x a:c2 u:r2"),
         // Across a system message nothing moves.
         ("u a:x u:x s a:c1 u:x+r1", "u a:x u:x s a:c1 u:r1 u:x"),
+        // The system message would stand behind the model, but for a result that is put in.
+        ("u a:c1 u a:x u:r1 s a:x", "u a:c1 u a:x u:r1 s a:x"),
+        ("u a:c1 u a:x u:r1+x s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
+        ("u a:c1 u a:c2 u:r1 s a:x", "u a:c1 u:r1 u a:c2 u:p2 s a:x"),
     ] {
         check(came, PATCH, expected);
     }
@@ -173,6 +179,7 @@ fn results_without_a_call_leave_with_a_comma() {
         ("u a:c1 u:r9", "u a:c1 u:p1"),
         // A system message would stand behind the model.
         ("u a:x u:r9 s", "u a:x u:r9 s"),
+        ("u a:x u:r9+r8 s", "u a:x u:r8 s"),
     ] {
         check(came, PATCH, expected);
     }
@@ -233,9 +240,15 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         ("u a:k a:c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
         // The user would not stand before the system message any more.
         ("u a:x+c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        ("u a:x a:c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        // Nor the model behind it.
+        ("u s a:c1 u:r1+x a:c2 u:r2 a:x u", "u s a:c1 u:r1+x a:c2 u:r2 a:x u"),
     ] {
         check(came, one, expected);
     }
+    // What is left is one turn then.
+    let (_, out) = edited(&body("u a:x+c1 u:r1 a:c2 u:r2 s a:c3 u:r3 a:x u"), one);
+    assert_eq!(words(&out), "u a:x a:c2 u:r2 s a:c3 u:r3 a:x u");
 }
 
 #[test]
@@ -248,25 +261,121 @@ fn what_the_server_does_itself_is_left_to_it() {
     assert!(edited(&came, settings).0.is_empty());
 }
 
-#[test]
-fn a_summary_is_a_message_of_the_user_before_the_next_turn() {
-    let settings = "policy.edits = [\"patch_tool_calls\", \"summarize\"]\nsummarize = { trigger = { messages = 6 }, keep = { rounds = 1 } }";
-    let summarised = |came: &str| {
-        let (planner, came) = (planner(settings), body(came));
-        let mut known: HashMap<_, _> = HashMap::new();
-        let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
-        let Some(Need::Make(job)) = plan.needs else { return format!("none: {plan}") };
-        assert!(job.source.messages.iter().all(|piece| serde_json::from_slice::<Value>(&piece.json).is_ok()));
+const SUMMARIZE: &str = "policy.edits = [\"patch_tool_calls\", \"filter_tool_calls\", \"summarize\"]\nsummarize = { trigger = { messages = 6 }, keep = { rounds = 1 } }";
+
+/// What is sent of a conversation, with all summaries made that it asks for.
+fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, SummaryState>) -> Bytes {
+    let planner = planner(settings);
+    loop {
+        let plan = planner.policy.plan(dialect(), came, &planner.anonymous(known)).unwrap();
+        let job = match plan.needs {
+            Some(Need::Make(job)) if !known.contains_key(&job.key) => job,
+            _ => return splice(came, &plan.splices).concat().into(),
+        };
+        let messages: Vec<_> = job.source.messages.iter().map(|piece| piece.json.clone()).collect();
+        let asked = Bytes::from([&b"{\"messages\":["[..], &messages.join(&b','), b"]}"].concat());
+        assert_in_place(&format!("{} user", words(&asked)));
         let text = job.frame.around("So far.");
         let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
-        let summary = Arc::new(Summary { text, tokens_replaced, made_at, transcript: None });
+        let summary = Arc::new(Summary { text, is_block: false, tokens_replaced, made_at, transcript: None });
         known.insert(job.key, SummaryState::Summary(summary));
-        let plan = planner.policy.plan(dialect(), &came, &planner.anonymous(&known)).unwrap();
-        words(&splice(&came, &plan.splices).concat())
-    };
-    assert_eq!(summarised("u a:k+c1 u:r1*900+x a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4"), "u a:c3 u:r3 a:c4 u:r4");
-    assert_eq!(
-        summarised("u a:c1 u:r1*900 a:c2 u:r2*900+x s a:c3 u:r3 a:c4 u:r4"),
-        "u a:c2 u:r2+x s a:c3 u:r3 a:c4 u:r4"
-    );
+    }
+}
+
+/// Each system message stands behind the user, and before the model or last.
+fn assert_in_place(words: &str) {
+    let mut roles: Vec<_> = words.split(' ').filter_map(|word| word.get(..1)).collect();
+    roles.dedup();
+    for around in roles.windows(2) {
+        assert!(!matches!(around, ["a", "s"] | ["s", "u"]), "{words}");
+    }
+    assert!(!words.starts_with('s'), "{words}");
+}
+
+#[test]
+fn a_summary_is_a_message_of_the_user_before_the_next_turn() {
+    let summarised = |came: &str| words(&summarised(&body(came), SUMMARIZE, &mut HashMap::new()));
+    assert_eq!(summarised("u a:k+c1 u:r1*900+x a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4"), "u:x a:c3 u:r3 a:c4 u:r4");
+}
+
+#[test]
+fn system_messages_go_on_behind_the_summary_that_stands_for_what_is_around_them() {
+    let summarised = |came: &str| words(&summarised(&body(came), SUMMARIZE, &mut HashMap::new()));
+    for (came, expected) in [
+        ("u a:c1 u:r1*900 a:c2 u:r2*900+x s a:c3 u:r3 a:c4 u:r4", "u:x s a:c3 u:r3 a:c4 u:r4"),
+        ("u a:c1 u:r1*900 s a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4", "u:x s a:c3 u:r3 a:c4 u:r4"),
+        ("u s a:c1 u:r1*900 s s a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4", "u:x s s s a:c3 u:r3 a:c4 u:r4"),
+        // A message of the user would stand behind it.
+        ("u a:c1 u:r1*900 s a:c2 u:r2*900 u a:c3 u:r3", "u:x s a:c2 u:r2 u a:c3 u:r3"),
+        ("u a:c1 u:r1*900 s a:c2 u:r2*900 a:x u a:c3 u:r3", "u:x s a:x u a:c3 u:r3"),
+    ] {
+        assert_eq!(summarised(came), expected, "{came}");
+    }
+}
+
+/// The value without marks for the prompt cache, and how many it had.
+fn unmarked(value: &mut Value) -> usize {
+    match value {
+        Value::Object(fields) => {
+            let mark = fields.remove("cache_control");
+            let is_bare = mark.is_some()
+                && (fields.get("type").is_some_and(|kind| kind == "thinking")
+                    || fields.get("text").is_some_and(|text| text == ""));
+            assert!(!is_bare, "{fields:?}");
+            usize::from(mark.is_some()) + fields.values_mut().map(unmarked).sum::<usize>()
+        }
+        Value::Array(values) => values.iter_mut().map(unmarked).sum(),
+        _ => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_mark_changes_nothing_by_value_and_is_one_of_four_at_most(
+        words in prop::collection::vec(prop::sample::select(vec!["a:k+cN u:rN*400", "a:cN u:rN*400+x", "a:k+x u", "u"]), 3..20),
+        n_marks in 0..6_usize,
+        policy in prop::sample::select(vec![
+            "clear_tool_results = { trigger = { messages = 5 }, keep = { results = 1 } }",
+            "filter_tool_calls.max_tool_calls = 2",
+            SUMMARIZE,
+        ]),
+    ) {
+        let words: Vec<_> = words.iter().enumerate().map(|(n, word)| word.replace('N', &n.to_string())).collect();
+        let system = vec![r#"{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}"#; n_marks].join(",");
+        let came = body(&format!("u {}", words.join(" ")));
+        let came = str::from_utf8(&came).unwrap().replacen("\"messages\"", &format!("\"system\":[{system}],\"messages\""), 1);
+        let sent = |lines: &str| {
+            let sent = summarised(&Bytes::from(came.clone()), &format!("{lines}{policy}"), &mut HashMap::new());
+            let mut sent: Value = serde_json::from_slice(&sent).unwrap();
+            (unmarked(&mut sent), sent)
+        };
+        let (without, plain) = sent("");
+        let (with, value) = sent("messages.mark_frontier = true\n");
+        prop_assert_eq!(&value, &plain);
+        prop_assert_eq!(without, n_marks);
+        prop_assert!(with == without || with == without + 1 && with <= 4, "{} marks", with);
+    }
+
+    #[test]
+    fn system_messages_keep_their_place_whatever_leaves(
+        steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..6_usize), 4..24),
+        filter in prop::sample::select(vec!["", "\nfilter_tool_calls.max_tool_calls = 2"]),
+        policy in prop::sample::select(vec![SUMMARIZE, "policy.edits = [\"filter_tool_calls\"]", PATCH]),
+    ) {
+        let (mut words, mut known) = ("u".to_owned(), HashMap::new());
+        let settings = [policy, filter].concat();
+        for (n, (n_calls, says, next)) in steps.into_iter().enumerate() {
+            let says = if says || n_calls == 0 { "x" } else { "" };
+            let calls: Vec<_> = (0..n_calls).map(|call| format!("c{n}_{call}")).collect();
+            let blocks: Vec<_> = Some(says.to_owned()).into_iter().filter(|says| !says.is_empty()).chain(calls.clone()).collect();
+            let results: Vec<_> = calls.iter().map(|call| format!("{}*300", call.replace('c', "r"))).collect();
+            let results = if results.is_empty() { " u".to_owned() } else { format!(" u:{}", results.join("+")) };
+            words.push_str(&[" a:", &blocks.join("+"), &results].concat());
+            words.push_str(["", "", "", " s", " u s", " u"][next]);
+            let sent = self::words(&summarised(&body(&words), &settings, &mut known));
+            assert_in_place(&sent);
+        }
+    }
 }

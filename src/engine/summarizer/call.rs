@@ -12,7 +12,7 @@ use super::stream::{self, ReadError};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::answer::Fault;
 use crate::upstream::refusal::{self, Refusal};
-use crate::upstream::{UpstreamError, UpstreamErrorKind};
+use crate::upstream::{self, UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
 #[derive(Debug, thiserror::Error)]
@@ -81,9 +81,14 @@ pub(super) async fn call(
     candidate: &Candidate<'_>,
     dialect: &dyn Dialect,
     body: Bytes,
+    betas: &[&'static str],
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let answering = timeout(idle_timeout, candidate.upstream().send(candidate.request(body)));
+    let mut request = candidate.request(body);
+    for beta in betas {
+        upstream::add_beta(request.headers_mut(), beta);
+    }
+    let answering = timeout(idle_timeout, candidate.upstream().send(request));
     let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
@@ -125,7 +130,7 @@ impl ErrorResponse {
     fn retry(self) -> Retry {
         match (self.refusal, self.status.as_u16()) {
             (Some(Refusal::Overflow(_)), _) => Retry::Shorter,
-            (Some(Refusal::Sequence | Refusal::Tools), _) => Retry::WithoutTools,
+            (Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Tools), _) => Retry::WithoutTools,
             (_, 408 | 409 | 429 | 500..) if self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
                 Retry::Same(self.retry_after)
             }

@@ -9,7 +9,6 @@ use http::{HeaderMap, Method, Request, Uri};
 
 use super::SummaryOrigin;
 use crate::body::{Lease, RequestBody};
-use crate::dialect::Dialect;
 use crate::edit::summarize;
 use crate::events::Phase;
 use crate::upstream::connect::{ConnectorError, Proxies};
@@ -29,6 +28,8 @@ struct Endpoint {
     upstream: Upstream,
     url: BaseUrl,
     model: String,
+    // The key in each field that a dialect may send it in.
+    keys: HeaderMap,
 }
 
 /// Why an endpoint cannot be used.
@@ -72,8 +73,8 @@ const NOT_FORWARDED: [HeaderName; 5] = [
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// Creates the endpoints of the settings, which are reached as the upstream is. `key` returns the `authorization`
-    /// value for the name of an environment variable.
+    /// Creates the endpoints of the settings, which are reached as the upstream is. `key` returns the value of a header
+    /// field with the key in an environment variable.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl Endpoints {
         settings: &summarize::Settings,
         upstream: &upstream::Settings,
         proxies: &Proxies,
-        key: impl Fn(&str) -> Option<HeaderValue>,
+        key: impl Fn(&str, KeyHeader) -> Option<HeaderValue>,
     ) -> Result<Self, EndpointError> {
         let endpoint = |endpoint: &summarize::Endpoint| Endpoint::new(endpoint, upstream, proxies, &key);
         Ok(Self {
@@ -94,7 +95,7 @@ impl Endpoints {
     /// All models that can be called for this request, in order.
     pub(super) fn candidates<'a>(&'a self, origin: &'a SummaryOrigin) -> Vec<Candidate<'a>> {
         let first = match &self.primary {
-            Some(endpoint) => endpoint.candidate(Phase::Primary, origin.dialect),
+            Some(endpoint) => endpoint.candidate(Phase::Primary, origin),
             None => Some(Candidate {
                 phase: Phase::Primary,
                 model: None,
@@ -103,7 +104,7 @@ impl Endpoints {
                 headers: headers_of(&origin.headers),
             }),
         };
-        let others = self.failover.iter().filter_map(|endpoint| endpoint.candidate(Phase::Failover, origin.dialect));
+        let others = self.failover.iter().filter_map(|endpoint| endpoint.candidate(Phase::Failover, origin));
         first.into_iter().chain(others).collect()
     }
 }
@@ -115,7 +116,7 @@ impl Endpoint {
         endpoint: &summarize::Endpoint,
         like: &upstream::Settings,
         proxies: &Proxies,
-        key: impl Fn(&str) -> Option<HeaderValue>,
+        key: impl Fn(&str, KeyHeader) -> Option<HeaderValue>,
     ) -> Result<Self, EndpointError> {
         let url: BaseUrl = endpoint
             .base_url
@@ -129,17 +130,26 @@ impl Endpoint {
             api_key_header: KeyHeader::Authorization,
             ..like.clone()
         };
-        let key = endpoint.api_key_env.as_deref().and_then(key);
-        let upstream = Upstream::new(&settings, proxies, key)?;
-        Ok(Self { upstream, url, model: endpoint.model.clone() })
+        let upstream = Upstream::new(&settings, proxies, None)?;
+        let fields = KeyHeader::ALL.into_iter();
+        let keys = fields.filter_map(|field| Some((field.name(), key(endpoint.api_key_env.as_deref()?, field)?)));
+        Ok(Self { upstream, url, model: endpoint.model.clone(), keys: keys.collect() })
     }
 
     /// The endpoint in the dialect of the request; `None` if its URL cannot take the path.
-    fn candidate(&self, phase: Phase, dialect: &dyn Dialect) -> Option<Candidate<'_>> {
+    fn candidate(&self, phase: Phase, origin: &SummaryOrigin) -> Option<Candidate<'_>> {
+        let dialect = origin.dialect;
         let target = self.url.join(&Uri::from_static(dialect.path())).ok()?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
+        if let Some(key) = self.keys.get(dialect.key_field()) {
+            headers.insert(HeaderName::from_static(dialect.key_field()), key.clone());
+        }
+        if let Some((name, default)) = dialect.version_field() {
+            let version = origin.headers.get(name).cloned();
+            headers.insert(HeaderName::from_static(name), version.unwrap_or(HeaderValue::from_static(default)));
+        }
         Some(Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target, headers })
     }
 }

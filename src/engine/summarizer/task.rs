@@ -11,9 +11,10 @@ use super::call::{self, CallError, Retry};
 use super::endpoints::Candidate;
 use super::{Shared, SummaryOrigin, millis};
 use crate::body::Lease;
-use crate::dialect::{Dialect, Stop, Usage};
+use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::{PromptMode, answer, fit, instruction};
+use crate::edit::summarize::answer::Fault;
+use crate::edit::summarize::{Backend, PromptMode, answer, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
@@ -75,6 +76,14 @@ struct RequestSpec {
     instruction: String,
 }
 
+/// What is sent in one call.
+enum Request<'a> {
+    /// A request for a text.
+    Text(&'a RequestSpec),
+    /// A request for a block, in these bytes.
+    Compaction(Bytes),
+}
+
 /// How often the input is halved for a model that refuses it as too long.
 const MAX_HALVINGS: usize = 2;
 
@@ -97,7 +106,18 @@ impl SummaryTask<'_> {
         let bytes = source.body.len() + messages + transcript;
         self.lease = Some(self.origin.budget.lease(bytes).ok_or(SummaryError::Busy)?);
         let candidates = self.config.endpoints.candidates(self.origin);
+        let backend = self.config.summarize().backend;
         let mut last = CallError::NoRequest;
+        if let Some(first) = candidates.first().filter(|first| backend != Backend::Model && first.model.is_none())
+            && let Some(body) = self.compaction()
+        {
+            let idle_timeout = deadline.saturating_duration_since(Instant::now()) / 2;
+            match self.attempt(first, &Request::Compaction(body), 1, idle_timeout).await {
+                Ok(written) => return Ok(written),
+                Err(error) if backend == Backend::Api => return Err(SummaryError::Failed(error.to_string().into())),
+                Err(_) => {}
+            }
+        }
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
             let left = deadline.saturating_duration_since(Instant::now());
@@ -126,7 +146,7 @@ impl SummaryTask<'_> {
             if !self.flight.is_wanted() {
                 return Err(CandidateError::Abandoned);
             }
-            let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
+            let error = match self.attempt(candidate, &Request::Text(&spec), number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
                         self.shared.note_toolless(name).await;
@@ -163,7 +183,7 @@ impl SummaryTask<'_> {
     async fn attempt(
         &mut self,
         candidate: &Candidate<'_>,
-        spec: &RequestSpec,
+        request: &Request<'_>,
         number: usize,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
@@ -180,7 +200,10 @@ impl SummaryTask<'_> {
             began: Instant::now(),
             is_published: false,
         };
-        let written = self.call(candidate, spec, idle_timeout).await;
+        let written = match request {
+            Request::Text(spec) => self.call(candidate, spec, idle_timeout).await,
+            Request::Compaction(body) => self.compact(candidate, body.clone(), idle_timeout).await,
+        };
         attempt.publish(written.as_ref().err().map(ToString::to_string));
         written
     }
@@ -193,24 +216,52 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
         let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
-        let answer = call::call(candidate, dialect, body, idle_timeout).await?;
-        if let Some(usage) = answer.usage {
-            self.shared.add(usage);
-            *self.usage.get_or_insert_default() += usage;
-        }
+        let answer = call::call(candidate, dialect, body, &self.job.betas, idle_timeout).await?;
+        self.bill(&answer);
         let stop = match &answer.stop_reason {
             _ if answer.calls_tool => Stop::ToolCall,
             Some(reason) => dialect.stop(reason),
             None => Stop::Done,
         };
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
-        let text = self.job.frame.around(&summary);
+        self.counted(self.job.frame.around(&summary), false).await
+    }
+
+    /// Has the upstream make the block that stands for the messages.
+    async fn compact(
+        &mut self,
+        candidate: &Candidate<'_>,
+        body: Bytes,
+        idle_timeout: Duration,
+    ) -> Result<CountedSummary, CallError> {
+        let dialect = self.origin.dialect;
+        let betas: Vec<_> = self.job.betas.iter().copied().chain(dialect.compaction_beta()).collect();
+        let answer = call::call(candidate, dialect, body, &betas, idle_timeout).await?;
+        self.bill(&answer);
+        self.counted(answer.compaction.ok_or(Fault::Empty)?, true).await
+    }
+
+    /// The request for that, if the upstream can do it.
+    fn compaction(&self) -> Option<Bytes> {
+        let max_tokens = self.config.summarize().max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+        self.origin.dialect.compaction_request(&self.job.source, max_tokens)
+    }
+
+    fn bill(&mut self, answer: &Answer) {
+        if let Some(usage) = answer.usage {
+            self.shared.add(usage);
+            *self.usage.get_or_insert_default() += usage;
+        }
+    }
+
+    /// The summary that stands for the messages, if it is smaller than they are.
+    async fn counted(&self, text: String, is_block: bool) -> Result<CountedSummary, CallError> {
         let (gauge, measured) = (self.gauge(None), text.clone());
         let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
         answer::smaller(tokens, self.job.tokens)?;
         let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
         let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *self.job;
-        Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })
+        Ok(CountedSummary { summary: Summary { text, is_block, tokens_replaced, made_at, transcript }, tokens })
     }
 
     /// The token counter of a model, or of the request's model.

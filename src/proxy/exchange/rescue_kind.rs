@@ -1,4 +1,4 @@
-//! The two forms in which a refused request is sent a second time.
+//! The forms in which a refused request is sent a second time.
 
 use std::fmt;
 
@@ -7,6 +7,8 @@ use std::fmt;
 pub(in crate::proxy) enum RescueKind {
     /// The request was too long, and was shortened.
     Overflow,
+    /// The request was edited, and was sent without the reasoning before each pass.
+    Reasoning,
     /// The request was edited, and was sent as the client wrote it.
     Original,
 }
@@ -15,6 +17,7 @@ impl fmt::Display for RescueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Overflow => "overflow",
+            Self::Reasoning => "reasoning",
             Self::Original => "original",
         })
     }

@@ -235,6 +235,23 @@ const ITEM_SEQUENCES: &[&str] = &[
     "Duplicate item found with id msg_1. Remove duplicate items from your input and try again.",
 ];
 
+/// Refusals for thinking, as Anthropic's documentation and reports of its clients have them.
+const REASONING: &[&str] = &[
+    "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must remain as they were in the original response.",
+    "messages.1.content.0: The block is bound to a different conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \"drop_block\".",
+    "messages.1.content.0: Invalid `signature` in `thinking` block",
+    "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`. When `thinking` is enabled, a final `assistant` message must start with a thinking block",
+];
+
+#[test]
+fn refusals_for_reasoning_are_recognised() {
+    for message in REASONING {
+        let error =
+            serde_json::json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});
+        assert_eq!(classify(error.to_string().as_bytes()), Some(Refusal::Reasoning), "{message}");
+    }
+}
+
 /// Refusals for tools, or for the choice of one.
 const TOOLS: &[(&str, &str)] = &[
     (
