@@ -91,6 +91,8 @@ pub enum When {
     Triggered,
     /// At once: somebody has asked for it.
     Now,
+    /// At once, and of all messages, also of what the model has not read: it has been asked to compact the conversation.
+    Whole,
 }
 
 /// Whether what is taken out can be stored.
@@ -327,7 +329,7 @@ impl<'a> Draft<'a> {
     pub fn withheld(&self, pass: Pass) -> Option<Why> {
         let traits = self.source.conversation.traits;
         match pass {
-            _ if self.reasoning == Reasoning::Withhold => Some(Why::PrefixBound),
+            _ if self.reasoning == Reasoning::Withhold && !self.summarises_all() => Some(Why::PrefixBound),
             _ if traits.history_elsewhere => Some(Why::HistoryElsewhere),
             Pass::Clear if traits.clears_itself => Some(Why::ServerClears),
             Pass::Summarize if traits.compacts_itself => Some(Why::ServerCompacts),

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind, Stop,
+    Answer, Compaction, Dialect, Entries, ErrorFields, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind,
+    Stop,
     json::{Odd, push_string},
 };
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
 
 mod answer;
 mod canonical;
+mod compact;
 mod fallback;
 mod items;
 mod parts;
@@ -63,6 +65,10 @@ impl Dialect for Responses {
 
     fn counting_path(&self) -> Option<&'static str> {
         Some("/responses/input_tokens")
+    }
+
+    fn compacting_path(&self) -> Option<&'static str> {
+        Some("/responses/compact")
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
@@ -140,8 +146,16 @@ impl Dialect for Responses {
         answer::read(data, answer)
     }
 
+    fn may_be_outlined(&self, outline: &[u8]) -> bool {
+        answer::repeats(outline)
+    }
+
     fn opening(&self) -> Option<&'static Opening> {
         Some(&OPENING)
+    }
+
+    fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {
+        compact::answer(compaction)
     }
 
     fn stop(&self, reason: &str) -> Stop {

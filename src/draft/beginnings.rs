@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Situation, Source};
+use super::{Situation, Source, When};
 use crate::{
     conversation::{Conversation, Element, Fold, Pairing, unread_from},
     payload::ChainKey,
@@ -56,7 +56,9 @@ impl Beginnings {
             ends.zip(known).filter(|(_, known)| !matches!(known, Recollection::Nothing)).collect()
         };
         let mut beginnings = Self { scope, start, first, names, known, load: None, applied: None };
-        beginnings.find(conversation);
+        let reads_all = situation.summarize == When::Whole;
+        let most = if reads_all { conversation.units.len() } else { unread_from(conversation.spoken()) };
+        beginnings.find(conversation, most);
         beginnings
     }
 
@@ -81,12 +83,11 @@ impl Beginnings {
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
-    /// Finds the longest summary that leaves what the model has not read.
-    fn find(&mut self, conversation: &Conversation<'_>) {
+    /// Finds the longest summary that ends before unit `most` or there: what the model has not read stays.
+    fn find(&mut self, conversation: &Conversation<'_>, most: usize) {
         if !self.known.iter().any(|(_, known)| matches!(known, Recollection::Summary(_) | Recollection::Stored)) {
             return;
         }
-        let most = unread_from(conversation.spoken());
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
             if !matches!(known, Recollection::Summary(_) | Recollection::Stored) {

@@ -112,7 +112,12 @@ impl<'a> Draft<'a> {
 
     /// Whether a summary is wanted whatever the size.
     pub fn is_asked_for_summary(&self) -> bool {
-        self.situation.summarize == When::Now
+        self.situation.summarize != When::Triggered
+    }
+
+    /// Whether that summary is to stand for all messages, also for what the model has not read.
+    pub fn summarises_all(&self) -> bool {
+        self.situation.summarize == When::Whole
     }
 
     /// Whether something is needed for a better plan.

@@ -381,9 +381,16 @@ impl<'a> Draft<'a> {
 
     pub(super) fn way(&self) -> Way<'a> {
         *self.way.get_or_init(|| {
-            let tools = self.source.conversation.tools.filter(|_| self.recall.asks_for_tools());
-            let names = tools.map(|tools| self.source.dialect.tool_names(self.source.body, tools));
-            self.recall.way(&names.unwrap_or_default())
+            let names = match self.source.conversation.tools {
+                _ if !self.recall.asks_for_tools() => Vec::new(),
+                Some(tools) => self.source.dialect.tool_names(self.source.body, tools),
+                // A request for a compaction offers no tools; those are known that have been called.
+                None if self.summarises_all() => {
+                    (0..self.whole.blocks.len()).map(|block| self.whole.tool_name(block).into()).collect()
+                }
+                None => Vec::new(),
+            };
+            self.recall.way(&names)
         })
     }
 

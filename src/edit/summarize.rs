@@ -22,7 +22,7 @@ use std::{ops::Range, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::{cut::Cuts, originals::Originals};
+use self::{cut::Cuts, frame::OwnFrame, originals::Originals};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -291,7 +291,8 @@ impl Summarize {
         if let Some(place) = under_way.find_map(|(end, _)| cuts.before(draft.in_view(*end))) {
             return Ok((place, true));
         }
-        let place = cuts.place(keep).ok_or(Why::TooLittle)?;
+        let place = if draft.summarises_all() { cuts.last() } else { cuts.place(keep) };
+        let place = place.ok_or(Why::TooLittle)?;
         let new: usize = weighed.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
         if !now && new < weighed.size / LEAST_NEW {
             return Err(Why::TooLittle);
@@ -311,7 +312,10 @@ impl Summarize {
         place: usize,
         budget_tokens: usize,
     ) -> Option<SummaryEffect> {
-        let end = weighed.rows.get(place)?.unit?;
+        let end = match weighed.rows.get(place) {
+            Some(row) => row.unit?,
+            None => draft.conversation().units.len(),
+        };
         let units = draft.n_leading()..draft.as_it_came(end);
         let whole = draft.whole();
         let covers = whole.conversation.elements_of(units.clone());
@@ -347,7 +351,7 @@ impl Summarize {
                 &self.settings,
                 self.language,
                 &frame::Said {
-                    user_texts: originals.user_texts(),
+                    user_texts: originals.user_texts(&self.own_frame()),
                     skills: originals.skills(self.settings.preserve_skills.as_ref()),
                     transcript: transcript.as_ref().map(|effect| (effect.key, draft.words_for(effect.key).into())),
                     gauge: draft.gauge(),
@@ -358,6 +362,11 @@ impl Summarize {
             outline: outline(draft, beginnings.scope(), covers.clone()),
             covers,
         })
+    }
+
+    /// What a message looks like that holds a summary.
+    fn own_frame(&self) -> OwnFrame<'_> {
+        OwnFrame::new(&self.settings, self.language)
     }
 
     /// How many tokens of the user's own messages are kept.
@@ -404,7 +413,12 @@ impl Edit for Summarize {
         if !due && !early.as_ref().is_some_and(holds) {
             return;
         }
-        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens);
+        let own = self.own_frame();
+        let is_own = |unit: usize| {
+            let originals = Originals { source: draft.whole(), units: 0..0 };
+            originals.text_of(draft.as_it_came(unit)).is_some_and(|text| own.is(&text))
+        };
+        let cuts = Cuts::new(draft, &weighed.rows, &weighed.tokens, is_own);
         let mut why = Why::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &weighed, now) {

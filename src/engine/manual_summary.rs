@@ -37,6 +37,9 @@ pub enum ManualSummaryError {
     /// The engine failed.
     #[error("the summary was not made: {0}")]
     Engine(#[source] EngineError),
+    /// There is a reason not to make one.
+    #[error("the summary was not made: {0}")]
+    LeftOut(Why),
     /// The reason is not known.
     #[error("the summary was not made")]
     Unknown,
@@ -73,15 +76,7 @@ impl EditedBody {
         match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|LeftOut { why, .. }| why) {
             None | Some(Why::TooLittle) => Ok(false),
             Some(Why::NoStore) => Err(ManualSummaryError::NoStore),
-            Some(
-                Why::NoSummary
-                | Why::NotSmaller
-                | Why::Rewritten
-                | Why::HistoryElsewhere
-                | Why::ServerClears
-                | Why::ServerCompacts
-                | Why::PrefixBound,
-            ) => Err(ManualSummaryError::Unknown),
+            Some(why) => Err(ManualSummaryError::LeftOut(*why)),
         }
     }
 }

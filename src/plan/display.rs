@@ -76,16 +76,22 @@ impl fmt::Display for LeftOut {
             write!(f, " to message {message}")?;
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
-        f.write_str(match self.why {
-            Why::NoStore => ": there is no store to take what is left out",
-            Why::NotSmaller => ": what would stand there is not smaller",
-            Why::TooLittle => ": it would free too little",
-            Why::NoSummary => ": there is no summary yet",
-            Why::Rewritten => ": nearly the same was summarised before, and the client has changed messages since",
-            Why::HistoryElsewhere => ": history is on the server",
-            Why::ServerClears => ": the request asks the server to clear tool results",
-            Why::ServerCompacts => ": the request asks the server to compact the conversation",
-            Why::PrefixBound => ": the model's reasoning is bound to what stands before it",
+        write!(f, ": {}", self.why)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoStore => "there is no store to take what is left out",
+            Self::NotSmaller => "what would stand there is not smaller",
+            Self::TooLittle => "it would free too little",
+            Self::NoSummary => "there is no summary yet",
+            Self::Rewritten => "nearly the same was summarised before, and the client has changed messages since",
+            Self::HistoryElsewhere => "history is on the server",
+            Self::ServerClears => "the request asks the server to clear tool results",
+            Self::ServerCompacts => "the request asks the server to compact the conversation",
+            Self::PrefixBound => "the model's reasoning is bound to what stands before it",
         })
     }
 }

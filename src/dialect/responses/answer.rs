@@ -80,6 +80,13 @@ pub(super) fn reports(json: &[u8]) -> bool {
     LAST.iter().any(|kind| memmem::find(json, kind).is_some())
 }
 
+/// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
+pub(super) fn repeats(json: &[u8]) -> bool {
+    let event: Option<Event<'_>> = serde_json::from_slice(json).ok();
+    let kind = event.and_then(|event| raw::string(event.r#type?.get()));
+    kind.is_some_and(|kind| !kind.ends_with(".delta"))
+}
+
 /// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
 pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), NotAnAnswer> {
     if json.trim_ascii() == b"[DONE]" {
