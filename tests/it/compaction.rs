@@ -113,6 +113,12 @@ async fn an_answer_of_abridge_is_one_message_that_stands_for_the_whole_conversat
     // The same request again needs no call.
     scene.client.send(post(COMPACT, &[KEY], &session)).await;
     assert_eq!(output(&scene.client.reply().await), items);
+    // A client that goes on with its own items sends what the model has not read.
+    scene.client.send(post(TURN, &[KEY], &session)).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.bytes().await, session.as_bytes());
+    call.json("{}").await;
+    scene.client.reply().await;
     scene.upstream.no_more();
 }
 
@@ -142,7 +148,7 @@ async fn a_session_goes_on_with_the_compacted_items_and_its_summary_is_no_wish_o
     scene.client.send(post(TURN, &[KEY], &dangling)).await;
     let mut call = scene.upstream.request().await;
     let sent = call.bytes().await;
-    call.json("{}").await;
+    call.answer("200 OK", &["content-type: application/json", "connection: close"], "{}").await;
     assert_eq!(scene.client.reply().await.head.get("x-abridge-edits"), Some("patch=1"));
     let common = dangling.rfind(']').unwrap();
     assert_eq!(&sent[..common], &dangling.as_bytes()[..common]);
