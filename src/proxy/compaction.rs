@@ -101,17 +101,22 @@ impl Proxy {
             other => other,
         })?;
         let tokens = edited.report.as_ref().and_then(|report| report.tokens_before.zip(report.tokens_after));
-        let (name, made_at) = (id.to_string(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let name = id.to_string();
         let answer = dialect.compacted(&Compaction {
             body: &edited.body.concat(),
             id: &name,
-            made_at: made_at.as_secs(),
+            made_at: seconds_now(),
             tokens: tokens.unwrap_or_default(),
         });
         let answer = answer.ok_or(ProxyError::NotCompacted(ManualSummaryError::Unknown))?;
         tracing::info!(request_id = name, summary, "compacted a conversation");
         Ok(manual_summary::answer(answer, &edited, summary, &name).map(full_body))
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an answer says when it was made; nothing of it goes upstream")]
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Where the turns of a conversation go whose compaction is asked for at `uri`.

@@ -30,7 +30,8 @@ pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
                 answer.raw(message(item).as_deref().unwrap_or(item.as_bytes()));
             }
         }
-        None => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)?),
+        None if input.starts_with('"') => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)?),
+        None => return None,
     }
     answer.raw(b"]");
     let usage = format!(
