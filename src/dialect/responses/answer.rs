@@ -271,6 +271,16 @@ mod tests {
     }
 
     #[test]
+    fn only_events_that_say_nothing_new_may_be_outlined() {
+        for kind in ["response.created", "response.completed", "response.failed", "response.output_text.done"] {
+            assert!(repeats(format!(r#" {{"type":"{kind}","response":{{}}}}"#).as_bytes()), "{kind}");
+        }
+        for event in [r#"{"type":"response.output_text.delta","delta":""}"#, r#"{"delta":""}"#, "", "[DONE]"] {
+            assert!(!repeats(event.as_bytes()), "{event}");
+        }
+    }
+
+    #[test]
     fn states_have_a_meaning() {
         for (reason, expected) in [
             ("completed", Stop::Done),
