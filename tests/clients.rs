@@ -258,7 +258,7 @@ async fn turn(wire: &mut Wire, api: Api, body: &[u8]) {
             model::say(wire, api, &step, &seen).await;
         }
         Ok(seen) if seen.model == "text" || SMALL.contains(&&*seen.model) => {
-            model::say(wire, api, &Step::Say(TEXT), &seen).await
+            model::say(wire, api, &Step::Say(TEXT), &seen).await;
         }
         Ok(seen) => refuse(wire, &seen.model, "retry-after: 7").await,
         Err(_) => refuse(wire, "400 Bad Request", "").await,

@@ -69,8 +69,10 @@ fn user_text(item: &Value) -> &str {
 async fn a_compaction_passes_by_default_and_the_upstreams_answer_goes_back() {
     for lines in ["", "responses.compact = \"auto\""] {
         let mut scene = Scene::with(lines).await;
-        for (status, body) in [("200 OK", THEIRS), ("400 Bad Request", "{}"), ("404 Not Found", "none")] {
-            if !lines.is_empty() && status.starts_with("404") {
+        for (code, status, body) in
+            [(200, "200 OK", THEIRS), (400, "400 Bad Request", "{}"), (404, "404 Not Found", "none")]
+        {
+            if !lines.is_empty() && code == 404 {
                 continue;
             }
             let session = session();
@@ -80,7 +82,7 @@ async fn a_compaction_passes_by_default_and_the_upstreams_answer_goes_back() {
             assert_eq!(call.bytes().await, session.as_bytes());
             call.answer(status, &["content-type: application/json", "x-theirs: 1"], body).await;
             let reply = scene.client.reply().await;
-            assert_eq!((reply.head.status().to_string().as_str(), &*reply.body), (&status[..3], body.as_bytes()));
+            assert_eq!((reply.head.status(), &*reply.body), (code, body.as_bytes()));
             assert_eq!(reply.head.get("x-theirs"), Some("1"));
         }
         scene.upstream.no_more();

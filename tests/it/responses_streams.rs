@@ -90,7 +90,7 @@ async fn other_answers_that_are_not_streamed_come_back_byte_by_byte() {
         let mut call = scene.ask(post(PATH, &[], with_results(3, ""))).await;
         call.json(&body).await;
         let reply = scene.client.reply().await;
-        assert!(reply.head.status() == 200 && reply.body == body, "{}", &body[..200]);
+        assert!(reply.head.status() == 200 && reply.body == body, "{}", body.len());
         scene.upstream.no_more();
     }
 }
