@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -237,6 +238,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
         rescue: rescue_policy(config, &rules),
         rules,
         windows: WindowDiscovery::new(&config.tokens),
+        lacks_compaction: AtomicBool::new(false),
     };
     let routes = config.upstreams.iter().map(|settings| {
         let rules = match &settings.policy {

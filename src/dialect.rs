@@ -38,6 +38,7 @@ mod tokens;
 /// | methods | Chat Completions | Responses | Messages |
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
+/// | `compacting_path`, `compacted` | none | `/responses/compact` | none |
 /// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
 /// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
@@ -81,6 +82,12 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The header field without which servers refuse a request, and its value where the client says none.
     fn version_field(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    /// How the paths of requests end that ask for the whole conversation in fewer items: `/responses/compact`. Their bodies
+    /// are read as those of requests are. None if there are no such requests.
+    fn compacting_path(&self) -> Option<&'static str> {
         None
     }
 
@@ -195,8 +202,19 @@ pub trait Dialect: Debug + Send + Sync {
     /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer>;
 
+    /// Whether nothing that the model says is lost with the long strings and the deep values of an event's data: other
+    /// events have said it. `outline` is the data without these.
+    fn may_be_outlined(&self, _outline: &[u8]) -> bool {
+        false
+    }
+
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
     fn opening(&self) -> Option<&'static OpeningEvents> {
+        None
+    }
+
+    /// The answer to a request at `compacting_path`; none if it cannot be made of `compaction`.
+    fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }
 
@@ -225,6 +243,19 @@ pub struct ErrorFields<'a> {
     pub is_client_error: bool,
     /// A short fixed name, for programs.
     pub code: &'a str,
+}
+
+/// A conversation that was compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Compaction<'a> {
+    /// The request, with what it has become in place of its conversation.
+    pub body: &'a [u8],
+    /// A name for the answer.
+    pub id: &'a str,
+    /// When it was made, in seconds since 1970.
+    pub made_at: u64,
+    /// The tokens that the conversation had, and those that it has.
+    pub tokens: (usize, usize),
 }
 
 /// A field of a message, as [`Dialect::fields`] gives it.
@@ -301,6 +332,11 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
 /// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
 pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
     ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
+pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.compacting_path().is_some_and(|end| path.ends_with(end)))
 }
 
 /// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for

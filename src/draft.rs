@@ -99,6 +99,8 @@ pub enum SummaryTiming {
     Triggered,
     /// At once: somebody has asked for it.
     Now,
+    /// At once, and of all messages, also of what the model has not read: it has been asked to compact the conversation.
+    Whole,
 }
 
 /// Whether what is taken out can be stored.
@@ -355,7 +357,7 @@ impl<'a> Draft<'a> {
     pub fn skip_reason(&self, pass: Pass) -> Option<SkipReason> {
         let traits = self.request.conversation.traits;
         match pass {
-            _ if self.reasoning == ReasoningMode::Withhold => Some(SkipReason::PrefixBound),
+            _ if self.reasoning == ReasoningMode::Withhold && !self.summarises_all() => Some(SkipReason::PrefixBound),
             _ if traits.history_elsewhere => Some(SkipReason::HistoryElsewhere),
             Pass::Clear if traits.clears_itself => Some(SkipReason::ServerClears),
             Pass::Summarize if traits.compacts_itself => Some(SkipReason::ServerCompacts),

@@ -30,6 +30,7 @@ use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod compaction;
 mod counting;
 mod destinations;
 mod edit_events;
@@ -140,6 +141,8 @@ enum Route {
     Edit(&'static dyn Dialect),
     /// Through the edits, to be counted.
     Count(&'static dyn Dialect),
+    /// To the upstream, or summarised by abridge itself.
+    Compact(&'static dyn Dialect),
     /// To the upstream, unread.
     Pass,
 }
@@ -184,7 +187,7 @@ impl Proxy {
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let answer = match route(&request) {
-            Route::Edit(_) | Route::Count(_) | Route::Pass
+            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass
                 if let Some(error) = self.page_error(&request, connection) =>
             {
                 Err(self.reject_page(request, error))
@@ -199,6 +202,7 @@ impl Proxy {
             Route::Summarize(manual) => self.summarize(manual, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Count(dialect) => self.count(dialect, request).await,
+            Route::Compact(dialect) => self.compact(dialect, request).await,
             Route::Pass => match self.sockets.check(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
@@ -322,7 +326,8 @@ fn route(request: &Request<Incoming>) -> Route {
         return Route::Pass;
     }
     let counted = || dialect::for_counting_path(path).map(Route::Count);
-    dialect::for_path(path).map(Route::Edit).or_else(counted).unwrap_or(Route::Pass)
+    let compacted = || dialect::for_compacting_path(path).map(Route::Compact);
+    dialect::for_path(path).map(Route::Edit).or_else(counted).or_else(compacted).unwrap_or(Route::Pass)
 }
 
 /// Wraps a body that abridge writes itself.

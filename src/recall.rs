@@ -185,10 +185,10 @@ impl RetrievalMethod<'_> {
         match (*self, language) {
             (Self::Unavailable, _) => String::new(),
             (Self::Http { base }, Language::En) => {
-                format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).")
+                format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).")
             }
             (Self::Http { base }, Language::Zh) => {
-                format!("读取方式：GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=20000）。")
+                format!("读取方式：GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=8000）。")
             }
             (Self::File { dir, tool }, Language::En) => format!("Read it with {tool} from {dir}/{handle}.txt."),
             (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.txt。"),
@@ -218,7 +218,7 @@ mod tests {
 
     const URL: &str = "public_url = \"http://h:1/\"";
     const DIR: &str = "export_dir = \"/x/\"";
-    const HTTP: &str = "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
+    const HTTP: &str = "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).";
     const FILE: &str = "Read it with read_file from /x/00000000000000000000000000.txt.";
 
     #[test]

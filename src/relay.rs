@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::peek::PeekableBody;
 
-mod outline;
+pub(crate) mod outline;
 pub mod tap;
 
 /// Observes a relayed body. It cannot change the body, and must be quick: longer work belongs into a task.

@@ -82,6 +82,9 @@ const FILE: &str = "{\\\"path\\\":\\\"notes.txt\\\"}";
 
 const JSON: [&str; 2] = ["content-type: application/json", "x-request-id: req_1"];
 
+/// The models of the examples.
+const SMALL: [&str; 2] = ["gpt-4o-mini", "claude-haiku-4-5"];
+
 const TEXT: &str = "caf\u{e9} \u{1f980}";
 
 fn main() -> ExitCode {
@@ -183,11 +186,16 @@ fn examples(folder: &Path, home: &Path, base: &str) -> Vec<(&'static str, Option
         ("litellm_sdk.py", python("litellm", "litellm_sdk.py")),
         ("pydantic_ai_agent.py", python("pydantic-ai", "pydantic_ai_agent.py")),
         ("vercel_ai_sdk.mjs", node("@ai-sdk/openai", "vercel_ai_sdk.mjs")),
+        ("openai_agents_sdk.py", python("agents", "openai_agents_sdk.py")),
+        ("pydantic_ai_anthropic.py", python("pydantic-ai", "pydantic_ai_anthropic.py")),
+        ("vercel_ai_sdk_responses.mjs", node("@ai-sdk/openai", "vercel_ai_sdk_responses.mjs")),
+        ("vercel_ai_sdk_anthropic.mjs", node("@ai-sdk/anthropic", "vercel_ai_sdk_anthropic.mjs")),
         ("aider.sh", aider),
         ("opencode.json", opencode),
     ];
     for command in all.iter_mut().filter_map(|(_, command)| command.as_mut()) {
         command.env("HOME", home).current_dir(home).stdout(Stdio::piped()).env("LITELLM_LOCAL_MODEL_COST_MAP", "true");
+        command.env("OPENAI_AGENTS_DISABLE_TRACING", "1"); // it would be sent elsewhere
     }
     all
 }
@@ -199,7 +207,9 @@ fn installed(program: &Path) -> Option<Command> {
 /// Runs a client, and gives back what it said if it was content.
 async fn run(name: &str, mut client: Command, folder: &Path, base: &str) -> Option<String> {
     client.env("ABRIDGE_CLIENTS", folder).env("OPENAI_BASE_URL", base).env("OPENAI_API_KEY", "sk-client");
-    client.env("ANTHROPIC_BASE_URL", base.trim_end_matches("/v1")).env("ANTHROPIC_API_KEY", "sk-client");
+    // The base of Vercel's library has the version.
+    let anthropic = if name.starts_with("vercel") { base } else { base.trim_end_matches("/v1") };
+    client.env("ANTHROPIC_BASE_URL", anthropic).env("ANTHROPIC_API_KEY", "sk-client");
     client.env("NO_PROXY", "*").env("no_proxy", "*").stdin(Stdio::null());
     let ended = tokio::task::spawn_blocking(move || client.spawn().and_then(std::process::Child::wait_with_output));
     match ended.await.unwrap() {
@@ -217,7 +227,7 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
         let body = wire.body(&head).await.bytes;
         let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
         match path {
-            _ if head.get("authorization") != Some("Bearer sk-client") => {
+            _ if head.get("authorization").or(head.get("x-api-key")).is_none_or(|key| !key.ends_with("sk-client")) => {
                 refuse(&mut wire, "401 Unauthorized", "").await;
             }
             "/v1/chat/completions" => match validator::check(&body) {
@@ -243,7 +253,13 @@ async fn converse(mut wire: Wire, notices: Arc<Notices>) {
 /// One turn in OpenAI Responses or Anthropic Messages: a text, or a refusal of a conversation that is not valid.
 async fn turn(wire: &mut Wire, api: Api, body: &[u8]) {
     match Seen::read(api, body) {
-        Ok(seen) if seen.model == "text" => model::say(wire, api, &Step::Say(TEXT), &seen).await,
+        Ok(seen) if SMALL.contains(&&*seen.model) && seen.shell.is_some() && seen.results.is_empty() => {
+            let step = Step::Call { shell: model::READER, commands: "notes.txt".to_owned() };
+            model::say(wire, api, &step, &seen).await;
+        }
+        Ok(seen) if seen.model == "text" || SMALL.contains(&&*seen.model) => {
+            model::say(wire, api, &Step::Say(TEXT), &seen).await;
+        }
         Ok(seen) => refuse(wire, &seen.model, "retry-after: 7").await,
         Err(_) => refuse(wire, "400 Bad Request", "").await,
     }

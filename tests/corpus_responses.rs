@@ -105,6 +105,7 @@ fn trials(corpus: &Path, ran: &Arc<Ran>) -> io::Result<Vec<Trial>> {
             let (ran, path, cuts) = (Arc::clone(ran), path.clone(), cuts.clone());
             trials.push(Trial::test(format!("{name}/{}", stem(&path)), move || session(&path, &cuts, settings, &ran)));
         }
+        trials.push(Trial::test(format!("reasoning/{}", stem(&path)), move || encrypted(&path, &cuts)));
     }
     let kinds: [(&str, &str, Check); 3] =
         [("requests", "json", request), ("sse", "sse", stream), ("responses", "json", answer)];
@@ -276,6 +277,46 @@ fn strings<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         Value::Object(fields) => fields.values().for_each(|value| strings(value, found)),
         _ => {}
     }
+}
+
+// === encrypted reasoning ===
+
+/// Tells how many of a session's tokens are encrypted reasoning, and how many of them leave at a pass of a model that binds
+/// it to its prefix. The pass is made at half of the session's tokens.
+fn encrypted(file: &Path, cuts: &[usize]) -> Result<(), Failed> {
+    let mut body: Value = serde_json::from_slice(&fs::read(file)?)?;
+    let items = body["input"].as_array().ok_or("no items")?.clone();
+    let is_encrypted = |item: &&Value| item["type"] == "reasoning" && item["encrypted_content"].is_string();
+    if !items.iter().any(|item| is_encrypted(&item)) {
+        return Ok(());
+    }
+    let gauge = planner_from_toml("")?.meter.for_model(body["model"].as_str());
+    let tokens = |item: &Value| dialect().count_element(&gauge, item.to_string().as_bytes());
+    let all: usize = items.iter().map(tokens).sum();
+    let planner = planner_from_toml(&format!(
+        "reasoning.models = ['*']\npolicy.edits = ['patch_tool_calls', 'clear_tool_results']
+         clear_tool_results = {{ trigger = {{ tokens = {} }}, keep = {{ results = 3 }}, clear_at_least = 0 }}",
+        all / 2
+    ))?;
+    let (mut sent, mut reasoning, mut left) = (0, 0, 0);
+    for &n in cuts.iter().chain([&items.len()]) {
+        body["input"] = Value::Array(items[..n].to_vec());
+        let request = Bytes::from(serde_json::to_vec(&body)?);
+        let plan =
+            planner.policy.plan(dialect(), &request, &planner.anonymous(&abridge_proxy::summary::NoSummaries))?;
+        let went: Value = serde_json::from_slice(&joined(splice(&request, &plan.splices)))?;
+        let bound = |items: &[Value]| items.iter().filter(is_encrypted).map(tokens).sum::<usize>();
+        let there = bound(&items[..n]);
+        sent += items[..n].iter().map(tokens).sum::<usize>();
+        reasoning += there;
+        left += there - bound(went["input"].as_array().ok_or("no items")?);
+    }
+    let own: usize = items.iter().filter(is_encrypted).map(tokens).sum();
+    say(&format!(
+        "{}: {own} of {all} tokens are encrypted reasoning; over all requests {reasoning} of {sent}, of which {left} leave",
+        stem(file)
+    ));
+    Ok(())
 }
 
 // === answers ===

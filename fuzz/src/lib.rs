@@ -7,11 +7,14 @@ use abridge_proxy::dialect::{self, Dialect};
 use abridge_proxy::planner::{PlanSettings, Planner};
 
 pub mod config;
+pub mod dialects;
 pub mod draw;
+pub mod messages;
 pub mod patch;
 pub mod plan_and_splice;
 pub mod recall_query;
 pub mod recording;
+pub mod responses;
 pub mod scanner;
 pub mod tap;
 pub mod truncate;
@@ -27,7 +30,7 @@ mod validator; // what strict upstreams ask of a message array
 pub type Target = fn(&[u8]);
 
 /// Each target with its name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("scanner", scanner::run),
     ("plan_and_splice", plan_and_splice::run),
     ("patch", patch::run),
@@ -36,6 +39,8 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("recall_query", recall_query::run),
     ("config", config::run),
     ("recording", recording::run),
+    ("responses", responses::run),
+    ("messages", messages::run),
 ];
 
 /// What stands where a result is missing, so that it can be told from what a client wrote.

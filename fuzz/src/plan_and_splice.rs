@@ -19,7 +19,7 @@ use super::policy::{self, Chosen};
 use super::{dialect, is_ours, is_readable, validator};
 
 /// It takes a quarter of the bytes for tokens. To make one takes longer than a plan.
-static ESTIMATING: LazyLock<Planner> = LazyLock::new(|| {
+pub(super) static ESTIMATING: LazyLock<Planner> = LazyLock::new(|| {
     let mut settings = PlanSettings::default();
     settings.tokens.counter = Counter::Estimate;
     Planner::new(settings)

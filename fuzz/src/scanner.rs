@@ -32,7 +32,7 @@ pub fn run(body: &[u8]) {
 }
 
 /// The body with a key at its end that has an escape; none if it does not end as an object does.
-fn odd(body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn odd(body: &[u8]) -> Option<Vec<u8>> {
     let end = body.iter().rposition(|byte| !b" \n\r\t".contains(byte)).filter(|&end| body[end] == b'}')?;
     let last = body[..end].iter().rfind(|byte| !b" \n\r\t".contains(byte))?;
     let comma: &[u8] = if *last == b'{' { b"" } else { b"," };

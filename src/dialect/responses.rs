@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, OpeningEvents, ParseError, ParseErrorKind,
-    Stop,
+    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Field, InvalidAnswer, OpeningEvents, ParseError,
+    ParseErrorKind, Stop,
     json::{Unsupported, push_string},
 };
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
 
 mod answer;
 mod canonical;
+mod compact;
 mod fallback;
 mod items;
 mod parts;
@@ -64,6 +65,10 @@ impl Dialect for Responses {
 
     fn counting_path(&self) -> Option<&'static str> {
         Some("/responses/input_tokens")
+    }
+
+    fn compacting_path(&self) -> Option<&'static str> {
+        Some("/responses/compact")
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
@@ -141,8 +146,16 @@ impl Dialect for Responses {
         answer::read(data, answer)
     }
 
+    fn may_be_outlined(&self, outline: &[u8]) -> bool {
+        answer::repeats(outline)
+    }
+
     fn opening(&self) -> Option<&'static OpeningEvents> {
         Some(&OPENING)
+    }
+
+    fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {
+        compact::answer(compaction)
     }
 
     fn stop(&self, reason: &str) -> Stop {

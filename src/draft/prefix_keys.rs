@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ParsedRequest, PlanContext};
+use super::{ParsedRequest, PlanContext, SummaryTiming};
 use crate::{
     conversation::{Conversation, Element, ElementIndex, Fold, Pairing, unread_from},
     payload::ChainKey,
@@ -56,7 +56,9 @@ impl PrefixKeys {
             ends.zip(known).filter(|(_, known)| !matches!(known, SummaryState::Unknown)).collect()
         };
         let mut prefix_keys = Self { scope, start, first, names, known, load: None, applied: None };
-        prefix_keys.find(conversation);
+        let reads_all = context.summarize == SummaryTiming::Whole;
+        let most = if reads_all { conversation.units.len() } else { unread_from(conversation.turn_units()) };
+        prefix_keys.find(conversation, most);
         prefix_keys
     }
 
@@ -81,12 +83,11 @@ impl PrefixKeys {
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
-    /// Finds the longest summary that leaves what the model has not read.
-    fn find(&mut self, conversation: &Conversation<'_>) {
+    /// Finds the longest summary that ends before unit `most` or there: what the model has not read stays.
+    fn find(&mut self, conversation: &Conversation<'_>, most: usize) {
         if !self.known.iter().any(|(_, known)| matches!(known, SummaryState::Summary(_) | SummaryState::Stored)) {
             return;
         }
-        let most = unread_from(conversation.turn_units());
         let pairing = Pairing::of(conversation);
         for (end, known) in self.known.iter().rev().filter(|(end, _)| *end <= most) {
             if !matches!(known, SummaryState::Summary(_) | SummaryState::Stored) {

@@ -257,9 +257,17 @@ impl<'a> Draft<'a> {
 
     pub(super) fn retrieval_method(&self) -> RetrievalMethod<'a> {
         *self.retrieval_method.get_or_init(|| {
-            let tools = self.request.conversation.tools.filter(|_| self.recall.depends_on_tools());
-            let names = tools.map(|tools| self.request.dialect.tool_names(self.request.body, tools));
-            self.recall.retrieval_method(&names.unwrap_or_default())
+            let names = match self.request.conversation.tools {
+                _ if !self.recall.depends_on_tools() => Vec::new(),
+                Some(tools) => self.request.dialect.tool_names(self.request.body, tools),
+                // A request for a compaction offers no tools; those are known that have been called.
+                None if self.summarises_all() => {
+                    let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
+                    blocks.map(|block| self.whole.tool_name(block).into()).collect()
+                }
+                None => Vec::new(),
+            };
+            self.recall.retrieval_method(&names)
         })
     }
 

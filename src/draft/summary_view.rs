@@ -123,7 +123,12 @@ impl<'a> Draft<'a> {
 
     /// Whether a summary is wanted whatever the size.
     pub fn is_summary_requested(&self) -> bool {
-        self.context.summarize == SummaryTiming::Now
+        self.context.summarize != SummaryTiming::Triggered
+    }
+
+    /// Whether that summary is to stand for all messages, also for what the model has not read.
+    pub fn summarises_all(&self) -> bool {
+        self.context.summarize == SummaryTiming::Whole
     }
 
     /// Whether something is needed for a better plan.

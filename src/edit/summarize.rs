@@ -22,7 +22,7 @@ use std::{ops::Range, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::{cut::CutPoints, originals::Originals};
+use self::{cut::CutPoints, frame::OwnFrame, originals::Originals};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -306,7 +306,8 @@ impl Summarize {
         if let Some(place) = under_way.find_map(|(end, _)| cuts.before(draft.view_unit(*end))) {
             return Ok((place, true));
         }
-        let place = cuts.place(keep).ok_or(SkipReason::TooLittle)?;
+        let place = if draft.summarises_all() { cuts.last() } else { cuts.place(keep) };
+        let place = place.ok_or(SkipReason::TooLittle)?;
         let new: usize = measured.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
         if !now && new < measured.size / MIN_NEW {
             return Err(SkipReason::TooLittle);
@@ -326,7 +327,10 @@ impl Summarize {
         place: usize,
         budget_tokens: usize,
     ) -> Option<SummaryJob> {
-        let end = measured.rows.get(place)?.unit?;
+        let end = match measured.rows.get(place) {
+            Some(row) => row.unit?,
+            None => draft.conversation().units.len(),
+        };
         let units = draft.n_leading()..draft.original_unit(end);
         let whole = draft.whole();
         let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
@@ -362,7 +366,7 @@ impl Summarize {
                 &self.settings,
                 self.language,
                 &frame::FrameInput {
-                    user_texts: originals.user_texts(),
+                    user_texts: originals.user_texts(&self.own_frame()),
                     skills: originals.skills(self.settings.preserve_skills.as_ref()),
                     transcript: transcript.as_ref().map(|job| (job.key, draft.retrieval_words(job.key).into())),
                     gauge: draft.gauge(),
@@ -374,6 +378,11 @@ impl Summarize {
             outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
+    }
+
+    /// What a message looks like that holds a summary.
+    fn own_frame(&self) -> OwnFrame<'_> {
+        OwnFrame::new(&self.settings, self.language)
     }
 
     /// How many tokens of the user's own messages are kept.
@@ -420,7 +429,12 @@ impl Edit for Summarize {
         if !due && !early.as_ref().is_some_and(holds) {
             return;
         }
-        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend);
+        let own = self.own_frame();
+        let is_own = |unit: usize| {
+            let originals = Originals { request: draft.whole(), units: 0..0 };
+            originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
+        };
+        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend, is_own);
         let mut why = SkipReason::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &measured, now) {

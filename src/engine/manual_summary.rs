@@ -37,6 +37,9 @@ pub enum ManualSummaryError {
     /// The engine failed.
     #[error("the summary was not made: {0}")]
     Engine(#[source] EngineError),
+    /// There is a reason not to make one.
+    #[error("the summary was not made: {0}")]
+    SkippedChange(SkipReason),
     /// The reason is not known.
     #[error("the summary was not made")]
     Unknown,
@@ -73,15 +76,7 @@ impl EditedBody {
         match left_out.iter().find(|left_out| left_out.edit == Summarize::LABEL).map(|SkippedChange { why, .. }| why) {
             None | Some(SkipReason::TooLittle) => Ok(false),
             Some(SkipReason::NoStore) => Err(ManualSummaryError::NoStore),
-            Some(
-                SkipReason::NoSummary
-                | SkipReason::NotSmaller
-                | SkipReason::Rewritten
-                | SkipReason::HistoryElsewhere
-                | SkipReason::ServerClears
-                | SkipReason::ServerCompacts
-                | SkipReason::PrefixBound,
-            ) => Err(ManualSummaryError::Unknown),
+            Some(why) => Err(ManualSummaryError::SkippedChange(*why)),
         }
     }
 }

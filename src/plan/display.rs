@@ -76,18 +76,22 @@ impl fmt::Display for SkippedChange {
             write!(f, " to message {message}")?;
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
-        f.write_str(match self.why {
-            SkipReason::NoStore => ": there is no store to take what is left out",
-            SkipReason::NotSmaller => ": what would stand there is not smaller",
-            SkipReason::TooLittle => ": it would free too little",
-            SkipReason::NoSummary => ": there is no summary yet",
-            SkipReason::Rewritten => {
-                ": nearly the same was summarised before, and the client has changed messages since"
-            }
-            SkipReason::HistoryElsewhere => ": history is on the server",
-            SkipReason::ServerClears => ": the request asks the server to clear tool results",
-            SkipReason::ServerCompacts => ": the request asks the server to compact the conversation",
-            SkipReason::PrefixBound => ": the model's reasoning is bound to what stands before it",
+        write!(f, ": {}", self.why)
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoStore => "there is no store to take what is left out",
+            Self::NotSmaller => "what would stand there is not smaller",
+            Self::TooLittle => "it would free too little",
+            Self::NoSummary => "there is no summary yet",
+            Self::Rewritten => "nearly the same was summarised before, and the client has changed messages since",
+            Self::HistoryElsewhere => "history is on the server",
+            Self::ServerClears => "the request asks the server to clear tool results",
+            Self::ServerCompacts => "the request asks the server to compact the conversation",
+            Self::PrefixBound => "the model's reasoning is bound to what stands before it",
         })
     }
 }

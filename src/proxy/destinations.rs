@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -32,6 +33,8 @@ pub struct Destination {
     pub windows: WindowDiscovery,
     /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
     pub rescue: Option<RescuePolicy>,
+    /// Whether it has been found out that the upstream answers no requests for a compaction.
+    pub lacks_compaction: AtomicBool,
 }
 
 impl Destinations {

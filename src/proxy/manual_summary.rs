@@ -8,6 +8,7 @@
 //! The call has the header fields of the request, `authorization` included, as for any summary. The answer has
 //! `x-abridge-summary: made`, or `none` if there is nothing to summarise; the other edits are made in both cases.
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
@@ -15,7 +16,7 @@ use hyper::body::Incoming;
 
 use super::exchange::{EDITS, REQUEST_ID, TOKENS};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body};
+use super::{Destination, Proxy, ResponseBody, full_body};
 use crate::admin::SUMMARIZE;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
@@ -62,22 +63,31 @@ impl Proxy {
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
         let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
-        let summary =
-            match edited.manual_outcome(destination.rules.planner.policy.names().any(|name| name == "summarize")) {
-                ManualOutcome::Made => "made",
-                ManualOutcome::Nothing => "none",
-                ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
-                    return Err(ProxyError::NotUnderstood(error));
-                }
-                ManualOutcome::Failed(none) => return Err(ProxyError::NoSummary(none)),
-            };
+        let summary = outcome(&edited, destination)?;
         tracing::info!(request_id = %id, summary, "summarised on request");
-        Ok(answer(&edited, summary, &id.to_string()).map(full_body))
+        Ok(answer(edited.body.concat(), &edited, summary, &id.to_string()).map(full_body))
     }
 }
 
-fn answer(edited: &EditedBody, summary: &'static str, id: &str) -> Response<Full<bytes::Bytes>> {
-    let mut response = Response::new(Full::from(edited.body.concat()));
+/// Whether a body has a summary: `made` or `none`.
+pub(super) fn outcome(edited: &EditedBody, destination: &Destination) -> Result<&'static str, ProxyError> {
+    let has_summarize = destination.rules.planner.policy.names().any(|name| name == "summarize");
+    match edited.manual_outcome(has_summarize) {
+        ManualOutcome::Made => Ok("made"),
+        ManualOutcome::Nothing => Ok("none"),
+        ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),
+        ManualOutcome::Failed(none) => Err(ProxyError::NoSummary(none)),
+    }
+}
+
+/// The answer with this body, and what it says of the edits.
+pub(super) fn answer(
+    body: impl Into<Bytes>,
+    edited: &EditedBody,
+    summary: &'static str,
+    id: &str,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(SUMMARY, HeaderValue::from_static(summary));

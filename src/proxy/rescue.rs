@@ -41,8 +41,9 @@ mod opening;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Sends a request that the upstream refused once more in another form. When the upstream answers 400 or 413
-    /// because the conversation is too long for the model, or says so in the first events of a stream, all results that the model has read are cleared, and the
-    /// rest is summarised if that is not enough and `"summarize"` is in `policy.edits`.
+    /// because the conversation is too long for the model, or says so in the first events of a stream or in an answer
+    /// whose `status` is `failed`, all results that the model has read are cleared, and the rest is summarised if that is
+    /// not enough and `"summarize"` is in `policy.edits`.
     pub enabled: bool,
     /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
     /// original once, and leaves that conversation unedited for an hour. If it names the model's reasoning, the request is
@@ -300,16 +301,19 @@ async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'sta
     if ![StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE].contains(&answer.status()) {
         return None;
     }
+    refusal::classify(&text(answer, MAX_REFUSAL, REFUSAL_TIMEOUT).await?)
+}
+
+/// The decoded body of an answer, which can still be relayed; none if it has more than `most` bytes, encoded or decoded, or
+/// takes longer than `within`.
+async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration) -> Option<Bytes> {
     let coding = ContentEncoding::from_headers(answer.headers());
-    let body = answer.body_mut().peek(MAX_REFUSAL, REFUSAL_TIMEOUT).await?;
-    let text = match coding {
-        ContentEncoding::Identity => body,
-        ContentEncoding::Supported(encoding) => {
-            run_blocking(move || encoding.decode(&body, MAX_REFUSAL)).await.ok()?.ok()?
-        }
-        ContentEncoding::Unsupported => return None,
-    };
-    refusal::classify(&text)
+    let body = answer.body_mut().peek(most, within).await?;
+    match coding {
+        ContentEncoding::Identity => Some(body),
+        ContentEncoding::Supported(encoding) => run_blocking(move || encoding.decode(&body, most)).await.ok()?.ok(),
+        ContentEncoding::Unsupported => None,
+    }
 }
 
 // === impl RetryContext ===

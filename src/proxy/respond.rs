@@ -67,6 +67,9 @@ pub(super) enum ProxyError {
     /// No summary could be made.
     #[error(transparent)]
     NoSummary(ManualSummaryError),
+    /// A conversation could not be compacted.
+    #[error(transparent)]
+    NotCompacted(ManualSummaryError),
     /// A WebSocket would carry turns past the edits.
     #[error("a websocket was refused")]
     SocketRefused,
@@ -88,8 +91,11 @@ impl ProxyError {
             | Self::BadTransfer
             | Self::BadEncoding
             | Self::NotUnderstood(_)
-            | Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => StatusCode::BAD_REQUEST,
-            Self::NoSummary(_) => StatusCode::BAD_GATEWAY,
+            | Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore)
+            | Self::NotCompacted(
+                ManualSummaryError::Disabled | ManualSummaryError::NoStore | ManualSummaryError::SkippedChange(_),
+            ) => StatusCode::BAD_REQUEST,
+            Self::NoSummary(_) | Self::NotCompacted(_) => StatusCode::BAD_GATEWAY,
             Self::Page(_) => StatusCode::FORBIDDEN,
             Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
@@ -121,6 +127,7 @@ impl ProxyError {
             Self::NotUnderstood(_) => "not_understood",
             Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => "summarize_off",
             Self::NoSummary(_) => "not_summarized",
+            Self::NotCompacted(_) => "not_compacted",
             Self::SocketRefused => "websocket_refused",
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
@@ -162,6 +169,9 @@ impl ProxyError {
             }
             Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
             Self::NoSummary(none) => format!("abridge: {none}"),
+            Self::NotCompacted(none) => format!(
+                "abridge: the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in proxy.toml to ask the upstream"
+            ),
             Self::SocketRefused => {
                 "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in proxy.toml".to_owned()
             }

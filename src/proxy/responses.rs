@@ -16,6 +16,9 @@ pub struct Settings {
     /// What becomes of a WebSocket to a path that ends in `/responses`, where at least one edit is on. With `dry_run`,
     /// or with `x-abridge: off` or `dry-run` in the request, it is always tunnelled.
     pub websocket: WebSocket,
+    /// Who answers `POST …/responses/compact`, by which clients have a conversation compacted. An answer of abridge's own
+    /// is a summary of the whole conversation, made by the settings of `[summarize]`, as one message of the user.
+    pub compact: Compact,
 }
 
 /// What becomes of a WebSocket.
@@ -27,6 +30,19 @@ pub enum WebSocket {
     Refuse,
     /// It is passed on, and no request in it is edited.
     Tunnel,
+}
+
+/// Who answers requests for a compaction.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compact {
+    /// The upstream.
+    #[default]
+    Pass,
+    /// The upstream, until it has answered 404, 405 or 501; then abridge.
+    Auto,
+    /// abridge.
+    Answer,
 }
 
 /// How the paths of turns end, which is where clients open sockets too.

@@ -14,9 +14,28 @@ const MAX_STRING: usize = 256;
 /// How deep values stay: an event, the response, its usage, the details of that.
 const MAX_DEPTH: usize = 4;
 
+/// A line that comes in pieces, in bounded memory: its outline from where it is too long.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    bytes: BytesMut,
+    // Where in the line the next byte is, once it is too long.
+    outline: Option<Outline>,
+}
+
+/// A line, and whether it is its outline.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) bytes: BytesMut,
+    pub(crate) is_outline: bool,
+}
+
+/// Even the outline of a line is too long.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct TooLong;
+
 /// Where in a line the next byte is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outline {
+struct Outline {
     depth: usize,
     string: Option<InString>,
 }
@@ -32,9 +51,51 @@ struct InString {
     escapes: bool,
 }
 
+impl Line {
+    /// Whether nothing has come of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.outline.is_none()
+    }
+
+    /// Adds the next piece of a line that is carried as it is up to `most` bytes. Its outline is no longer, either.
+    pub(crate) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), TooLong> {
+        if self.outline.is_none() && self.bytes.len() + piece.len() > most {
+            let whole = self.bytes.split();
+            self.outline = Some(Outline::default());
+            self.outlined(&whole, most);
+        }
+        if self.outline.is_some() {
+            self.outlined(piece, most);
+        } else {
+            self.bytes.extend_from_slice(piece);
+        }
+        if self.bytes.len() <= most { Ok(()) } else { Err(TooLong) }
+    }
+
+    /// Takes the line, which has ended.
+    pub(crate) fn take(&mut self) -> Ended {
+        Ended { bytes: self.bytes.split(), is_outline: self.outline.take().is_some() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Adds the outline of bytes, which is never more than a piece too long.
+    fn outlined(&mut self, bytes: &[u8], most: usize) {
+        const PIECE: usize = 16 << 10;
+        let Some(outline) = &mut self.outline else { return };
+        let mut pieces = bytes.chunks(PIECE);
+        while let Some(piece) = pieces.next().filter(|_| self.bytes.len() <= most) {
+            outline.push(piece, &mut self.bytes);
+        }
+    }
+}
+
 impl Outline {
     /// Adds the outline of the next bytes of a line to `out`.
-    pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut BytesMut) {
+    fn push(&mut self, mut bytes: &[u8], out: &mut BytesMut) {
         while let Some((&byte, rest)) = bytes.split_first() {
             let Some(string) = &mut self.string else {
                 self.outside(byte, out);

@@ -4,12 +4,12 @@
 //! answer is one long line. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
 //! outline; if that is too long as well, it switches itself off.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
-use super::outline::Outline;
+use super::outline::Line;
 use crate::body::encoding::ContentEncoding;
 use crate::dialect::{Answer, Dialect, Usage};
 
@@ -31,9 +31,7 @@ pub struct Tap {
     // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
     // The line that has not ended yet, or its outline.
-    carry: BytesMut,
-    // Where in the line that is, once it is too long.
-    outline: Option<Outline>,
+    carry: Line,
     answer: Answer,
     overflowed: bool,
 }
@@ -82,7 +80,7 @@ impl Tap {
 
     /// Ends the tap and returns its report. Parses a JSON answer, which may take a millisecond.
     pub fn finish(mut self) -> TapReport {
-        let rest = self.carry.split();
+        let rest = self.carry.take().bytes;
         match self.format {
             Format::Events => self.read_line(&rest),
             Format::Json => self.read_json(&rest),
@@ -96,11 +94,10 @@ impl Tap {
         while let Some(at) = memchr(b'\n', chunk) {
             let (line, rest) = chunk.split_at(at);
             chunk = rest.get(1..).unwrap_or_default();
-            if self.carry.is_empty() && self.outline.is_none() {
+            if self.carry.is_empty() {
                 self.read_line(line);
             } else if self.append(line) {
-                let line = self.carry.split();
-                self.outline = None;
+                let line = self.carry.take().bytes;
                 self.read_line(&line);
             }
         }
@@ -124,33 +121,13 @@ impl Tap {
 
     /// Adds bytes to the carry; `false` if there are too many, which switches the tap off.
     fn append(&mut self, bytes: &[u8]) -> bool {
-        if self.outline.is_none() && self.carry.len() + bytes.len() > MAX_CARRY {
-            let whole = self.carry.split();
-            self.outline = Some(Outline::default());
-            self.outlined(&whole);
-        }
-        if self.outline.is_some() {
-            self.outlined(bytes);
-        } else {
-            self.carry.extend_from_slice(bytes);
-        }
-        if self.carry.len() <= MAX_CARRY {
+        if self.carry.push(bytes, MAX_CARRY).is_ok() {
             return true;
         }
         self.format = Format::Off;
-        self.carry = BytesMut::new();
+        self.carry = Line::default();
         self.overflowed = true;
         false
-    }
-
-    /// Adds the outline of bytes to the carry, which is never more than a piece too long.
-    fn outlined(&mut self, bytes: &[u8]) {
-        const PIECE: usize = 16 << 10;
-        let Some(outline) = &mut self.outline else { return };
-        let mut pieces = bytes.chunks(PIECE);
-        while let Some(piece) = pieces.next().filter(|_| self.carry.len() <= MAX_CARRY) {
-            outline.push(piece, &mut self.carry);
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Codex and Claude Code themselves, through the real binary, in front of a scripted model.
+//! Codex and Claude Code themselves, and agents of libraries, through the real binary, in front of a scripted model.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const WINDOW: &str = "models = [{ match = \"claude-opus-5-5\", context_window = 
 const EDITS: &str = "policy.edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]";
 
 /// Far longer than a session takes.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// How many bytes of a result are read back where an agent would cut the whole.
 const PART: usize = 5000;
@@ -37,7 +37,27 @@ enum Agent {
     ClaudeCode,
     /// With a model whose thinking is bound to what stands before it.
     ClaudeCodeWithBoundThinking,
+    /// openai-agents, in OpenAI Responses.
+    OpenAiAgents,
+    /// The default model of `@ai-sdk/openai`, which speaks OpenAI Responses.
+    VercelOpenAi,
+    /// The model of `@ai-sdk/anthropic`.
+    VercelAnthropic,
+    /// The Anthropic model of Pydantic AI.
+    PydanticAiAnthropic,
 }
+
+/// Each of them, in the order in which they are run.
+const AGENTS: [Agent; 8] = [
+    Agent::Codex,
+    Agent::CodexWithBaseUrl,
+    Agent::ClaudeCode,
+    Agent::ClaudeCodeWithBoundThinking,
+    Agent::OpenAiAgents,
+    Agent::VercelOpenAi,
+    Agent::VercelAnthropic,
+    Agent::PydanticAiAnthropic,
+];
 
 /// An agent's session: its folder, its model, and abridge between them.
 struct Session {
@@ -51,9 +71,8 @@ struct Session {
 /// Runs the agents that the folder has; says whether all was well.
 pub(crate) async fn all(folder: &Path) -> bool {
     let mut passed = true;
-    for agent in [Agent::Codex, Agent::CodexWithBaseUrl, Agent::ClaudeCode, Agent::ClaudeCodeWithBoundThinking] {
-        let name = if agent.is_codex() { "codex" } else { "claude" };
-        let program = folder.join("node_modules/.bin").join(name);
+    for agent in AGENTS {
+        let program = folder.join(agent.program());
         println!("{}", agent.title());
         if !program.exists() {
             println!("  NOT RUN: it is not installed");
@@ -105,7 +124,7 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
             let kept = request.thinking.first().copied().unwrap_or(turn);
             assert_eq!(request.thinking, (kept..turn).collect::<Vec<_>>());
             assert!(if now == 0 { kept == 0 } else { kept >= now }, "{now} cleared, {:?}", request.thinking);
-        } else {
+        } else if agent.script().is_none() {
             assert_eq!(request.thinking.len(), turn, "no other thinking leaves");
         }
         cleared = now;
@@ -179,7 +198,37 @@ impl Agent {
             Self::CodexWithBaseUrl => "Codex with openai_base_url, over HTTP after 426",
             Self::ClaudeCode => "Claude Code",
             Self::ClaudeCodeWithBoundThinking => "Claude Code with bound thinking and a window of 200,000 tokens",
+            Self::OpenAiAgents => "openai-agents",
+            Self::VercelOpenAi => "Vercel's AI SDK with its default model of OpenAI",
+            Self::VercelAnthropic => "Vercel's AI SDK with an Anthropic model",
+            Self::PydanticAiAnthropic => "Pydantic AI with its Anthropic model",
         }
+    }
+
+    /// What is there in the folder of clients if it is installed.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Codex | Self::CodexWithBaseUrl => "node_modules/.bin/codex",
+            Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking => "node_modules/.bin/claude",
+            Self::OpenAiAgents => "agents/bin/python",
+            Self::VercelOpenAi => "node_modules/@ai-sdk/openai",
+            Self::VercelAnthropic => "node_modules/@ai-sdk/anthropic",
+            Self::PydanticAiAnthropic => "pydantic-ai/bin/python",
+        }
+    }
+
+    /// The agent of a library, in `tests/clients`; none for one that is a program.
+    fn script(self) -> Option<&'static str> {
+        match self {
+            Self::OpenAiAgents => Some("openai_agents.py"),
+            Self::VercelOpenAi | Self::VercelAnthropic => Some("vercel_agent.mjs"),
+            Self::PydanticAiAnthropic => Some("pydantic_ai_anthropic.py"),
+            Self::Codex | Self::CodexWithBaseUrl | Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking => None,
+        }
+    }
+
+    fn speaks_responses(self) -> bool {
+        self.is_codex() || [Self::OpenAiAgents, Self::VercelOpenAi].contains(&self)
     }
 
     /// Whether a result has the listing, as far as the agent sends it.
@@ -209,7 +258,7 @@ impl Session {
     async fn start(agent: Agent, program: PathBuf, listings: usize, holds: bool) -> Self {
         let mut upstream = Upstream::start().await;
         let held_url = holds.then(|| format!("{}/held", upstream.origin()));
-        let setup = if agent.is_codex() {
+        let setup = if agent.speaks_responses() {
             Setup::before(&upstream)
         } else {
             // As README.md says; what the other upstream is asked for, nobody answers.
@@ -252,6 +301,9 @@ impl Session {
 
     /// The agent as it is run without anybody to ask, in a home of its own and with nothing of this environment.
     fn command(&self, prompt: &str, resumed: bool) -> Command {
+        if let Some(script) = self.agent.script() {
+            return self.script(script, prompt);
+        }
         let (example, home) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients"), self.home.path());
         let claude_code = example.join("claude_code.sh");
         let mut command = Command::new(if self.agent.is_codex() { &self.program } else { &claude_code });
@@ -270,6 +322,34 @@ impl Session {
             command.env("ANTHROPIC_MODEL", if bound { "claude-opus-5-5" } else { "claude-opus-4-8" });
             command.args(resumed.then_some("--continue")).args(["-p", prompt, "--allowedTools", "Bash"]);
         }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command
+    }
+
+    /// The agent of a library.
+    fn script(&self, script: &str, prompt: &str) -> Command {
+        let folder = self.program.ancestors().find(|folder| folder.join("node_modules").exists()).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
+        let origin = format!("http://{}", self.abridge.address());
+        // One of the two libraries for Anthropic adds the version to the base, and the other does not.
+        let anthropic = if self.agent == Agent::VercelAnthropic { format!("{origin}/v1") } else { origin.clone() };
+        let mut command = match self.agent {
+            Agent::VercelOpenAi | Agent::VercelAnthropic => {
+                let provider = if self.agent.speaks_responses() { "openai" } else { "anthropic" };
+                let mut command = Command::new("node");
+                command.arg(script).arg(provider);
+                command
+            }
+            _ => {
+                let mut command = Command::new(&self.program);
+                command.arg(script);
+                command
+            }
+        };
+        command.arg(prompt).env("ABRIDGE_CLIENTS", folder).env("HOME", self.home.path());
+        command.env("OPENAI_BASE_URL", format!("{origin}/v1")).env("OPENAI_API_KEY", "sk-client");
+        command.env("ANTHROPIC_BASE_URL", anthropic).env("ANTHROPIC_API_KEY", "sk-client");
+        command.env("NO_PROXY", "*").env("no_proxy", "*").current_dir(self.home.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command
     }

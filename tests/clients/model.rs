@@ -21,6 +21,12 @@ pub(crate) const GO_ON: &str = "Go on with what was interrupted.";
 
 const LINES: usize = 500;
 
+/// The tools that it calls: shells, and what the examples have instead.
+const SHELLS: [&str; 3] = ["exec_command", "Bash", READER];
+
+/// The tool of the examples.
+pub(crate) const READER: &str = "read_file";
+
 /// What is told to the model of one session, and what it has seen.
 pub(crate) struct Model {
     /// How many listings it asks for.
@@ -50,7 +56,7 @@ pub(crate) struct Seen {
     pub(crate) thinking: Vec<usize>,
     /// Whether it has [`GO_ON`].
     resumed: bool,
-    shell: Option<String>,
+    pub(crate) shell: Option<String>,
     /// The model that is asked.
     pub(crate) model: String,
     /// Whether the answer is to come in events.
@@ -179,7 +185,8 @@ impl Seen {
         let (model, stream) = (text(&request["model"]), request["stream"] == true);
         let mut seen = Self { bytes: body.len(), model, stream, ..Self::default() };
         let tools = request["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
-        seen.shell = tools.into_iter().find(|name| ["exec_command", "Bash"].contains(name)).map(str::to_owned);
+        let tools: Vec<_> = tools.collect();
+        seen.shell = SHELLS.into_iter().find(|name| tools.contains(name)).map(str::to_owned);
         match api {
             Api::Responses => seen.items(&request["input"])?,
             Api::Messages => seen.messages(&request["messages"])?,
@@ -271,6 +278,15 @@ async fn json_body(wire: &mut Wire, body: &Value) {
     wire.send(upstream::whole("200 OK", &fields, body.to_string())).await;
 }
 
+/// The arguments of a call of a shell, which takes its command as `key`, or of the tool of the examples.
+fn arguments(tool: &str, key: &str, command: &str) -> Value {
+    match (tool, key) {
+        (READER, _) => json!({ "path": command }),
+        (_, "cmd") => json!({ "cmd": command }),
+        _ => json!({ "command": command, "description": "Look" }),
+    }
+}
+
 fn unique(kind: &str) -> String {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -286,7 +302,7 @@ fn response(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
                 "encrypted_content": "Z0FB".repeat(100) });
             let call = |command| {
                 json!({ "type": "function_call", "id": unique("fc"), "call_id": unique("call"), "name": shell,
-                    "arguments": json!({ "cmd": command }).to_string(), "status": "completed" })
+                    "arguments": arguments(shell, "cmd", command).to_string(), "status": "completed" })
             };
             iter::once(reasoning).chain(commands.lines().map(call)).collect()
         }
@@ -336,7 +352,7 @@ fn message(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
             let thinking = json!({ "type": "thinking", "thinking": "What is there?", "signature": "RXJj".repeat(80) });
             let call = |command| {
                 json!({ "type": "tool_use", "id": unique("toolu"), "name": shell,
-                    "input": { "command": command, "description": "Look" } })
+                    "input": arguments(shell, "command", command) })
             };
             (iter::once(thinking).chain(commands.lines().map(call)).collect(), "tool_use")
         }

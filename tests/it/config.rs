@@ -336,7 +336,7 @@ fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
     let en = "\n[2147483648 of 2147483648 bytes left out here.]\n".len();
     let zh = "\n[此处省略 2147483648 字节，共 2147483648 字节。]\n".len();
     let way =
-        " Read it with GET http://127.0.0.1:8787/abridge/recall/ (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).";
+        " Read it with GET http://127.0.0.1:8787/abridge/recall/ (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).";
     let http = en + way.len() + 26;
     let file = en + " Read it with read_file from /x/.txt.".len() + 26;
     let key = "truncate_tool_results.max_bytes";

@@ -14,6 +14,7 @@
 
 mod admin; // access to the paths below /abridge/
 mod cancellation; // a client that disconnects cancels the upstream request
+mod compaction; // conversations that clients ask to have compacted
 mod config; // settings, and the commands that need no upstream
 mod demo; // `abridge demo`
 mod dialects; // what holds in every dialect

@@ -1,7 +1,8 @@
-//! Refusals of OpenAI Responses that come with status 200, in the first events of a stream.
+//! Refusals of OpenAI Responses that come with status 200: in the first events of a stream, or in an answer that has failed.
 
 use std::time::{Duration, Instant};
 
+use crate::edits::ENCODINGS;
 use crate::responses::{assert_cleared, with_results};
 use crate::support::{Exchange, Scene, post};
 
@@ -43,6 +44,53 @@ async fn an_overflow_in_a_stream_is_rescued_as_a_400_is() {
         assert_eq!((reply.head.status(), &*reply.body), (200, [CREATED, ADDED, COMPLETED].concat().as_bytes()));
         assert_eq!(reply.head.get("x-abridge-rescue"), Some("overflow"));
         assert_eq!(reply.head.get("x-abridge-edits"), Some("clear=2"));
+        scene.upstream.no_more();
+    }
+}
+
+/// An answer that is not streamed and has failed for this reason. It repeats the instructions.
+fn failed(code: &str, message: &str) -> String {
+    let instructions = "be brief. ".repeat(20_000);
+    format!(
+        r#"{{"id":"resp_1","object":"response","status":"failed","error":{{"code":"{code}","message":"{message}"}},"instructions":"{instructions}","output":[],"usage":null}}"#
+    )
+}
+
+#[tokio::test]
+async fn an_overflow_in_an_answer_that_has_failed_is_rescued_as_a_400_is() {
+    let body = failed("context_length_exceeded", "Your input exceeds the context window of this model.");
+    let plain = "content-type: application/json; charset=utf-8";
+    let coded = ENCODINGS[0].1(body.as_bytes());
+    for (fields, body) in [(&[plain][..], body.as_bytes()), (&[plain, "content-encoding: gzip"], &coded)] {
+        let mut scene = Scene::with(ON).await;
+        let mut call = scene.ask(post(PATH, &[], with_results(3, ""))).await;
+        call.answer("200 OK", &[fields, &["connection: close"]].concat(), body).await;
+        let mut call = scene.upstream.request().await;
+        assert_cleared(&call.bytes().await, 3);
+        let good = r#"{"object":"response","status":"completed","output":[]}"#;
+        call.json(good).await;
+        let reply = scene.client.reply().await;
+        assert_eq!((reply.head.status(), &*reply.body), (200, good.as_bytes()));
+        assert_eq!(reply.head.get("x-abridge-rescue"), Some("overflow"));
+        scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn other_answers_that_are_not_streamed_come_back_byte_by_byte() {
+    let overflow = "Your input exceeds the context window of this model.";
+    let long = failed("context_length_exceeded", overflow).replace("be brief", &"x".repeat(100));
+    for body in [
+        failed("server_is_overloaded", "Try later."),
+        failed("context_length_exceeded", overflow).replace("\"failed\"", "\"incomplete\""),
+        failed("context_length_exceeded", overflow).replace("\"failed\"", "\"completed\",\"x\":\"failed\""),
+        long,
+    ] {
+        let mut scene = Scene::with(ON).await;
+        let mut call = scene.ask(post(PATH, &[], with_results(3, ""))).await;
+        call.json(&body).await;
+        let reply = scene.client.reply().await;
+        assert!(reply.head.status() == 200 && reply.body == body, "{}", body.len());
         scene.upstream.no_more();
     }
 }

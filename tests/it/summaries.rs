@@ -10,6 +10,7 @@ mod branches;
 mod calls;
 mod endpoints;
 mod failures;
+mod long_lines;
 mod spellings;
 
 /// Summaries of conversations of three turns, and of longer ones.

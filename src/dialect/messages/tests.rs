@@ -58,6 +58,16 @@ fn assistant(entries: &str) -> String {
     format!(r#"{{"role":"assistant","content":[{entries}]}}"#)
 }
 
+#[test]
+fn a_call_without_an_id_cannot_be_answered() {
+    for call in [r#"{"type":"tool_use","id":"","name":"f","input":{}}"#, r#"{"type":"tool_use","name":"f","input":{}}"#]
+    {
+        let message = assistant(call);
+        let unit = format!("0 0 Assistant mute [{call}]");
+        check(&message, &[&unit, "  call  Some(\"f\") not answerable"]);
+    }
+}
+
 fn user(entries: &str) -> String {
     format!(r#"{{"content":[{entries}],"role":"user"}}"#)
 }
@@ -110,6 +120,7 @@ fn thinking_and_halves_of_the_server_are_bound() {
         (format!("{thinking},{TEXT},{CALL}"), " bound"),
         (format!(r#"{{"type":"redacted_thinking","data":""}},{CALL}"#), " mute bound"),
         (format!(r#"{{"type":"server_tool_use","id":"s"}},{CALL}"#), " bound"),
+        (format!(r#"{{"type":"mcp_tool_use","id":"s"}},{CALL}"#), " bound"),
         (format!(r#"{{"type":"mcp_tool_result"}},{CALL}"#), " bound"),
         (format!(r#"{{"type":"fallback"}},{CALL}"#), ""),
     ] {

@@ -80,6 +80,13 @@ pub(super) fn reports(json: &[u8]) -> bool {
     LAST.iter().any(|kind| memmem::find(json, kind).is_some())
 }
 
+/// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
+pub(super) fn repeats(json: &[u8]) -> bool {
+    let event: Option<Event<'_>> = serde_json::from_slice(json).ok();
+    let kind = event.and_then(|event| raw::string(event.r#type?.get()));
+    kind.is_some_and(|kind| !kind.ends_with(".delta"))
+}
+
 /// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
 pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
     if json.trim_ascii() == b"[DONE]" {
@@ -261,6 +268,16 @@ mod tests {
         }
         assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
         assert!(answer(&["[DONE]"]).unwrap().is_complete);
+    }
+
+    #[test]
+    fn only_events_that_say_nothing_new_may_be_outlined() {
+        for kind in ["response.created", "response.completed", "response.failed", "response.output_text.done"] {
+            assert!(repeats(format!(r#" {{"type":"{kind}","response":{{}}}}"#).as_bytes()), "{kind}");
+        }
+        for event in [r#"{"type":"response.output_text.delta","delta":""}"#, r#"{"delta":""}"#, "", "[DONE]"] {
+            assert!(!repeats(event.as_bytes()), "{event}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn says_what_was_there_and_how_to_read_it() {
     let (plan, output) = plan(&body(FIVE), &always(""));
     let handle = plan.offloads[0].key;
     let expected = format!(
-        "[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000).]"
+        "[Cleared: 2000 bytes of output of bash. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).]"
     );
     assert_eq!(messages(&output)[2]["content"], expected);
     assert_eq!(plan.offloads.len(), 1, "both are the same text");
@@ -109,7 +109,7 @@ fn the_placeholder_can_be_written() {
     let own = always("placeholder = '<{tool_name} {bytes} {handle}> {how}'");
     let handle = plan(&body(FIVE), &own).0.offloads[0].key;
     let own = cleared(&own);
-    assert!(own.starts_with(&format!("<bash 2000 {handle}> ")) && own.ends_with("limit=20000)."), "{own}");
+    assert!(own.starts_with(&format!("<bash 2000 {handle}> ")) && own.ends_with("limit=8000)."), "{own}");
     let none = "[recall]\nvia = 'none'\n[clear_tool_results]\ntrigger = { messages = 1 }";
     assert_eq!(cleared(none), "[Cleared: 2000 bytes of output of bash.]");
     assert!(

@@ -36,7 +36,14 @@ struct Size {
 }
 
 impl<'c> CutPoints<'c> {
-    pub(super) fn new(draft: &Draft<'_>, rows: &'c [Row], tokens: &[usize], backend: Backend) -> Self {
+    /// `is_own` says of a unit of the user whether it holds a summary that came back as a message.
+    pub(super) fn new(
+        draft: &Draft<'_>,
+        rows: &'c [Row],
+        tokens: &[usize],
+        backend: Backend,
+        is_own: impl Fn(usize) -> bool,
+    ) -> Self {
         let turn_units = draft.turn_units(rows);
         let rounds = rounds(&turn_units);
         let size = |((row, tokens), opens_round): ((&Row, &usize), bool)| Size {
@@ -44,7 +51,12 @@ impl<'c> CutPoints<'c> {
             rounds: usize::from(opens_round),
             tokens: *tokens,
         };
-        let summary = draft.summarised();
+        let is_summary = |row: &Row| match row.unit {
+            Some(unit) => Some(unit) == draft.summarised() || row.role == Role::User && is_own(unit),
+            None => false,
+        };
+        let summary = rows.iter().rposition(is_summary);
+        let unread = if draft.summarises_all() { rows.len() } else { unread_from(turn_units.iter().copied()) };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.n_leading())).count();
         let mut cuts = Self {
             rows,
@@ -54,9 +66,10 @@ impl<'c> CutPoints<'c> {
             first_new: rows
                 .iter()
                 .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
+                .max(summary)
                 .map_or(first, |last| last + 1),
-            last: unread_from(turn_units.iter().copied()).min(first_that_stays(draft, rows, first, backend)),
-            summary: rows.iter().position(|row| row.unit.is_some() && row.unit == summary),
+            last: unread.min(first_that_stays(draft, rows, first, backend)),
+            summary,
             following: (first..rows.len())
                 .filter(|row| rows.get(*row).is_some_and(|row| follows(draft, row)))
                 .collect(),
@@ -84,6 +97,11 @@ impl<'c> CutPoints<'c> {
     pub(super) fn before(&self, unit: usize) -> Option<usize> {
         let place = self.rows.iter().position(|row| row.unit.is_some_and(|index| index >= unit))?;
         (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
+    }
+
+    /// The last place, if there is something new before it.
+    pub(super) fn last(&self) -> Option<usize> {
+        (self.last > self.first_new()).then_some(self.last)
     }
 
     /// The place that leaves behind it what is to be kept; none if nothing would be before it.
@@ -227,5 +245,6 @@ fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool
         before = Some(row.element);
         allowed
     });
-    places.collect()
+    // Nothing is parted at the end.
+    places.chain([true]).collect()
 }

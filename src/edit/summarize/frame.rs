@@ -34,6 +34,9 @@ pub struct FrameInput<'a> {
 /// How many characters are left at the beginning and at the end of a user's message that is too long.
 const LEFT: usize = 1000;
 
+/// What stands around each of the user's messages.
+const ENTRY: (&str, &str) = ("<message>\n", "\n</message>");
+
 /// A token is seldom more bytes than this; what is behind so many of them is not even counted.
 const MAX_BYTES_PER_TOKEN: usize = 32;
 
@@ -55,6 +58,41 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
         lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in).to_owned(),
         user_messages: if preserve { user_messages(language, said) } else { None },
         behind: behind.join("\n\n"),
+    }
+}
+
+/// The message that holds a summary, recognised when it comes back: a client may send what it was given, as it does after
+/// it has asked for a compaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnFrame<'a> {
+    lead_in: &'a str,
+    continuation: &'a str,
+}
+
+impl<'a> OwnFrame<'a> {
+    pub(super) fn new(settings: &'a Settings, language: Language) -> Self {
+        let words = words(language);
+        Self {
+            lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in),
+            continuation: settings.continuation.as_deref().unwrap_or(words.continuation),
+        }
+    }
+
+    /// Whether a text of the user is such a message.
+    pub(super) fn is(&self, text: &str) -> bool {
+        let Self { lead_in, continuation } = self;
+        !(lead_in.is_empty() && continuation.is_empty())
+            && text.strip_prefix(lead_in).is_some_and(|rest| rest.ends_with(continuation))
+    }
+
+    /// What the user says in such a message; none if a text is none.
+    pub(super) fn user_texts<'t>(&self, text: &str) -> Option<Vec<Cow<'t, str>>> {
+        let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
+        let (between, section) =
+            (format!("{last}\n{first}"), text.split_once(open).and_then(|(_, rest)| rest.rsplit_once(close)));
+        let entries = section.and_then(|(section, _)| section.split_once(first)?.1.rsplit_once(last));
+        let texts = entries.into_iter().flat_map(|(entries, _)| entries.split(&between));
+        self.is(text).then(|| texts.map(|text| text.to_owned().into()).collect())
     }
 }
 
@@ -101,7 +139,8 @@ fn user_messages(language: Language, said: &FrameInput<'_>) -> Option<String> {
 }
 
 fn entry(text: &str) -> String {
-    format!("<message>\n{text}\n</message>")
+    let (first, last) = ENTRY;
+    format!("{first}{text}{last}")
 }
 
 /// The beginning and the end of a text, and how much is missing between them; all of it where that would not be shorter.

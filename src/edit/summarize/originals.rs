@@ -4,7 +4,10 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 
-use super::{PreserveSkills, frame::skill_name};
+use super::{
+    PreserveSkills,
+    frame::{OwnFrame, skill_name},
+};
 use crate::{
     conversation::{BlockIndex, BlockKind, ElementIndex, Pairing, Role, Unit},
     dialect::strings,
@@ -21,10 +24,16 @@ pub(super) struct Originals<'a> {
 }
 
 impl<'a> Originals<'a> {
-    /// What the user says, from first to last.
-    pub(super) fn user_texts(&self) -> Vec<Cow<'a, str>> {
+    /// What the user says, from first to last: of a summary that came back as a message, what the user says in that.
+    pub(super) fn user_texts(&self, own: &OwnFrame<'_>) -> Vec<Cow<'a, str>> {
         let units = self.units().iter().filter(|unit| unit.role == Role::User);
-        units.filter_map(|unit| self.text(unit)).collect()
+        let texts = units.filter_map(|unit| self.text(unit));
+        texts.flat_map(|text| own.user_texts(&text).unwrap_or_else(|| vec![text])).collect()
+    }
+
+    /// All texts of one unit; none if it has none.
+    pub(super) fn text_of(&self, unit: usize) -> Option<Cow<'a, str>> {
+        self.text(self.request.conversation.units.get(unit)?)
     }
 
     /// The skills that were loaded, from first to last: their names, and what the tool said.

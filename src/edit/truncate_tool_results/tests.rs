@@ -46,7 +46,7 @@ fn what_is_left_is_whole_lines_of_both_ends() {
     assert_eq!(
         notice,
         format!(
-            "{missing} of 5000 bytes left out here. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=20000)."
+            "{missing} of 5000 bytes left out here. Read it with GET http://h/abridge/recall/{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000)."
         )
     );
     let original = text(5000);

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::dialect::{Answer, Dialect, InvalidAnswer};
+use crate::relay::outline::{Ended, Line};
 
 /// Why an answer could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +37,12 @@ pub(super) enum ReadError {
 /// The longest answer in bytes. A token of a stream takes some three hundred.
 const MAX_BODY: usize = 16 << 20;
 
-/// The longest line in bytes: the event parser scans all of a line again for every piece of it.
+/// The longest line of a stream in bytes that is read as it is: the event parser scans all of a line again for every piece
+/// of it. Of a longer one the outline is read, where that loses nothing that the model says.
 const MAX_LINE: usize = 256 << 10;
+
+/// The longest answer in bytes that is no stream.
+const MAX_JSON: usize = 4 << 20;
 
 /// The longest summary text in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -54,8 +59,12 @@ pub(super) async fn read(
     idle_timeout: Duration,
 ) -> Result<Answer, ReadError> {
     let streamed = is_stream(response.headers());
-    let pieces = pieces(Reader::new(response.into_body(), idle_timeout));
-    if streamed { read_events(pieces, dialect).await } else { read_json(pieces, dialect).await }
+    let reader = Reader::new(response.into_body(), idle_timeout);
+    if streamed {
+        read_events(pieces(Reader { lines: Some(Lines { line: Line::default(), dialect }), ..reader }), dialect).await
+    } else {
+        read_json(pieces(reader), dialect).await
+    }
 }
 
 /// Reads at most the first `most` bytes of a body.
@@ -108,6 +117,9 @@ async fn read_json(
     let mut json = Vec::new();
     while let Some(piece) = pieces.next().await {
         json.extend_from_slice(&piece?);
+        if json.len() > MAX_JSON {
+            return Err(ReadError::TooLong);
+        }
     }
     let mut answer = Answer { is_complete: true, ..Answer::with_text() };
     add(&json, dialect, &mut answer)?;
@@ -125,32 +137,61 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
 /// A body on its way to the event parser. The parser panics at a byte order mark, hangs at bytes that are not UTF-8,
 /// and is slow on large pieces, so the reader gives it none of these.
 #[derive(Debug)]
-struct Reader {
+struct Reader<'d> {
     body: Incoming,
     idle_timeout: Duration,
-    /// Bytes that arrived and were not passed on. They may begin with a part of a character.
+    /// What bytes pass on their way to `buffer`; none for an answer that has no lines.
+    lines: Option<Lines<'d>>,
+    /// Bytes that were not passed on. They may begin with a part of a character.
     buffer: Vec<u8>,
-    /// How many bytes arrived in total.
+    /// How many bytes came into the buffer in total, and how many arrived.
     total: usize,
-    /// The length of the current line.
-    line: usize,
+    arrived: usize,
     ended: bool,
 }
 
-impl Reader {
+/// Cuts a stream into lines, none of which is too long for the event parser.
+#[derive(Debug)]
+struct Lines<'d> {
+    /// The line that has not ended yet.
+    line: Line,
+    dialect: &'d dyn Dialect,
+}
+
+impl Lines<'_> {
+    /// Adds the lines that end in `bytes` to `buffer`.
+    fn push(&mut self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<(), ReadError> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.push(piece, MAX_LINE).map_err(|_| ReadError::TooLong)?;
+            if piece.ends_with(b"\n") {
+                self.end(buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the line that has ended.
+    fn end(&mut self, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
+        let Ended { bytes, is_outline } = self.line.take();
+        let data = bytes.strip_prefix(b"data:").unwrap_or_default();
+        if is_outline && !self.dialect.may_be_outlined(data) {
+            return Err(ReadError::TooLong);
+        }
+        buffer.extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
     fn new(body: Incoming, idle_timeout: Duration) -> Self {
-        Self { body, idle_timeout, buffer: Vec::new(), total: 0, line: 0, ended: false }
+        Self { body, idle_timeout, lines: None, buffer: Vec::new(), total: 0, arrived: 0, ended: false }
     }
 
     /// The next piece: whole characters, at most [`MAX_PIECE`] bytes.
     async fn piece(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(piece) = next_piece(&mut self.buffer, self.total, self.ended)? {
-                self.line = match memchr::memrchr(b'\n', &piece) {
-                    Some(at) => piece.len() - at - 1,
-                    None => self.line + piece.len(),
-                };
-                return if self.line > MAX_LINE { Err(ReadError::TooLong) } else { Ok(Some(piece)) };
+                return Ok(Some(piece));
             }
             if self.ended {
                 return Ok(None);
@@ -158,17 +199,35 @@ impl Reader {
             let frame =
                 timeout(self.idle_timeout, self.body.frame()).await.map_err(|_| ReadError::Idle(self.idle_timeout))?;
             match frame {
-                None => self.ended = true,
+                None => self.end()?,
                 Some(frame) => {
                     let Ok(mut data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
-                    self.total += data.remaining();
-                    if self.total > MAX_BODY {
-                        return Err(ReadError::TooLong);
-                    }
-                    self.buffer.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+                    self.add(&data.copy_to_bytes(data.remaining()))?;
                 }
             }
         }
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        self.arrived += bytes.len();
+        if self.arrived > MAX_BODY {
+            return Err(ReadError::TooLong);
+        }
+        let before = self.buffer.len();
+        match &mut self.lines {
+            Some(lines) => lines.push(bytes, &mut self.buffer)?,
+            None => self.buffer.extend_from_slice(bytes),
+        }
+        self.total += self.buffer.len() - before;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ReadError> {
+        self.ended = true;
+        let before = self.buffer.len();
+        self.lines.as_mut().map_or(Ok(()), |lines| lines.end(&mut self.buffer))?;
+        self.total += self.buffer.len() - before;
+        Ok(())
     }
 }
 
@@ -195,7 +254,7 @@ fn next_piece(buffer: &mut Vec<u8>, total: usize, ended: bool) -> Result<Option<
     Ok(Some(buffer.drain(..whole).collect::<Vec<_>>().into()))
 }
 
-fn pieces(reader: Reader) -> impl Stream<Item = Result<Bytes, ReadError>> {
+fn pieces(reader: Reader<'_>) -> impl Stream<Item = Result<Bytes, ReadError>> {
     stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         match reader.piece().await {

@@ -1,10 +1,13 @@
-//! The beginning of a streamed answer: some servers answer 200 and refuse the request in the first events.
+//! Answers with status 200 that are refusals: some servers refuse a request in the first events of a stream, or in an
+//! answer whose own status is `failed`.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -19,13 +22,20 @@ const MAX_HELD: usize = 512 << 10;
 /// How long the head of a stream is held back. A server knows the length of a conversation before it begins to answer.
 const HELD_FOR: Duration = Duration::from_secs(5);
 
-/// The data of the event by which a stream fails, if it does so before it says anything. Holds the answer back until that
-/// is known; its bytes are relayed unchanged.
+/// The data of the event by which a stream fails, if it does so before it says anything, or a whole answer that has failed.
+/// Holds the answer back until that is known; its bytes are relayed unchanged.
 pub(super) async fn failure(
     answer: &mut Response<PeekableBody>,
     opening: Option<&'static OpeningEvents>,
 ) -> Option<Bytes> {
-    let opening = opening.filter(|_| answer.status().is_success() && is_plain_stream(answer))?;
+    let opening = opening.filter(|_| answer.status().is_success())?;
+    if is(answer, b"application/json") {
+        return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
+    }
+    if !is(answer, b"text/event-stream") || ContentEncoding::from_headers(answer.headers()) != ContentEncoding::Identity
+    {
+        return None;
+    }
     let mut scanner = Scanner { opening, line: Vec::new(), is_cut: false, event: String::new(), data: Vec::new() };
     match answer.body_mut().peek_until(MAX_HELD, HELD_FOR, |chunk| scanner.push(chunk)).await? {
         Told::Failure(data) => Some(data),
@@ -33,11 +43,21 @@ pub(super) async fn failure(
     }
 }
 
-fn is_plain_stream<B>(answer: &Response<B>) -> bool {
+/// Whether an answer is of this type.
+fn is<B>(answer: &Response<B>, name: &[u8]) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    let name = b"text/event-stream";
     kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-        && matches!(ContentEncoding::from_headers(answer.headers()), ContentEncoding::Identity)
+}
+
+/// Whether a whole answer says of itself that it has failed.
+fn has_failed(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        status: Cow<'a, str>,
+    }
+    memmem::find(json, b"\"failed\"").is_some()
+        && serde_json::from_slice(json).is_ok_and(|Answer { status }| status == "failed")
 }
 
 /// What the events so far have told.

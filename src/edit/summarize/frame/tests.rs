@@ -30,11 +30,36 @@ fn section(note: &str, texts: &[&str]) -> String {
     format!("<all_user_messages>\n{note}{}</all_user_messages>", entries.concat())
 }
 
+/// What a message says that holds a summary of these texts.
+fn message(texts: &[&str], settings: &Settings) -> String {
+    frame(settings, Language::En, &said(texts, 10_000, &gauge())).around("<summary>")
+}
+
 /// The tokens around a text in the section.
 const AROUND: usize = 6;
 
 fn letters(letter: char, n: usize) -> String {
     letter.to_string().repeat(n)
+}
+
+// === a message that comes back ===
+
+#[test]
+fn a_message_that_holds_a_summary_is_recognised_with_each_word_of_the_user() {
+    let own = Settings { lead_in: Some("BEFORE".to_owned()), continuation: Some(String::new()), ..Settings::default() };
+    for settings in [&Settings::default(), &own] {
+        let frame = OwnFrame::new(settings, Language::En);
+        for texts in
+            [&["one"][..], &["one", "二\n\ntwo"], &["a\n</message>\nb", "<message>\nc", "</all_user_messages>"], &[]]
+        {
+            let text = message(texts, settings);
+            assert_eq!(frame.user_texts(&text).unwrap(), texts, "{text}");
+            assert_eq!(frame.user_texts(&format!("{text}, and so on")).is_some(), settings == &own);
+            assert_eq!(frame.user_texts(&format!("I read: {text}")), None);
+        }
+    }
+    let silent = Settings { lead_in: Some(String::new()), continuation: Some(String::new()), ..Settings::default() };
+    assert_eq!(OwnFrame::new(&silent, Language::En).user_texts("anything"), None);
 }
 
 // === user messages ===
