@@ -10,7 +10,7 @@ use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryEffect;
-use crate::simulate::{PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection};
+use crate::simulate::{Conditions, PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection};
 use crate::summary::Summary;
 use crate::tokens::models;
 
@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 /// Runs the simulation and prints it. With `--upstream`, `summarizer` makes the summaries.
-pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
+pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>> + Sync>(
     args: Args,
     sources: &Sources,
     config: &Config,
@@ -85,7 +85,8 @@ pub fn run<D: Fn(SummaryEffect) -> Option<Arc<Summary>>>(
     let summary_source = summarizer
         .as_ref()
         .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));
-    let simulation = Simulation::run(&selection, &candidates, prices, summary_source);
+    let conditions = Conditions { prices, summary_source, ..Conditions::default() };
+    let simulation = Simulation::run(&selection, &candidates, &conditions);
     let text = if args.json { serde_json::to_string_pretty(&simulation)? + "\n" } else { simulation.to_string() };
     print([text])?;
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::EditMode::{Apply, DryRun};
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, Entries, ErrorFields, Field, Input, NotAnAnswer, Stop};
+use crate::dialect::{self, Answer, Entries, ErrorFields, Exchange, Field, Input, NotAnAnswer, Stop};
 use crate::payload::{ChainKey, Payload, PayloadKey};
 use crate::planner::Parts;
 use crate::recall::Via;
@@ -426,6 +426,10 @@ impl Dialect for Panicking {
 
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
         Bytes::new()
+    }
+
+    fn render_exchange(&self, _: &Exchange<'_>) -> [Bytes; 2] {
+        Default::default()
     }
 
     fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
