@@ -62,7 +62,9 @@ fn collect(path: &Path, found: &mut BTreeSet<u64>) -> io::Result<()> {
     if metadata.is_file() && is_source && metadata.len() <= MAX_FILE_BYTES {
         let text = fs::read(path)?;
         found.extend(units::units(&String::from_utf8_lossy(&text)).map(|unit| unit.hash()));
-        found.extend(path.file_name().and_then(|name| name.to_str()).into_iter().flat_map(units::units).map(|unit| unit.hash()));
+        found.extend(
+            path.file_name().and_then(|name| name.to_str()).into_iter().flat_map(units::units).map(|unit| unit.hash()),
+        );
     }
     Ok(())
 }

@@ -31,12 +31,14 @@ use serde::Serialize;
 use crate::planner::Planner;
 
 pub use self::figures::{Figures, Price, Prices};
+pub use self::page::Page;
 pub use self::regret::Regret;
 pub use self::summaries::SummarySource;
 pub use self::transcript::{Transcript, TranscriptError};
 
 mod discover;
 mod figures;
+mod page;
 pub mod play;
 pub mod regret;
 mod run;

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, Dialect, Entries, ErrorFields, Exchange, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind, Stop,
+    Answer, Dialect, Entries, ErrorFields, Exchange, Field, Input, NotAnAnswer, Opening, ParseError, ParseErrorKind,
+    Stop,
     json::{Odd, push_string},
     strings,
 };
@@ -132,7 +133,8 @@ impl Dialect for Responses {
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
         let [id, name, arguments, result] =
             [exchange.id, exchange.name, exchange.arguments, exchange.result].map(strings::render);
-        let call = [br#"{"type":"function_call","call_id":"#, &*id, br#","name":"#, &name, br#","arguments":"#, &arguments];
+        let call =
+            [br#"{"type":"function_call","call_id":"#, &*id, br#","name":"#, &name, br#","arguments":"#, &arguments];
         let result = [br#"{"type":"function_call_output","call_id":"#, &*id, br#","output":"#, &result, b"}"];
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }

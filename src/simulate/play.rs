@@ -49,8 +49,7 @@ pub(super) fn play(
     candidate: &PolicyUnderTest,
     conditions: &Conditions<'_>,
 ) -> Result<Played, TranscriptError> {
-    let mut player =
-        Player::new(transcript.model(), candidate, conditions.summary_source, SummaryCache::default());
+    let mut player = Player::new(transcript.model(), candidate, conditions.summary_source, SummaryCache::default());
     for body in transcript.requests() {
         player.edit_and_send(body)?;
     }

@@ -25,8 +25,8 @@ pub use self::units::UnitKind;
 
 use self::answer::needed;
 use self::pieces::{Anatomy, Piece};
-use self::watch::Watch;
 pub(super) use self::watch::Placebo;
+use self::watch::Watch;
 
 mod answer;
 pub mod background;
@@ -112,13 +112,7 @@ struct Recalls {
 impl Regret {
     /// Of a session of which nothing was taken out.
     pub(super) fn none(answers: usize, cost: u64, placebo: Option<&Placebo>) -> Self {
-        Self {
-            answers,
-            cost_unedited: cost,
-            cost_with_recalls: cost,
-            placebo: placebo.map(|_| 0),
-            ..Self::default()
-        }
+        Self { answers, cost_unedited: cost, cost_with_recalls: cost, placebo: placebo.map(|_| 0), ..Self::default() }
     }
 
     /// The sums, without the list.
@@ -230,3 +224,6 @@ impl Recalls {
         self.inserted.push(Insertion { at: n, elements: [&*call, b",", &*result].concat().into() });
     }
 }
+
+#[cfg(test)]
+mod tests;

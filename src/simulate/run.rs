@@ -76,7 +76,8 @@ impl Run<'_> {
         let n_threads = thread::available_parallelism().map_or(1, usize::from).min(self.found.len());
         let mut played = thread::scope(|scope| {
             let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(|| self.play_some())).collect();
-            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|why| panic::resume_unwind(why)));
+            let joined =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|why| panic::resume_unwind(why)));
             joined.flatten().collect::<Vec<_>>()
         });
         played.sort_by_key(|(n, _)| *n);

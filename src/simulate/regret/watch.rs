@@ -8,9 +8,9 @@ use super::background;
 use super::pieces::{Anatomy, Piece, PieceKind};
 use super::units::UnitKind;
 use super::{Fault, Missed};
-use crate::simulate::{Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, ParseError};
 use crate::payload::Fingerprint;
+use crate::simulate::{Transcript, TranscriptError};
 
 /// The history of one session as the client sends it, with all that was recalled, and what is known of its texts.
 #[derive(Debug, Default)]
@@ -74,7 +74,9 @@ impl Watch {
     /// Adds an element to the history.
     pub(super) fn push(&mut self, element: &[u8], pieces: Vec<Piece>) {
         let (print, n) = (Fingerprint::of(element), self.history.len());
-        for (piece, unit) in pieces.iter().enumerate().flat_map(|(n, piece)| piece.units.iter().map(move |unit| (n, unit))) {
+        for (piece, unit) in
+            pieces.iter().enumerate().flat_map(|(n, piece)| piece.units.iter().map(move |unit| (n, unit)))
+        {
             self.occurrences.entry(*unit).or_default().push(At { element: n, piece });
         }
         self.in_history.insert(print);
