@@ -71,6 +71,8 @@ fn collect(path: &Path, found: &mut BTreeSet<u64>) -> io::Result<()> {
 
 /// The name of a project without its version: `serde-1.0.228` and `PyYAML-6.0.dist-info` lose theirs.
 fn name_of(entry: &str) -> String {
-    let version = entry.match_indices('-').find(|(at, _)| entry[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
-    entry[..version.map_or(entry.len(), |(at, _)| at)].trim_end_matches(".py").to_lowercase()
+    let is_version = |rest: &str| rest.get(1..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let mut parts = entry.match_indices('-').map(|(at, _)| entry.split_at(at));
+    let name = parts.find(|(_, rest)| is_version(rest)).map_or(entry, |(name, _)| name);
+    name.trim_end_matches(".py").to_lowercase()
 }

@@ -108,13 +108,7 @@ fn regret(format: &str, files: [&str; 3], last: Step<'_>) -> Regret {
 }
 
 fn places(regret: &Regret) -> Vec<(usize, usize, &str)> {
-    let fault = |fault: &'_ Fault| (fault.request, fault.from.message);
-    let text = |fault: &'_ Fault| fault.missed.first().map(|missed| missed.text.as_str());
-    regret.list.iter().map(|it| (fault(it).0, fault(it).1, text_of(it))).collect()
-}
-
-fn text_of(fault: &Fault) -> &str {
-    fault.missed.first().map_or("", |missed| missed.text.as_str())
+    regret.list.iter().map(|fault| (fault.request, fault.from.message, fault.missed[0].text.as_str())).collect()
 }
 
 #[test]
