@@ -17,6 +17,10 @@
 //! whole blocks behind them cost `cache_write`, as they are written for the next request; the rest of the last block
 //! costs 1.
 //!
+//! # Segments
+//! Where an agent has put a summary in place of all before it, the model has not seen both sides. Such a transcript is
+//! played in segments, each with an empty cache at its beginning. What was missed, and what recalls cost, is in [`regret`].
+//!
 //! # Summaries
 //! Without an upstream that makes them, a text of fixed size replaces each summary, and everything around it is
 //! computed from the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share

@@ -104,7 +104,16 @@ fn simulate(folder: &Path) -> PathBuf {
     write("session.json", serde_json::json!({ "model": "gpt-4o", "messages": messages }).to_string());
     write("policy.toml", "[clear_tool_results]\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\n".to_owned());
     let mut abridge = Command::new(env!("CARGO_BIN_EXE_abridge"));
-    abridge.args(["simulate", "session.json", "--policy", "policy.toml", "--policy", "none", "--html", "compared.html"]);
+    abridge.args([
+        "simulate",
+        "session.json",
+        "--policy",
+        "policy.toml",
+        "--policy",
+        "none",
+        "--html",
+        "compared.html",
+    ]);
     assert!(abridge.current_dir(folder).env_clear().output().unwrap().status.success());
     folder.join("compared.html")
 }

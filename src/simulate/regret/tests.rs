@@ -1,8 +1,8 @@
 //! Small sessions with known faults, in all dialects.
 //!
 //! A session has a question and rounds: the model reads a file, the tool answers, and at last the model edits. Under the
-//! policy of these tests a pass is made at once and keeps the newest result, so that the answer to a request sees one
-//! result: the newest.
+//! policy of these tests a pass is made at once and keeps nothing that the model has read, so that the answer to a request
+//! sees one result: the newest.
 
 use bytes::Bytes;
 
@@ -76,9 +76,9 @@ fn candidate(settings: &str) -> PolicyUnderTest {
     PolicyUnderTest { name: "p".to_owned(), planner: Planner::new(parts) }
 }
 
-/// All results but the newest are cleared at once.
-const KEEP_1: &str = r#"
-clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 1 }, clear_at_least = 0, placeholder = "gone" }
+/// All results that the model has read are cleared at once.
+const KEEP_NONE: &str = r#"
+clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 0 }, clear_at_least = 0, placeholder = "gone" }
 "#;
 
 fn regret_under(settings: &str, body: String) -> Regret {
@@ -88,7 +88,7 @@ fn regret_under(settings: &str, body: String) -> Regret {
     measure(&transcript, measured, SummaryCache::default()).unwrap()
 }
 
-/// The regret under [`KEEP_1`] of a session in which three files are read and then something is done.
+/// The regret under [`KEEP_NONE`] of a session in which three files are read and then something is done.
 fn regret(format: &str, files: [&str; 3], last: Step<'_>) -> Regret {
     let files = files.map(|file| format!("{file}\n{}", "filler ".repeat(40)));
     let [one, two, three] = &files;
@@ -102,9 +102,10 @@ fn regret(format: &str, files: [&str; 3], last: Step<'_>) -> Regret {
         read(r#"{"path":"c"}"#),
         Answer(three),
         last,
+        if matches!(last, Call(..)) { Answer("ok") } else { User("Thanks.") },
         Say("Done."),
     ];
-    regret_under(KEEP_1, write(format, &steps))
+    regret_under(KEEP_NONE, write(format, &steps))
 }
 
 fn places(regret: &Regret) -> Vec<(usize, usize, &str)> {
@@ -117,7 +118,7 @@ fn a_line_of_a_cleared_result_is_a_fault_in_every_dialect() {
         let regret = regret(format, [LINE, OTHER, THIRD], Say(LINE));
         assert_eq!(places(&regret), [(4, 2, LINE)], "{format}");
         let fault = &regret.list[0];
-        assert_eq!((fault.hard, fault.n_missed, fault.missed[0].line), (false, 1, 1), "{format}");
+        assert_eq!((fault.hard, fault.n_missed, fault.missed[0].line), (false, 2, 1), "{format}");
         assert_eq!((fault.from.kind, fault.from.call_id.as_deref()), (PieceKind::Result, Some("c1")), "{format}");
         assert_eq!(fault.from.tool.as_deref(), Some("read"), "{format}");
         assert_eq!((regret.answers, regret.faults, regret.hard), (5, 1, 0), "{format}");
@@ -171,7 +172,7 @@ fn what_is_in_sight_is_no_fault_in_every_dialect() {
                 Answer(&filler),
                 Say(LINE),
             ];
-            let regret = regret_under(KEEP_1, write(format, &steps));
+            let regret = regret_under(KEEP_NONE, write(format, &steps));
             let last = regret.list.iter().filter(|fault| fault.request > 3).count();
             assert_eq!(last, 0, "{format}");
         }
@@ -191,10 +192,10 @@ fn the_background_and_the_tools_are_never_missed() {
         let body = write("chat", &steps);
         body.replacen(r#""model":"m""#, &format!(r#""model":"m","tools":[{tools}]"#), 1)
     };
-    assert_eq!(regret_under(KEEP_1, steps("")).faults, 1);
+    assert_eq!(regret_under(KEEP_NONE, steps("")).faults, 1);
     let tool =
         r#"{"type":"function","function":{"name":"t","description":"zebra_of_mine zebraOfYours zebra_of_mine"}}"#;
-    let with_line = regret_under(KEEP_1, steps(tool));
+    let with_line = regret_under(KEEP_NONE, steps(tool));
     // The line of both names is longer than 20 characters, and stands in no tool.
     assert_eq!((with_line.faults, with_line.list[0].n_missed), (1, 1));
 }
@@ -205,7 +206,7 @@ fn the_newest_source_takes_all_that_it_has() {
     let words = format!("{LINE}\n{OTHER}");
     // The second result has both lines, so that the first, which has one of them, is no fault.
     let covered = regret("chat", [LINE, &both, THIRD], Say(&words));
-    assert_eq!(covered.list.iter().map(|fault| (fault.from.message, fault.n_missed)).collect::<Vec<_>>(), [(4, 2)]);
+    assert_eq!(covered.list.iter().map(|fault| (fault.from.message, fault.n_missed)).collect::<Vec<_>>(), [(4, 3)]);
     // Each has one of its own.
     let each = regret("chat", [LINE, OTHER, THIRD], Say(&words));
     assert_eq!(each.list.iter().map(|fault| fault.from.message).collect::<Vec<_>>(), [4, 2]);
@@ -235,12 +236,12 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
         Call("edit", r#"{"old_string":"let total = items.sum_of_all();"}"#),
     ];
     let body = write("chat", &steps);
-    let regret = regret_under(KEEP_1, body.clone());
+    let regret = regret_under(KEEP_NONE, body.clone());
     // After the recall, the model has said the line itself, so that nothing is missed any more.
     assert_eq!(places(&regret), [(4, 2, LINE)]);
 
     let transcript = Transcript::new(body.into(), None).unwrap();
-    let candidate = candidate(KEEP_1);
+    let candidate = candidate(KEEP_NONE);
     let mut recalls = Recalls::default();
     recalls.add(dialect_of("chat"), 7, &regret.list[0], &mut Watch::default());
     let mut player = Player::new(Some("m"), &candidate, SummarySource::default(), SummaryCache::default());
@@ -257,7 +258,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let last = player.edit_and_send(transcript.request(transcript.n_messages(), &recalls.inserted)).unwrap();
     let text = String::from_utf8(last.body().to_vec()).unwrap();
     assert_eq!(text.matches("recall_0").count(), 2);
-    assert_eq!(text.matches("gone").count(), 5, "the recalled text was cleared again: {text}");
+    assert_eq!(text.matches("gone").count(), 6, "the recalled text was cleared again: {text}");
 }
 
 #[test]
@@ -268,10 +269,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let read = Call("read", "{}");
     let steps = [User("Do it."), read, Answer(&one), read, Answer(&filler), Say(LINE)];
     let body = write("chat", &steps);
-    const KEEP_0: &str = r#"
-clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 0 }, clear_at_least = 0, placeholder = "gone" }
-"#;
-    let candidate = candidate(KEEP_0);
+    let candidate = candidate(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
     let plain = play::play(&transcript, &candidate, &conditions).unwrap();
@@ -282,14 +280,13 @@ clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 0 }, clear_a
     // 3 + 1 + 1 = 5; 3 for each request.
     assert_eq!(plain.tokens[..3], [9, 9 + 11 + 1012, 9 + 11 + 5 + 11 + 1004]);
     // With the recall: that of the third request again, whose last result is cleared now, then the recall, whose call has
-    // 3 + 3 + 3 + 1 + 21 = 31, and its result of 1012. The last request has all results cleared, and the answer.
-    let recall = [9 + 11 + 5 + 11 + 5 + 31 + 1012, 9 + 11 + 5 + 11 + 5 + 31 + 1012 + 3 + 3 + 8];
+    // 3 + 3 + 3 + 1 + 22 = 32, and its result of 1012. The last request has the answer, too: 3 + 3 + 8.
+    let recall = [9 + 11 + 5 + 11 + 5 + 32 + 1012, 9 + 11 + 5 + 11 + 5 + 32 + 1012 + 3 + 3 + 8];
     let tokens = [plain.tokens[0], plain.tokens[1], plain.tokens[2], recall[0], recall[1]];
-    // What each shares with the one before: all of the first; the beginning up to the result that was cleared, or all.
+    // What each shares with the one before, in blocks: nothing before a result that was cleared, and at last all.
     let shared = [0, 0, 0, 0, 1024];
-    let cost: f64 =
-        tokens.iter().zip(shared).map(|(tokens, shared)| (tokens - shared) as f64 + 0.1 * shared as f64).sum();
-    assert_eq!(regret.cost_with_recalls, (cost + 300.0).round() as u64);
+    let tenths: usize = tokens.iter().zip(shared).map(|(tokens, shared)| 10 * (tokens - shared) + shared).sum();
+    assert_eq!(regret.cost_with_recalls, ((tenths + 5) / 10 + 300) as u64);
 }
 
 #[test]
@@ -301,7 +298,7 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
         let steps = [User("Go."), read, Answer(&first), read, Answer(&filler), read, Answer(&filler), Say(said)];
         Transcript::new(Bytes::from(write("chat", &steps)), None).unwrap()
     };
-    let candidate = candidate(KEEP_1);
+    let candidate = candidate(KEEP_NONE);
     let noise = |own: &Transcript, other: &Transcript| {
         let placebo = Placebo::of(other).unwrap();
         let conditions = Conditions::default();

@@ -132,8 +132,8 @@ mod tests {
     fn names_have_a_form_that_words_do_not_have() {
         let names = |text| texts(text, UnitKind::Name);
         assert_eq!(
-            names("open(src/main_loop.rs) getValue HTTPServer2go MAX_LEN deadbe3f 0123 a-b_cde.x"),
-            ["main_loop.rs", "getValue", "HTTPServer2go", "MAX_LEN", "deadbe3f", "0123", "b_cde"]
+            names("open(src/main_loop.rs) getValue httpServer2go MAX_LEN deadbe3f 0123 a-b_cde.x"),
+            ["main_loop.rs", "getValue", "httpServer2go", "MAX_LEN", "deadbe3f", "0123", "b_cde"]
         );
         for none in ["word Word WORD self.value e.g. a_b 123 abc1234x deadbeef _private__ x-y", "été naïveté"] {
             assert_eq!(names(none), [""; 0], "{none}");
