@@ -7,7 +7,7 @@ use super::{Simulation, TranscriptResult};
 use crate::units::grouped;
 
 /// A simulation as a page.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Page<'a>(pub &'a Simulation);
 
 /// The most transcripts that are drawn, and the most faults that are listed.
