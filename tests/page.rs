@@ -85,8 +85,8 @@ fn main() -> ExitCode {
 
 /// Writes the page of a simulation in which an edit needs a text that was cleared, and returns its path.
 fn simulate(folder: &Path) -> PathBuf {
-    let call = |id: &str, name: &str, arguments: serde_json::Value| {
-        let function = serde_json::json!({ "name": name, "arguments": arguments.to_string() });
+    let call = |id: &str, name: &str, arguments: &str| {
+        let function = serde_json::json!({ "name": name, "arguments": arguments });
         serde_json::json!({ "role": "assistant", "content": null,
             "tool_calls": [{ "id": id, "type": "function", "function": function }] })
     };
@@ -94,11 +94,12 @@ fn simulate(folder: &Path) -> PathBuf {
         let text = format!("{text}\n{}", "filler ".repeat(200));
         serde_json::json!({ "role": "tool", "tool_call_id": id, "content": text })
     };
-    let read = |id: &str| call(id, "read", serde_json::json!({ "path": id }));
+    let read = |id: &str| call(id, "read", "{}");
+    let edit = serde_json::json!({ "old_string": EVIL }).to_string();
     let messages = serde_json::json!([
         { "role": "user", "content": "Do it." },
         read("a"), result("a", EVIL), read("b"), result("b", ""), read("c"), result("c", ""),
-        call("d", "edit", serde_json::json!({ "old_string": EVIL })), result("d", "ok"),
+        call("d", "edit", &edit), result("d", "ok"),
     ]);
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
     write("session.json", serde_json::json!({ "model": "gpt-4o", "messages": messages }).to_string());

@@ -1,4 +1,5 @@
 //! `abridge simulate`, through the real binary and two sessions that were written for it.
+#![expect(clippy::disallowed_types, reason = "a transcript is written here, and not sent on")]
 
 use std::fs;
 use std::path::Path;
