@@ -45,7 +45,9 @@ fn common(projects: &BTreeMap<String, Vec<PathBuf>>) -> io::Result<Vec<u64>> {
     for paths in projects.values() {
         let mut units = BTreeSet::new();
         paths.iter().try_for_each(|path| collect(path, &mut units))?;
-        units.into_iter().for_each(|unit| *n_projects.entry(unit).or_default() += 1);
+        for unit in units {
+            *n_projects.entry(unit).or_default() += 1;
+        }
     }
     let mut common: Vec<_> = n_projects.into_iter().filter(|(_, n)| *n >= MIN_PROJECTS).collect();
     common.sort_by_key(|(unit, n)| (std::cmp::Reverse(*n), *unit));
