@@ -44,7 +44,7 @@ mod tokens;
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
-/// | `render_user_message`, `render_tool_result`, `result_elements` | a message | an item by the kind of call | a block in a user message |
+/// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
@@ -124,6 +124,9 @@ pub trait Dialect: Debug + Send + Sync {
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
     }
+
+    /// The elements in which the model calls a function and reads its answer.
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
@@ -211,6 +214,19 @@ impl CallInput {
     pub fn emptied_text(&self) -> &'static str {
         self.emptied.trim_matches('"')
     }
+}
+
+/// A call of a function and its answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Exchange<'a> {
+    /// The id of the call.
+    pub id: &'a str,
+    /// The function.
+    pub name: &'a str,
+    /// The arguments: a JSON object.
+    pub arguments: &'a str,
+    /// What the function answers.
+    pub result: &'a str,
 }
 
 /// The array inside an element.
