@@ -183,9 +183,13 @@ the share of tokens in the prefix that did not change from one request to the ne
 that did not begin with the request before. The longest transcripts come first. A text of fixed length replaces each
 summary; with --upstream, summaries are made there under the present settings, with the key that upstream.api_key_env names.
 
+Faults are texts that the recorded answer repeats and that the policy had taken out of sight; they are hard where an edit
+fails without them. Each is followed by a recall, one more request, which is part of the cost with recalls.
+
 Examples:
   abridge simulate ./transcripts
   abridge simulate ./exchanges --policy a.toml --policy b.toml --policy none --limit 10
+  abridge simulate ./transcripts --policy a.toml --placebo --html compared.html
   abridge simulate session.json --model gpt-4o --cache-read 0.5 --json";
 
 const DOCTOR_EXAMPLES: &str = "\

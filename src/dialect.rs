@@ -46,7 +46,7 @@ mod tokens;
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
-/// | `render_user_message`, `render_tool_result`, `result_elements` | a message | an item by the kind of call | a block in a user message |
+/// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
 /// | `cache_mark`, `drop_reasoning` | none | none | `cache_control`, `thinking.block_binding` |
 /// | `compaction_…` | none | none | `compaction` |
@@ -155,6 +155,9 @@ pub trait Dialect: Debug + Send + Sync {
     fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
         None
     }
+
+    /// The elements in which the model calls a function and reads its answer.
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
@@ -299,6 +302,19 @@ pub struct Switch {
     pub insertion: BytesAt,
     /// The name of the feature, which the request's header has to name.
     pub beta: &'static str,
+}
+
+/// A call of a function and its answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Exchange<'a> {
+    /// The id of the call.
+    pub id: &'a str,
+    /// The function.
+    pub name: &'a str,
+    /// The arguments: a JSON object.
+    pub arguments: &'a str,
+    /// What the function answers.
+    pub result: &'a str,
 }
 
 /// The array inside an element.

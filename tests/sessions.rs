@@ -19,7 +19,7 @@ use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
 use abridge_proxy::planner::Planner;
 use abridge_proxy::simulate::sent_request::SentRequest;
-use abridge_proxy::simulate::{PolicyUnderTest, Prices, Simulation, SummarySource, Transcript, TranscriptSelection};
+use abridge_proxy::simulate::{Conditions, PolicyUnderTest, Simulation, Transcript, TranscriptSelection};
 use abridge_proxy::span::{joined, splice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -175,7 +175,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
         candidate("at once", AT_ONCE)?,
     ];
     let choice = TranscriptSelection { paths: vec![folder], limit: Some(10), model: None };
-    let simulation = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default());
+    let simulation = Simulation::run(&choice, &candidates, &Conditions::default());
     let mut wrong = Vec::new();
     let mut totals = [0; 4];
     for played in &simulation.transcripts {

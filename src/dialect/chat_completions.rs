@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
     json::{Unsupported, push_string},
+    strings,
 };
 use crate::{
     conversation::{CallId, Conversation, Traits},
@@ -109,6 +110,17 @@ impl Dialect for ChatCompletions {
 
     fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_format(gauge, raw)
+    }
+
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
+        let [id, name, arguments, result] =
+            [exchange.id, exchange.name, exchange.arguments, exchange.result].map(strings::render);
+        let function = [br#"{"name":"#, &*name, br#","arguments":"#, &arguments, b"}"].concat();
+        let call = [br#"{"id":"#, &*id, br#","type":"function","function":"#, &function, b"}"].concat();
+        [
+            [br#"{"role":"assistant","content":null,"tool_calls":["#, &*call, b"]}"].concat().into(),
+            [br#"{"role":"tool","tool_call_id":"#, &*id, br#","content":"#, &result, b"}"].concat().into(),
+        ]
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

@@ -9,7 +9,7 @@ use super::EditMode::{Apply, DryRun};
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Field, InvalidAnswer, Stop};
+use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Stop};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
@@ -431,6 +431,10 @@ impl Dialect for Panicking {
 
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
         Bytes::new()
+    }
+
+    fn render_exchange(&self, _: &Exchange<'_>) -> [Bytes; 2] {
+        Default::default()
     }
 
     fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {

@@ -43,7 +43,8 @@ fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, &candidate(settings, window), prices, SummarySource::default()).unwrap()
+    let conditions = Conditions { prices, ..Conditions::default() };
+    play::play(&transcript, &candidate(settings, window), &conditions).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -89,7 +90,8 @@ fn a_stand_in_text_replaces_a_summary_where_no_model_is_called() {
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summary_source| {
-        play::play(&transcript, &candidate(settings, None), Prices::default(), summary_source).unwrap()
+        let conditions = Conditions { summary_source, ..Conditions::default() };
+        play::play(&transcript, &candidate(settings, None), &conditions).unwrap().figures
     };
     let made = play(SUMMARIZE, SummarySource::StandIn(50));
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
@@ -172,7 +174,7 @@ fn prices_are_decimals_from_0_to_1000() {
 }
 
 fn simulate(choice: &TranscriptSelection) -> Simulation {
-    Simulation::run(choice, &[candidate(NONE, None)], Prices::default(), SummarySource::default())
+    Simulation::run(choice, &[candidate(NONE, None)], &Conditions::default())
 }
 
 fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
@@ -227,7 +229,7 @@ fn the_table_is_at_most_120_columns_wide() {
         PolicyUnderTest { name: "é".to_owned(), ..candidate(STICKY, Some(1000)) },
     ];
     let choice = TranscriptSelection { paths: vec![dir.path().join("a.json")], ..TranscriptSelection::default() };
-    let table = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default()).to_string();
+    let table = Simulation::run(&choice, &candidates, &Conditions::default()).to_string();
     assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
     let row = |name: &str| {
         let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
