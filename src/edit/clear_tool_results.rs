@@ -5,7 +5,8 @@
 //! becomes a `placeholder`, parts that are no text stay, and the text that the client sent is stored. If
 //! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
 //! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
-//! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass.
+//! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass. With
+//! `"auto"` a pass is made when it pays, by the prices of tokens.
 //!
 //! # When it acts
 //! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
@@ -13,6 +14,9 @@
 //! stays as it was sent, until the trigger holds again. Messages are no fewer when results are cleared, so a condition
 //! that asks for these alone holds again when as many have come since. With `"sliding"` one pass is made at the end, each
 //! time anew.
+//!
+//! With `when = "turn"` a pass is made where a user's turn begins, from three eighths of the trigger on, and between turns
+//! only from the trigger on. Where a turn begins is seen in the messages before the call, so that replay finds it again.
 //!
 //! What is newest is so by when it came. A result that comes late stands with its old call, and is the newest all the
 //! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
@@ -31,10 +35,13 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, SeqAccess, Visitor},
+    de::{Error, SeqAccess, Unexpected, Visitor},
 };
 
-use self::replay::{Found, Replay};
+use self::{
+    rent::Rent,
+    replay::{Found, Replay},
+};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -42,14 +49,16 @@ use super::{
     own_texts::OwnTexts,
     template::Template,
     tools::Tools,
-    trigger::{Condition, Limits, Trigger},
+    trigger::{Condition, Limits, Moment, Part, Trigger},
 };
 use crate::{
     draft::{Cut, Draft, Offer, Pass, Row, Wants},
     plan::{Action, Why},
+    tokens::prices::PriceList,
     units::Fraction,
 };
 
+mod rent;
 mod replay;
 
 /// `[clear_tool_results]` of `proxy.toml`.
@@ -64,12 +73,18 @@ pub struct Settings {
     /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
     pub keep: Keep,
-    /// The fewest tokens that a pass must free; a pass that would free fewer is not made.
+    /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
+    /// needs `frontier = "sticky"`.
+    pub when: Moment,
+    /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
+    /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
+    /// reaches what the pass costs, as the prompt cache loses what stands behind it. Where reading costs nothing, `"auto"`
+    /// is as not set, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
     ///
     /// Not set: a seventh of the least number of tokens at which the trigger holds, and 0 with `frontier = "sliding"`.
     ///
     /// Example: `14285`
-    pub clear_at_least: Option<usize>,
+    pub clear_at_least: Option<AtLeast>,
     /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
@@ -86,6 +101,15 @@ pub struct Settings {
     pub growth_guard: bool,
     /// Whether what was cleared once stays cleared.
     pub frontier: Frontier,
+}
+
+/// The fewest tokens that a pass must free.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AtLeast {
+    /// So many.
+    Tokens(usize),
+    /// As many as make the pass pay.
+    Auto,
 }
 
 /// `true`, `false`, or a list of tools by name or pattern.
@@ -109,6 +133,9 @@ pub enum Frontier {
     Sliding,
 }
 
+/// How [`AtLeast::Auto`] is written.
+const AUTO: &str = "auto";
+
 impl Default for Settings {
     fn default() -> Self {
         let tokens = Condition { tokens: Some(100_000), ..Condition::default() };
@@ -116,6 +143,7 @@ impl Default for Settings {
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
+            when: Moment::default(),
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
@@ -129,6 +157,9 @@ impl Default for Settings {
 
 /// The least that a pass frees, as a part of the least tokens at which the trigger holds.
 const WORTH_A_PASS: usize = 7;
+
+/// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
+const TURN: Part = Part(3, 8);
 
 impl Settings {
     /// The text that stands for a result.
@@ -148,7 +179,20 @@ pub struct ClearToolResults {
     tools: Tools,
     placeholder: Template,
     own_texts: OwnTexts,
+    prices: PriceList,
     language: Language,
+}
+
+/// When a pass is made of one request.
+#[derive(Debug)]
+struct Rules {
+    /// The conditions that hold for a pass anywhere.
+    limits: Limits,
+    /// The conditions for a pass where a user's turn begins, if they are others.
+    turn: Option<Limits>,
+    /// The fewest tokens that a pass frees; none where their price decides.
+    at_least: Option<usize>,
+    keep: Keep,
 }
 
 /// What clearing one result and the arguments of its call would do.
@@ -161,9 +205,16 @@ struct Clearing {
 }
 
 impl ClearToolResults {
-    /// The edit with its settings, those of single tools, and the texts that it leaves alone.
-    pub fn new(settings: &Settings, tools: &Tools, own_texts: &OwnTexts, language: Language) -> Self {
+    /// The edit with its settings, those of single tools, the texts that it leaves alone, and the prices at the upstream.
+    pub fn new(
+        settings: &Settings,
+        tools: &Tools,
+        own_texts: &OwnTexts,
+        prices: PriceList,
+        language: Language,
+    ) -> Self {
         Self {
+            prices,
             placeholder: settings.template(language),
             settings: settings.clone(),
             tools: tools.clone(),
@@ -174,16 +225,24 @@ impl ClearToolResults {
 
     /// A shorter body never has anything to clear.
     pub fn least_bytes(&self) -> usize {
-        self.settings.trigger.least_bytes()
+        let least = self.settings.trigger.least_bytes();
+        if self.settings.when == Moment::Turn { TURN.of(least) } else { least }
     }
 
-    /// How many tokens a pass must free.
-    fn clear_at_least(&self, limits: &Limits) -> usize {
-        match (self.settings.clear_at_least, self.settings.frontier) {
-            (Some(tokens), _) => tokens,
-            (None, Frontier::Sticky) => limits.least_tokens() / WORTH_A_PASS,
+    /// When a pass is made, and the rent that decides if prices do.
+    fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
+        let Settings { when, clear_at_least, frontier, .. } = self.settings;
+        let prices = self.prices.of_model(draft.conversation().model.as_deref());
+        let by_price = clear_at_least == Some(AtLeast::Auto);
+        let rent = (by_price && !prices.read.is_free()).then(|| Rent::new(prices, draft.base_tokens()));
+        let at_least = match (clear_at_least, frontier) {
+            (Some(AtLeast::Tokens(tokens)), _) => tokens,
             (None, Frontier::Sliding) => 0,
-        }
+            _ => limits.least_tokens() / WORTH_A_PASS,
+        };
+        let turn = (when == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
+        let keep = self.settings.keep.resolved(draft);
+        (Rules { limits, turn, at_least: rent.is_none().then_some(at_least), keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -268,14 +327,15 @@ impl Edit for ClearToolResults {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        if !limits.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
+        let lowest = if self.settings.when == Moment::Turn { &limits.at(TURN) } else { &limits };
+        if !lowest.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
         }
         if let Some(why) = draft.withheld(Pass::Clear) {
             return draft.leave_out(self.label(), None, why);
         }
-        let keep = self.settings.keep.resolved(draft);
-        let Found { cleared, too_little, last_pass } = Replay::new(self, draft, &limits, keep).run();
+        let (rules, rent) = self.rules(draft, limits);
+        let Found { cleared, too_little, last_pass } = Replay::new(self, draft, &rules, rent).run();
         draft.prefix_changes(last_pass);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
@@ -283,6 +343,44 @@ impl Edit for ClearToolResults {
         if too_little {
             draft.leave_out(self.label(), None, Why::TooLittle);
         }
+    }
+}
+
+impl Serialize for AtLeast {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Tokens(tokens) => tokens.serialize(to),
+            Self::Auto => AUTO.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AtLeast {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = AtLeast;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number of tokens or {AUTO:?}")
+            }
+
+            fn visit_u64<E: Error>(self, tokens: u64) -> Result<AtLeast, E> {
+                Ok(AtLeast::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX)))
+            }
+
+            fn visit_i64<E: Error>(self, tokens: i64) -> Result<AtLeast, E> {
+                let tokens = u64::try_from(tokens).map_err(|_| E::invalid_value(Unexpected::Signed(tokens), &self))?;
+                self.visit_u64(tokens)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AtLeast, E> {
+                if text == AUTO { Ok(AtLeast::Auto) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
+            }
+        }
+
+        from.deserialize_any(Either)
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     iter,
 };
 
-use super::{ClearToolResults, Clearing, Frontier};
+use super::{ClearToolResults, Clearing, Frontier, Rules, rent::Rent};
 use crate::{
     conversation::Role,
     draft::{Draft, Event, Row, Tally},
@@ -23,9 +23,9 @@ use crate::{
 pub(super) struct Replay<'r, 'd> {
     edit: &'r ClearToolResults,
     draft: &'r Draft<'d>,
-    limits: &'r Limits,
-    /// How many tokens a pass must free.
-    at_least: usize,
+    rules: &'r Rules,
+    /// Decides whether a pass pays, where prices do.
+    rent: Option<Rent>,
     /// Whether tokens are counted.
     count: bool,
     /// The size at the present place, as the passes so far have left it.
@@ -89,14 +89,14 @@ struct Counted {
 }
 
 impl<'r, 'd> Replay<'r, 'd> {
-    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, limits: &'r Limits, keep: Keep) -> Self {
-        let at_least = edit.clear_at_least(limits);
-        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || at_least > 0;
+    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
+        let keep = rules.keep;
+        let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || rules.at_least != Some(0);
         Self {
             edit,
             draft,
-            limits,
-            at_least,
+            rules,
+            rent,
             count,
             tally: Tally::new(draft, count),
             read: None,
@@ -125,10 +125,14 @@ impl<'r, 'd> Replay<'r, 'd> {
                     self.came(n_rows, &row);
                     n_rows += 1;
                 }
-                Event::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
+                Event::Superseded(number) => {
+                    self.queues.iter_mut().for_each(|queue| queue.newest.goes(number));
+                    self.shrink_rent(number, usize::MAX);
+                }
                 Event::Left(number) => {
                     let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
                     self.ready_frees -= freed;
+                    self.shrink_rent(number, usize::MAX);
                 }
                 Event::Called(place) if n >= first_call => self.model_call(place),
                 Event::Called(_) => {}
@@ -145,6 +149,9 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.read = Some(number);
         }
         let counted = Counted { number, tokens: self.tally.tokens_of(number), is_here: true };
+        if let Some(rent) = &mut self.rent {
+            rent.came(counted.tokens);
+        }
         let draft = self.draft;
         if let Some(all) = self.queues.first_mut()
             && all.newest.counts(row, draft)
@@ -179,12 +186,37 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Here a model was called.
     fn model_call(&mut self, place: usize) {
         self.too_little = false;
-        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
-        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new)
-            || !self.draft.may_pass(place, tally.tokens())
-        {
+        let may_pass = self.may_pass(place);
+        if !may_pass && self.rent.is_none() {
             return;
         }
+        self.ripen();
+        let first = self.ready.first_key_value().map(|(number, _)| *number);
+        let is_due = match &mut self.rent {
+            Some(rent) => rent.is_due(first, self.ready_frees),
+            None => self.rules.at_least.is_some_and(|least| self.ready_frees >= least),
+        };
+        if !may_pass || first.is_none() {
+            return;
+        }
+        if is_due {
+            self.pass(place);
+        } else {
+            self.too_little = true;
+        }
+    }
+
+    /// Whether a pass may be made at this model call, if it is worth it.
+    fn may_pass(&self, place: usize) -> bool {
+        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
+        let hold = |limits: &Limits| limits.hold_anew(tally.tokens(), tally.n_messages(), n_new);
+        let in_turn =
+            || self.rules.turn.as_ref().is_some_and(|limits| hold(limits) && self.draft.begins_user_turn(place));
+        (hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, tally.tokens())
+    }
+
+    /// Weighs what has come to be old enough.
+    fn ripen(&mut self) {
         for at in 0..self.queues.len() {
             while let Some(number) = self.next_old_enough(at) {
                 let row = self.tally.row(number);
@@ -194,16 +226,26 @@ impl<'r, 'd> Replay<'r, 'd> {
                 }
             }
         }
-        if self.ready_frees < self.at_least || self.ready.is_empty() {
-            self.too_little = !self.ready.is_empty();
-            return;
-        }
+    }
+
+    /// Clears what is ready.
+    fn pass(&mut self, place: usize) {
         self.last_pass = place;
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             self.tally.shrink(number, clearing.freed);
+            self.shrink_rent(number, clearing.freed);
             self.cleared.push((number, clearing));
+        }
+        if let Some(rent) = &mut self.rent {
+            rent.settle();
+        }
+    }
+
+    fn shrink_rent(&mut self, number: usize, tokens: usize) {
+        if let Some(rent) = &mut self.rent {
+            rent.shrink(number, tokens);
         }
     }
 
