@@ -157,6 +157,7 @@ impl Parts {
         clear.keep = Keep::Results(0);
         clear.clear_at_least = Some(AtLeast::Tokens(0));
         clear.when = Moment::Any;
+        clear.keep_reads = 0;
         clear.frontier = Frontier::Sliding;
         let edits = &mut parts.policy.edits;
         if !edits.contains(&EditName::ClearToolResults) {

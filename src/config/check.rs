@@ -246,8 +246,8 @@ impl Checker<'_> {
     }
 
     fn clearing(&self) -> Result<(), ConfigError> {
-        let Config { clear_tool_results, prices, .. } = self.config;
-        clearing::check(clear_tool_results, prices, &|path, message| self.error(path, message))
+        let Config { clear_tool_results, prices, tools, .. } = self.config;
+        clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
     }
 
     fn summarize(&self) -> Result<(), ConfigError> {

@@ -8,6 +8,8 @@ use crate::planner::EditName;
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
+mod clearing;
+
 /// Loads a settings file with this text; the error is the line that is printed.
 fn file(text: &str) -> Result<Config, String> {
     load(text, &[], Flags::default())

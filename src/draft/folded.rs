@@ -140,6 +140,7 @@ impl<'a> Draft<'a> {
             bytes,
             tokens: None,
             handles: Vec::new(),
+            why: None,
         })
     }
 

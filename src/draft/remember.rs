@@ -108,7 +108,7 @@ impl Draft<'_> {
             Slot { span, with: slot.with.clone(), print: slot.print, stored: slot.stored, change: 0 }
         });
         let call = self.pairing().answered_block(unit);
-        Offer { unit, call, slots: slots.collect(), bytes: known.bytes }
+        Offer { unit, call, slots: slots.collect(), bytes: known.bytes, why: None }
     }
 }
 

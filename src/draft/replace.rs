@@ -11,7 +11,7 @@ use crate::{
     conversation::{BlockKind, Role},
     dialect::strings,
     payload::{Fingerprint, Name, Said},
-    plan::{Action, LeftOut, Sizes, Why},
+    plan::{Action, LeftOut, Sizes, Stale, Why},
     recall::Way,
     span::{Span, Splice},
 };
@@ -97,6 +97,7 @@ pub struct Offer {
     pub(super) call: Option<usize>,
     pub(super) slots: Vec<Slot>,
     pub(super) bytes: Sizes,
+    pub(super) why: Option<Stale>,
 }
 
 /// Why there is no offer.
@@ -153,6 +154,12 @@ impl Offer {
     pub fn unit(&self) -> usize {
         self.unit
     }
+
+    /// The same, made because of what has happened to the file that the result was read from.
+    #[must_use]
+    pub fn because(self, why: Option<Stale>) -> Self {
+        Self { why, ..self }
+    }
 }
 
 impl<'a> Draft<'a> {
@@ -179,7 +186,7 @@ impl<'a> Draft<'a> {
         let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span, || print(span))).collect();
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
-        let mut offer = Offer { unit, call, slots: Vec::new(), bytes: Sizes::default() };
+        let mut offer = Offer { unit, call, slots: Vec::new(), bytes: Sizes::default(), why: None };
         let mut refused = Refused::Nothing;
         for found in texts {
             let Name { key, len, .. } = found.name;
@@ -294,7 +301,7 @@ impl<'a> Draft<'a> {
         let stored = if wants.stored { self.name(input.span, print(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let slot = Slot::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(Offer { unit: block.unit, call: Some(call), slots: vec![slot], bytes })
+        Ok(Offer { unit: block.unit, call: Some(call), slots: vec![slot], bytes, why: None })
     }
 
     /// How many tokens fewer the message has if the offer is made.
@@ -312,7 +319,7 @@ impl<'a> Draft<'a> {
     /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
     /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn make(&mut self, edit: &'static str, action: Action, offer: Offer) -> bool {
-        let Offer { unit, call, mut slots, bytes } = offer;
+        let Offer { unit, call, mut slots, bytes, why } = offer;
         let reads = matches!(action, Action::Truncate { .. });
         let unread = match self.source.conversation.units.get(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
@@ -340,6 +347,7 @@ impl<'a> Draft<'a> {
             self.left_out.push(LeftOut { edit, message: Some(unit), call_id, tool_name, why: Why::NoStore });
             return false;
         }
+        change.why = why;
         change.handles = slots.iter().filter_map(|slot| slot.stored.map(|name| name.key)).collect();
         let change = self.record(change);
         self.tokens_now.borrow_mut().remove(&unit);
@@ -401,12 +409,14 @@ impl<'a> Draft<'a> {
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.source.conversation.blocks.get(call));
-        let asks = call.and_then(|call| {
-            let BlockKind::ToolCall { .. } = call.kind else { return None };
-            let raw = self.source.dialect.input(self.source.body, call.span)?.span;
-            Some(self.recall.is_named_in(&strings::text_or_json(self.source.body, raw)?))
-        });
-        asks.unwrap_or_default()
+        let call = self.pairing().answered_block(unit);
+        call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
+    pub fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
+        let Source { dialect, body, conversation } = self.source;
+        let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

@@ -28,7 +28,7 @@
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
 //! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
-//! unless `growth_guard` is off; what cannot be stored, unless `offload` is off; texts that edits have written in place of
+//! unless `growth_guard` is off; of the newest `keep_reads` file reads, those whose files are as they were read; what cannot be stored, unless `offload` is off; texts that edits have written in place of
 //! results, and the arguments of a call whose result is missing.
 
 use std::fmt;
@@ -53,11 +53,12 @@ use super::{
 };
 use crate::{
     draft::{Cut, Draft, Offer, Pass, Row, Wants},
-    plan::{Action, Why},
+    plan::{Action, Stale, Why},
     tokens::prices::PriceList,
     units::Fraction,
 };
 
+mod reads;
 mod rent;
 mod replay;
 
@@ -73,6 +74,10 @@ pub struct Settings {
     /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
     pub keep: Keep,
+    /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
+    /// again since, however old they are. 0 spares none for that. `[tools]` names tools that read and write files besides
+    /// those that are known.
+    pub keep_reads: usize,
     /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
     /// needs `frontier = "sticky"`.
     pub when: Moment,
@@ -143,6 +148,7 @@ impl Default for Settings {
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
+            keep_reads: 0,
             when: Moment::default(),
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
@@ -202,6 +208,8 @@ struct Clearing {
     input: Option<Offer>,
     /// How many tokens it frees, if anybody needs to know.
     freed: usize,
+    /// What has happened to the file that the result was read from.
+    why: Option<Stale>,
 }
 
 impl ClearToolResults {
@@ -286,7 +294,7 @@ impl ClearToolResults {
             return None;
         }
         let input = row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.offer_input(call, wants).ok());
-        let mut clearing = Clearing { result: result.ok(), input, freed: 0 };
+        let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
             clearing.freed = clearing.offers().map(|offer| draft.gain(offer)).sum();
         }
@@ -296,7 +304,7 @@ impl ClearToolResults {
 
     fn clear(&self, draft: &mut Draft<'_>, unit: usize, clearing: Clearing) {
         if let Some(offer) = clearing.result {
-            draft.make(self.label(), Action::Clear { message: unit }, offer);
+            draft.make(self.label(), Action::Clear { message: unit }, offer.because(clearing.why));
         }
         if let Some(offer) = clearing.input {
             let unit = offer.unit();

@@ -143,6 +143,7 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         };
         let not_done =
             |why: &Why| NotDone { edit: "e", message: Some(7), call_id: String::new(), tool_name: None, why: *why };

@@ -1,7 +1,8 @@
-//! Checks of `[clear_tool_results]` and of the prices that it may go by.
+//! Checks of `[clear_tool_results]`, and of what it may go by: prices, and the tools that read and write files.
 
 use crate::config::error::ConfigError;
 use crate::edit::clear_tool_results::{AtLeast, Frontier, Settings};
+use crate::edit::tools;
 use crate::edit::trigger::Moment;
 use crate::tokens::prices::{self, Exception, Price};
 
@@ -9,6 +10,7 @@ use crate::tokens::prices::{self, Exception, Price};
 pub(super) fn check(
     settings: &Settings,
     prices: &prices::Settings,
+    tools: &tools::Settings,
     error: &dyn Fn(&[&str], String) -> ConfigError,
 ) -> Result<(), ConfigError> {
     if settings.frontier == Frontier::Sliding {
@@ -22,6 +24,18 @@ pub(super) fn check(
                 );
                 return Err(error(&["clear_tool_results", key], message));
             }
+        }
+    }
+    for (name, tool) in tools {
+        for (key, argument) in [("reads", &tool.reads), ("edits", &tool.edits)] {
+            let message = match argument.as_deref() {
+                Some("") => "empty; allowed: the name of an argument",
+                Some(_) if tool.reads.is_some() && tool.edits.is_some() => {
+                    "a call reads a file or writes it; allowed: one of reads and edits"
+                }
+                _ => continue,
+            };
+            return Err(error(&["tools", name, key], message.to_owned()));
         }
     }
     check_prices(prices).map_or(Ok(()), |(path, message)| {

@@ -7,16 +7,24 @@
 //! where one of them answers an old call.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     iter,
 };
 
-use super::{ClearToolResults, Clearing, Frontier, Rules, rent::Rent};
+use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, rent::Rent};
 use crate::{
     conversation::Role,
     draft::{Draft, Event, Row, Tally},
-    edit::{keep::Keep, trigger::Limits},
+    edit::{
+        file_use::{self, FileUse},
+        keep::Keep,
+        trigger::Limits,
+    },
 };
+
+/// A file read of fewer bytes than this is taken for an error.
+const LEAST_FILE: usize = 200;
 
 /// The walk. Messages have the numbers that they have in the timeline.
 #[derive(Debug)]
@@ -35,6 +43,8 @@ pub(super) struct Replay<'r, 'd> {
     /// Results that may be cleared one day: those that `keep` spares for a time, and those of each table that has a
     /// `keep_last`.
     queues: Vec<Queue>,
+    /// File reads, where some of them are kept.
+    reads: Option<Reads>,
     /// What may be cleared now and was not, because it frees too little.
     ready: BTreeMap<usize, Clearing>,
     /// How many tokens that would free.
@@ -101,6 +111,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             tally: Tally::new(draft, count),
             read: None,
             queues: vec![Queue::new(None, keep)],
+            reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
@@ -181,6 +192,21 @@ impl<'r, 'd> Replay<'r, 'd> {
         if row.unit.is_some() && self.edit.clears(tool) {
             queue.waiting.push_back(counted.number);
         }
+        self.file_used(row, counted.number);
+    }
+
+    /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
+    /// none.
+    fn file_used(&mut self, row: &Row, number: usize) {
+        let (Some(reads), Some(call)) = (&mut self.reads, row.call) else { return };
+        let tool = self.draft.conversation().tool_name(call);
+        let arguments = || self.draft.arguments(call).map(Cow::into_owned);
+        let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
+        match file_use::of_call(&self.edit.tools, tool, arguments) {
+            Some(FileUse::Read { .. }) if !is_content() => {}
+            Some(file_use) => reads.came(number, file_use),
+            None => {}
+        }
     }
 
     /// Here a model was called.
@@ -217,14 +243,24 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Weighs what has come to be old enough.
     fn ripen(&mut self) {
+        while let Some(number) = self.reads.as_mut().and_then(Reads::released) {
+            self.weigh(number);
+        }
         for at in 0..self.queues.len() {
             while let Some(number) = self.next_old_enough(at) {
-                let row = self.tally.row(number);
-                if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
-                    self.ready_frees += clearing.freed;
-                    self.ready.insert(number, clearing);
+                if !self.reads.as_mut().is_some_and(|reads| reads.hold(number)) {
+                    self.weigh(number);
                 }
             }
+        }
+    }
+
+    fn weigh(&mut self, number: usize) {
+        let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
+        if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
+            let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
+            self.ready_frees += clearing.freed;
+            self.ready.insert(number, Clearing { why, ..clearing });
         }
     }
 
