@@ -111,6 +111,10 @@ pub struct Config {
     ///
     /// Example: `"read_*" = { truncate = false, keep_last = 5 }`
     ///
+    /// Example: `"load_*" = { reads = "uri" }`
+    ///
+    /// Example: `save_document = { edits = "uri" }`
+    ///
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
     /// false }`
     pub tools: tools::Settings,

@@ -28,8 +28,9 @@
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
 //! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
-//! unless `growth_guard` is off; of the newest `keep_reads` file reads, those whose files are as they were read; what cannot be stored, unless `offload` is off; texts that edits have written in place of
-//! results, and the arguments of a call whose result is missing.
+//! unless `growth_guard` is off; of the newest `keep_reads` file reads, those whose files are as they were read; what cannot
+//! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
+//! result is missing.
 
 use std::fmt;
 
@@ -240,9 +241,10 @@ impl ClearToolResults {
     /// When a pass is made, and the rent that decides if prices do.
     fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
         let Settings { when, clear_at_least, frontier, .. } = self.settings;
-        let prices = self.prices.of_model(draft.conversation().model.as_deref());
         let by_price = clear_at_least == Some(AtLeast::Auto);
-        let rent = (by_price && !prices.read.is_free()).then(|| Rent::new(prices, draft.base_tokens()));
+        let prices = by_price.then(|| self.prices.of_model(draft.conversation().model.as_deref()));
+        let prices = prices.filter(|prices| !prices.read.is_free());
+        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
         let at_least = match (clear_at_least, frontier) {
             (Some(AtLeast::Tokens(tokens)), _) => tokens,
             (None, Frontier::Sliding) => 0,

@@ -1,7 +1,5 @@
 //! What input tokens cost, relative to one that no prompt cache knows, and what a change before them makes of that.
 
-use std::net::IpAddr;
-
 use globset::GlobMatcher;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -236,14 +234,15 @@ fn built_in(model: &str, upstream: &str) -> (Price, Price) {
 /// Whether a host is this machine, or one of the same network.
 fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    let name = || host == "localhost" || [".localhost", ".local", ".internal"].iter().any(|end| host.ends_with(end));
-    host.parse().map_or_else(
-        |_| name(),
-        |address| match address {
-            IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_link_local(),
-            IpAddr::V6(address) => address.is_loopback() || address.is_unique_local(),
-        },
-    )
+    let ends = [".localhost", ".local", ".internal"];
+    if host == "localhost" || host == "::1" || ends.iter().any(|end| host.ends_with(end)) {
+        return true;
+    }
+    let parts: Option<Vec<u8>> = host.split('.').map(|part| part.parse().ok()).collect();
+    match parts.as_deref() {
+        Some([127 | 10, _, _, _] | [192, 168, _, _] | [172, 16..=31, _, _] | [169, 254, _, _]) => true,
+        _ => host.contains(':') && (host.starts_with("fc") || host.starts_with("fd")),
+    }
 }
 
 #[cfg(test)]
