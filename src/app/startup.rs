@@ -248,8 +248,10 @@ mod tests {
     fn describes_a_trigger_with_units_and_joining_words() {
         let tokens = Condition { tokens: Some(160_000), messages: Some(8), ..Condition::default() };
         let part = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
-        let told = describe_trigger(&Trigger(vec![tokens, part]));
-        assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window");
+        let trigger = Trigger(vec![tokens, part]);
+        let told = describe_trigger(&trigger, Moment::Any);
+        assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window on");
+        assert!(describe_trigger(&trigger, Moment::Turn).ends_with(" on, sooner where a user's turn begins"));
     }
 
     #[test]
