@@ -1,11 +1,11 @@
 //! Which calls read or edit a file, told by the name of the tool and its arguments.
 //!
-//! Known are the tools of Claude Code, Codex, opencode, Cline, Roo Code, OpenHands, SWE-agent, Gemini CLI, goose, Copilot, pi,
-//! Anthropic's text editor, the file tools of LangChain and deepagents, and the MCP server for file systems. aider edits by
+//! Known are the tools of Claude Code, Codex, opencode, Cline, Roo Code, `OpenHands`, SWE-agent, Gemini CLI, goose, Copilot, pi,
+//! Anthropic's text editor, the file tools of `LangChain` and deepagents, and the MCP server for file systems. aider edits by
 //! its answers, and calls no tools. `reads` and `edits` of `[tools]` name others. Of a shell command only what is clear
 //! counts: one command that prints one file, a patch, `sed -i`.
 
-use std::{borrow::Cow, path::Path};
+use std::path::Path;
 
 use super::tools::Tools;
 use crate::raw::{self, Fields};
@@ -146,7 +146,7 @@ pub(super) fn of_call(tools: &Tools, name: &str, arguments: impl FnOnce() -> Opt
     let arguments = arguments()?;
     let fields = Fields::of(&arguments)?;
     match (own_reads, own_edits) {
-        (Some(key), _) => read(&fields, fields.string(&key)?),
+        (Some(key), _) => Some(read(&fields, &fields.string(&key)?)),
         (None, key) => Some(FileUse::Edit(vec![normal(&fields.string(&key?)?)])),
     }
 }
@@ -172,17 +172,17 @@ fn built_in(name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<Fi
         Some(command) if is_among(&COMMANDED) => command == "view",
         _ => is_among(&READERS),
     };
-    paths.peek()?;
-    if reads { read(&fields, paths.next()?) } else { Some(FileUse::Edit(paths.map(|path| normal(&path)).collect())) }
+    let first = paths.peek()?;
+    Some(if reads { read(&fields, first) } else { FileUse::Edit(paths.map(|path| normal(&path)).collect()) })
 }
 
-fn read(fields: &Fields<'_>, path: Cow<'_, str>) -> Option<FileUse> {
+fn read(fields: &Fields<'_>, path: &str) -> FileUse {
     // What is not given, or begins at the beginning, names no part.
     let names_part = |key: &str, value: &str| value != "null" && !(key == "offset" && matches!(value, "0" | "1"));
     let parts = PARTS.iter().filter_map(|key| Some((*key, fields.get(key)?)));
     let parts = parts.filter(|(key, value)| names_part(key, value)).map(|(key, value)| format!("{key} {value}"));
     let part = parts.reduce(|all, part| format!("{all} {part}"));
-    Some(FileUse::Read { path: normal(&path), part })
+    FileUse::Read { path: normal(path), part }
 }
 
 /// The same path as others write it.
@@ -242,8 +242,9 @@ fn run(command: &str) -> Option<FileUse> {
         (!parts.is_empty()).then(|| parts.join(" | "))
     };
     match (*program, others.as_slice()) {
-        ("cat" | "bat", [path]) => Some(FileUse::Read { path: file(path), part: part("") }),
-        ("nl", [path] | ["a", path]) => Some(FileUse::Read { path: file(path), part: part("") }),
+        ("cat" | "bat" | "nl", [path]) | ("nl", ["a", path]) => {
+            Some(FileUse::Read { path: file(path), part: part("") })
+        }
         ("sed", [_, path]) if flags.iter().any(|flag| flag.starts_with("-i")) => Some(FileUse::Edit(vec![file(path)])),
         ("sed", [range, path]) if flags == ["-n"] => Some(FileUse::Read { path: file(path), part: part(range) }),
         ("head" | "tail", [.., path]) => {

@@ -1,6 +1,7 @@
 //! Errors in the settings of what is cleared, when, and at which prices.
 
 use super::{check, file};
+use crate::tokens::prices::Price;
 
 #[test]
 fn what_contradicts_itself_is_refused() {
@@ -42,5 +43,5 @@ fn what_contradicts_itself_is_refused() {
 fn prices_are_read_from_whole_numbers_too() {
     let config = file("[prices]\nread = 0\nwrite = 1\n[clear_tool_results]\nclear_at_least = \"auto\"").unwrap();
     assert!(config.to_toml().unwrap().contains("read = 0.0\nwrite = 1.0"));
-    assert!(config.prices.read.is_some_and(|price| price.is_free()));
+    assert!(config.prices.read.is_some_and(Price::is_free));
 }

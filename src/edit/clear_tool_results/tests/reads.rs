@@ -1,4 +1,5 @@
 //! File reads that are kept while their files stay as they were read.
+#![expect(clippy::disallowed_types, reason = "messages are made here, and looked at by eyes of our own")]
 
 use bytes::Bytes;
 use serde_json::{Value, json};
