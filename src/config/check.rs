@@ -14,6 +14,7 @@ use crate::recall;
 use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
+mod clearing;
 mod summarize;
 mod upstreams;
 
@@ -33,6 +34,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.inspect()?;
     checker.policy()?;
     checker.truncation()?;
+    checker.clearing()?;
     checker.summarize()
 }
 
@@ -241,6 +243,11 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    fn clearing(&self) -> Result<(), ConfigError> {
+        let Config { clear_tool_results, prices, tools, .. } = self.config;
+        clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
     }
 
     fn summarize(&self) -> Result<(), ConfigError> {

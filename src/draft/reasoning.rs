@@ -158,6 +158,7 @@ impl Draft<'_> {
             bytes: Sizes { before: reasoning, after: 0 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         });
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     conversation::{BlockKind, Role},
     dialect::strings,
     payload::{DecodedValue, Fingerprint, PayloadName},
-    plan::{Action, Sizes, SkipReason, SkippedChange},
+    plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::{Span, Splice},
 };
@@ -97,6 +97,7 @@ pub struct ProposedEdit {
     pub(super) call: Option<usize>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
+    pub(super) why: Option<Stale>,
 }
 
 /// Why there is no offer.
@@ -153,6 +154,12 @@ impl ProposedEdit {
     pub fn unit(&self) -> usize {
         self.unit
     }
+
+    /// The same, made because of what has happened to the file that the result was read from.
+    #[must_use]
+    pub fn because(self, why: Option<Stale>) -> Self {
+        Self { why, ..self }
+    }
 }
 
 impl<'a> Draft<'a> {
@@ -179,7 +186,7 @@ impl<'a> Draft<'a> {
         let texts: Vec<_> = spans.into_iter().filter_map(|span| self.find(span, || fingerprint(span))).collect();
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
-        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default() };
+        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None };
         let mut not_applicable = NotApplicable::Nothing;
         for found in texts {
             let PayloadName { key, len, .. } = found.name;
@@ -305,7 +312,7 @@ impl<'a> Draft<'a> {
         let stored = if options.stored { self.name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let replacement = Replacement::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes })
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes, why: None })
     }
 
     /// How many tokens fewer the message has if the offer is made.
@@ -323,7 +330,7 @@ impl<'a> Draft<'a> {
     /// Makes an offer. What it replaces is the client's text, also where an earlier edit has truncated that. False if the
     /// message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
-        let ProposedEdit { unit, call, mut replacements, bytes } = proposed;
+        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         let reads = matches!(action, Action::Truncate { .. });
         let unread = match self.request.conversation.units.get(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
@@ -357,6 +364,7 @@ impl<'a> Draft<'a> {
             });
             return false;
         }
+        change.why = why;
         change.handles =
             replacements.iter().filter_map(|replacement| replacement.stored.map(|name| name.key)).collect();
         let change = self.record(change);
@@ -423,12 +431,14 @@ impl<'a> Draft<'a> {
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.blocks.get(call));
-        let asks = call.and_then(|call| {
-            let BlockKind::ToolCall { .. } = call.kind else { return None };
-            let raw = self.request.dialect.input(self.request.body, call.span)?.span;
-            Some(self.recall.is_named_in(&strings::text_or_json(self.request.body, raw)?))
-        });
-        asks.unwrap_or_default()
+        let call = self.pairing().answered_block(unit);
+        call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
+    pub fn arguments(&self, call: usize) -> Option<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let block = conversation.blocks.get(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

@@ -142,6 +142,7 @@ impl<'a> Draft<'a> {
             bytes,
             tokens: None,
             handles: Vec::new(),
+            why: None,
         })
     }
 

@@ -171,9 +171,9 @@ impl Proxy {
             keys.last().into_iter().for_each(|key| rescue.bypassed.insert(*key));
         }
         let text = retry.text;
-        let meter = &rescue.rules.planner.meter;
+        let planner = &rescue.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.parts, text.clone(), &edited, RequestForm::Shortest, meter, false)
+            recording_input::sent(&retry.parts, text.clone(), &edited, RequestForm::Shortest, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);
