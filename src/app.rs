@@ -21,7 +21,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::planner;
+use crate::planner::{self, Planner};
 use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
@@ -32,6 +32,7 @@ use crate::store::{self, Clock, RedbStore, Store, SweepResult};
 use crate::tasks::{Tasks, run_blocking, yield_thread};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
+use crate::upstream::routes;
 use crate::webhook::Webhook;
 
 pub mod manual_summary;
@@ -218,17 +219,29 @@ fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpo
     endpoints.context("[summarize]")
 }
 
-/// The edits of an upstream that names a policy. They share the counts of tokens with all others.
+/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. They share the counts
+/// of tokens with all others, and where nothing differs they are those of `[upstream]`.
 fn rules_of(
-    policy: &str,
+    route: &routes::Settings,
     config: &Config,
     environment: &Environment,
-    rules: &EngineConfig,
+    rules: &Arc<EngineConfig>,
 ) -> anyhow::Result<Arc<EngineConfig>> {
-    let config = config.under_policy(policy)?;
-    let recall = rules.planner.settings.recall.clone();
-    let planner = rules.planner.under(planner::PlanSettings { recall, ..config.plan_settings() });
-    Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
+    let Planner { settings, .. } = &rules.planner;
+    let upstream = route.url.uri().host().unwrap_or_default().to_owned();
+    let (settings, endpoints) = match &route.policy {
+        Some(policy) => {
+            let config = config.under_policy(policy)?;
+            let settings =
+                planner::PlanSettings { recall: settings.recall.clone(), upstream, ..config.plan_settings() };
+            (settings, endpoints(&config, environment)?)
+        }
+        None if settings.asks_for_prices() => {
+            (planner::PlanSettings { upstream, ..settings.clone() }, rules.endpoints.clone())
+        }
+        None => return Ok(Arc::clone(rules)),
+    };
+    Ok(Arc::new(EngineConfig { planner: rules.planner.under(settings), endpoints }))
 }
 
 /// Builds the upstreams, without open connections.
@@ -241,10 +254,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
         lacks_compaction: AtomicBool::new(false),
     };
     let routes = config.upstreams.iter().map(|settings| {
-        let rules = match &settings.policy {
-            Some(policy) => rules_of(policy, config, environment, rules)?,
-            None => Arc::clone(rules),
-        };
+        let rules = rules_of(settings, config, environment, rules)?;
         let upstream = clients::of_route(config, environment, settings)?;
         Ok((settings.requests().unwrap_or_default().matcher(), destination(upstream, rules)))
     });

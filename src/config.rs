@@ -26,7 +26,7 @@ use crate::planner::{Offload, Planner};
 use crate::proxy::{rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
-use crate::tokens::{Meter, models};
+use crate::tokens::{Meter, models, prices};
 use crate::upstream::routes;
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
@@ -111,6 +111,10 @@ pub struct Config {
     ///
     /// Example: `"read_*" = { truncate = false, keep_last = 5 }`
     ///
+    /// Example: `"load_*" = { reads = "uri" }`
+    ///
+    /// Example: `save_document = { edits = "uri" }`
+    ///
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
     /// false }`
     pub tools: tools::Settings,
@@ -134,6 +138,10 @@ pub struct Config {
     /// the first to the last; then the upstream's list of models, then the built-in table. `abridge models` prints all
     /// of it.
     pub models: Vec<models::Settings>,
+    /// What input tokens cost, where an input token that no prompt cache knows costs 1. Built in are the prices of
+    /// OpenAI, Anthropic, Gemini and DeepSeek; tokens of models at loopback and private addresses cost nothing to read. Used by
+    /// `clear_tool_results.clear_at_least = "auto"`.
+    pub prices: prices::Settings,
 }
 
 impl Default for Config {
@@ -167,6 +175,7 @@ impl Default for Config {
             responses: responses::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
+            prices: prices::Settings::default(),
         }
     }
 }
@@ -244,6 +253,8 @@ impl Config {
             tools: self.tools.clone(),
             tokens: self.tokens.clone(),
             models: self.models.clone(),
+            prices: self.prices.clone(),
+            upstream: self.upstream.url.uri().host().unwrap_or_default().to_owned(),
         }
     }
 

@@ -464,7 +464,7 @@ impl<'a> Draft<'a> {
             Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new() }
+        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new(), why: None }
     }
 
     /// A change about a call, or about the result of one.
@@ -475,7 +475,7 @@ impl<'a> Draft<'a> {
             }
             _ => (String::new(), None),
         };
-        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new() }
+        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new(), why: None }
     }
 }
 

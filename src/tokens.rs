@@ -27,6 +27,7 @@ pub use self::memo::Subject;
 mod estimate;
 mod memo;
 pub mod models;
+pub mod prices;
 pub mod tiktoken;
 mod vocabulary;
 

@@ -14,6 +14,7 @@ use crate::recall;
 use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
+mod clearing;
 mod summarize;
 mod upstreams;
 
@@ -34,6 +35,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.policy()?;
     checker.placeholders()?;
     checker.truncation()?;
+    checker.clearing()?;
     checker.summarize()
 }
 
@@ -256,6 +258,11 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    fn clearing(&self) -> Result<(), ConfigError> {
+        let Config { clear_tool_results, prices, tools, .. } = self.config;
+        clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
     }
 
     fn summarize(&self) -> Result<(), ConfigError> {

@@ -181,6 +181,7 @@ impl Draft<'_> {
             bytes: Sizes { before: reasoning, after: 0 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         });
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     conversation::{BlockIndex, BlockKind, Role},
     dialect::strings,
     payload::Fingerprint,
-    plan::{Action, Sizes, SkipReason, SkippedChange},
+    plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::Span,
 };
@@ -36,6 +36,7 @@ pub struct ProposedEdit {
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
+    pub(super) why: Option<Stale>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -62,6 +63,12 @@ impl ProposedEdit {
     /// The message that it is about.
     pub fn unit(&self) -> usize {
         self.unit
+    }
+
+    /// The same, made because of what has happened to the file that the result was read from.
+    #[must_use]
+    pub fn because(self, why: Option<Stale>) -> Self {
+        Self { why, ..self }
     }
 
     /// Adds a cut of one of its texts.
@@ -95,7 +102,7 @@ impl<'a> Draft<'a> {
         let texts = self.source_texts(unit);
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
-        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default() };
+        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None };
         let mut not_applicable = NotApplicable::Nothing;
         for source in &texts {
             let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
@@ -160,7 +167,7 @@ impl<'a> Draft<'a> {
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let replacement = Replacement::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes })
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes, why: None })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -178,7 +185,7 @@ impl<'a> Draft<'a> {
     /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
-        let ProposedEdit { unit, call, mut replacements, bytes } = proposed;
+        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         let reads = matches!(action, Action::Truncate { .. });
         let unread = match self.request.conversation.units.get(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
@@ -212,6 +219,7 @@ impl<'a> Draft<'a> {
             });
             return false;
         }
+        change.why = why;
         change.handles =
             replacements.iter().filter_map(|replacement| replacement.stored.map(|name| name.key)).collect();
         let change = self.journal.make(change);
@@ -285,12 +293,14 @@ impl<'a> Draft<'a> {
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.block(call));
-        let asks = call.and_then(|call| {
-            let BlockKind::ToolCall { .. } = call.kind else { return None };
-            let raw = self.request.dialect.input(self.request.body, call.span)?.span;
-            Some(self.recall.is_named_in(&strings::text_or_json(self.request.body, raw)?))
-        });
-        asks.unwrap_or_default()
+        let call = self.pairing().answered_block(unit);
+        call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
+    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

@@ -162,6 +162,7 @@ impl<'a> Draft<'a> {
             bytes,
             tokens: None,
             handles: transcript.into_iter().collect(),
+            why: None,
         })
     }
 

@@ -5,8 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, InsertedResult, InsertionIndex, Row, RowElement};
-use crate::conversation::{BlockIndex, Pairing, Role, index::index};
+use super::{Draft, InsertedResult, InsertionIndex, ParsedRequest, Row, RowElement};
+use crate::conversation::{BlockIndex, Pairing, Role, Unit, index::index};
+
+/// How a text begins that Claude Code adds to what the user says, behind tool results too.
+const REMINDER: &[u8] = b"\"<system-reminder>";
 
 index! {
     /// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
@@ -61,6 +64,25 @@ impl Draft<'_> {
         }
         calls.for_each(|call| timeline.called(call, self));
         timeline.events
+    }
+
+    /// Whether the model was called at a place because the user had said something: the newest message before it is the
+    /// user's own, and neither a tool result nor a reminder that a client puts among the user's words. What the model is to
+    /// continue does not count.
+    pub fn begins_user_turn(&self, model_call: usize) -> bool {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let is_reminder = |unit: &Unit| {
+            let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+            texts.first().is_some_and(|text| text.of(body).starts_with(REMINDER))
+        };
+        let before = conversation.units.get(..model_call).unwrap_or_default().iter().rev();
+        let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
+        let newest = new.find(|unit| match unit.role {
+            Role::Tool | Role::Assistant => true,
+            Role::User => !is_reminder(unit),
+            Role::System | Role::Developer | Role::Other => false,
+        });
+        newest.is_some_and(|unit| unit.role == Role::User)
     }
 
     /// The insertions of moved results, and of results for calls.

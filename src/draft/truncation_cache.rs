@@ -123,7 +123,7 @@ impl Draft<'_> {
             }
         });
         let call = self.pairing().answered_block(unit);
-        ProposedEdit { unit, call, replacements: replacements.collect(), bytes: known.bytes }
+        ProposedEdit { unit, call, replacements: replacements.collect(), bytes: known.bytes, why: None }
     }
 }
 

@@ -26,7 +26,7 @@ use self::{cut::CutPoints, frame::OwnFrame, originals::Originals};
 use super::{
     Edit, Language,
     keep::Keep,
-    trigger::{Condition, Limits, Trigger},
+    trigger::{Condition, Limits, Moment, Part, Trigger},
 };
 use crate::{
     conversation::ElementIndex,
@@ -53,6 +53,8 @@ mod originals;
 pub struct Settings {
     /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
     pub trigger: Trigger,
+    /// Where a summary is made. With `"turn"`, the beginning of a user's turn needs four fifths of the trigger.
+    pub when: Moment,
     /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
     /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
     /// this. What the model has not read always stays, and does not count.
@@ -196,6 +198,7 @@ impl Default for Settings {
         let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
         Self {
             trigger: Trigger(vec![tokens, window]),
+            when: Moment::default(),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,
             backend: Backend::Model,
@@ -234,6 +237,9 @@ impl Default for Retry {
         Self { max_retries: 3 }
     }
 }
+
+/// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
+const EARLY: Part = Part(4, 5);
 
 /// What no summary stands for yet is not worth one if it is less than this part of the conversation: a tenth.
 const MIN_NEW: usize = 10;
@@ -277,9 +283,9 @@ impl Summarize {
     /// A shorter body is never summarised, unless somebody asks for it.
     pub fn least_bytes(&self) -> usize {
         let least = self.settings.trigger.least_bytes();
-        match self.settings.mode {
-            Mode::Blocking => least,
-            Mode::Background => least - least / 5,
+        match (self.settings.mode, self.settings.when) {
+            (Mode::Blocking, Moment::Any) => least,
+            _ => EARLY.of(least),
         }
     }
 
@@ -412,7 +418,9 @@ impl Edit for Summarize {
         let limits = self.settings.trigger.limits(draft);
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
-        let early = is_background.then(|| limits.nearly());
+        let begins_turn =
+            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().units.len());
+        let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.conversation().elements.len() + draft.n_added();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
@@ -425,8 +433,9 @@ impl Edit for Summarize {
         if !now && !draft.may_pass(draft.conversation().units.len(), measured.size) {
             return;
         }
-        let due = now || holds(&limits);
-        if !due && !early.as_ref().is_some_and(holds) {
+        let nearly = early.as_ref().is_some_and(holds);
+        let due = now || holds(&limits) || (begins_turn && nearly);
+        if !due && !nearly {
             return;
         }
         let own = self.own_frame();
@@ -481,6 +490,7 @@ impl Scope {
         let usual = Settings::default();
         let shaping = Settings {
             trigger: usual.trigger,
+            when: usual.when,
             keep: usual.keep,
             mode: usual.mode,
             timeout: usual.timeout,

@@ -225,9 +225,9 @@ impl Proxy {
             keys.last().into_iter().for_each(|key| list.insert(*key));
         }
         let text = retry.text;
-        let meter = &rescue.rules.planner.meter;
+        let planner = &rescue.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.parts, text.clone(), &edited, form, meter, false)
+            recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);

@@ -108,6 +108,11 @@ pub struct Entry {
     pub source: Source,
 }
 
+/// Whether a model belongs to a family, which is a canonical name, or the beginning of one and `*`.
+pub(super) fn is_family(model: &str, family: &str) -> bool {
+    known::is_family(&names::bare(model), family)
+}
+
 // === impl Models ===
 
 impl Models {

@@ -306,6 +306,25 @@ proptest! {
     }
 
     #[test]
+    fn below_the_trigger_passes_are_made_where_the_user_has_spoken(
+        path in any_path(),
+        script in whole(1..16),
+        auto in prop::sample::select(vec!["", "clear_at_least = \"auto\"\n[prices]\nread = 0.5"]),
+    ) {
+        const TRIGGER: usize = 6000;
+        let policy = format!(
+            "[clear_tool_results]\ntrigger = {{ tokens = {TRIGGER} }}\nwhen = \"turn\"\nkeep = {{ results = 1 }}\n{auto}"
+        );
+        let requests = requests(path, &script, &policy);
+        for two in requests.windows(2) {
+            let passes = two[0].taken() != two[1].taken();
+            let is_below = two[1].plan.report.tokens_before.is_none_or(|tokens| tokens < TRIGGER);
+            let begins_turn = matches!(two[1].items.last(), Some(Item::User(_)));
+            prop_assert!(!passes || !is_below || begins_turn, "{}\n{}", two[0], two[1]);
+        }
+    }
+
+    #[test]
     fn calls_and_results_of_a_script_are_the_same_in_every_dialect(script in with_gaps(1..14)) {
         let of = |path: &'static str| {
             let body = body(path, "m", &script.items);

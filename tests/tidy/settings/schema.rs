@@ -58,10 +58,11 @@ pub(crate) struct Type {
 }
 
 /// Types that have a section of their own: the type, what a reader calls it, and the type that its keys are from.
-const TYPES: [(&str, &str, Option<&str>); 11] = [
+const TYPES: [(&str, &str, Option<&str>); 12] = [
     ("ByteSize", "size", None),
     ("Period", "duration", None),
     ("Fraction", "fraction", None),
+    ("Price", "price", None),
     ("Addresses", "address", None),
     ("BaseUrl", "URL", None),
     ("WebhookUrl", "webhook URL", None),
@@ -73,12 +74,13 @@ const TYPES: [(&str, &str, Option<&str>); 11] = [
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 8] = [
+const PLAIN: [(&str, &str); 9] = [
     ("bool", "boolean"),
     ("usize", "integer"),
     ("String", "string"),
     ("PathBuf", "path"),
     ("Inputs", "boolean or list of strings"),
+    ("AtLeast", "integer or string"),
     ("HeaderMatch", "string"),
     ("HeaderFields", "table of strings"),
     ("Policies", "table of tables"),
