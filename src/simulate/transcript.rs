@@ -62,7 +62,7 @@ impl Transcript {
         let n_messages = conversation.elements.len();
         let opens_answer = |element: &&(usize, &Element)| {
             let first = element.1.units.start;
-            let role = conversation.units.get(first).map(|unit| unit.role);
+            let role = conversation.unit(first).map(|unit| unit.role);
             role == Some(Role::Assistant) && conversation.turn_of(first).start == first
         };
         let answers = conversation.elements.iter().enumerate().skip(1).filter(|element| opens_answer(&element));

@@ -13,7 +13,7 @@ use std::{
 
 use super::{ClearToolResults, Clearing, Frontier};
 use crate::{
-    conversation::Role,
+    conversation::{Role, UnitIndex},
     draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
     edit::{keep::Keep, trigger::Limits},
 };
@@ -44,18 +44,18 @@ pub(super) struct Replay<'r, 'd> {
     n_came_then: usize,
     too_little: bool,
     /// The model call of the last pass.
-    last_pass: usize,
+    last_pass: UnitIndex,
 }
 
 /// What is cleared, as the walk has found it.
 #[derive(Debug)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.
-    pub(super) cleared: Vec<(usize, Clearing)>,
+    pub(super) cleared: Vec<(UnitIndex, Clearing)>,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
     /// The model call of the last pass.
-    pub(super) last_pass: usize,
+    pub(super) last_pass: UnitIndex,
 }
 
 /// Results in the order in which they are cleared.
@@ -106,7 +106,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             cleared: Vec::new(),
             n_came_then: 0,
             too_little: false,
-            last_pass: 0,
+            last_pass: UnitIndex::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Here a model was called.
-    fn model_call(&mut self, place: usize) {
+    fn model_call(&mut self, place: UnitIndex) {
         self.too_little = false;
         let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
         if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new)
@@ -229,7 +229,7 @@ impl Queue {
 impl KeepWindow {
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
-        let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
+        let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
         match self.keep {
             Keep::Rounds(_) => unit.is_some_and(|unit| {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();
