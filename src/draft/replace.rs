@@ -12,7 +12,7 @@ use super::{
     source_text::{CurrentText, ResultText, SourceText, TextCut},
 };
 use crate::{
-    conversation::{BlockIndex, BlockKind, Role},
+    conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
     payload::Fingerprint,
     plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
@@ -32,7 +32,7 @@ pub struct ReplaceOptions {
 /// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
-    pub(super) unit: usize,
+    pub(super) unit: UnitIndex,
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
@@ -61,7 +61,7 @@ fn beginning(text: &str) -> &str {
 
 impl ProposedEdit {
     /// The message that it is about.
-    pub fn unit(&self) -> usize {
+    pub fn unit(&self) -> UnitIndex {
         self.unit
     }
 
@@ -87,15 +87,15 @@ impl ProposedEdit {
 
 impl<'a> Draft<'a> {
     /// The bytes of the content of a message as it is written; its texts have no more.
-    pub fn content_len(&self, unit: usize) -> usize {
-        let content = self.request.conversation.units.get(unit).and_then(|unit| unit.content);
+    pub fn content_len(&self, unit: UnitIndex) -> usize {
+        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
         content.map_or(0, Span::len)
     }
 
     /// Proposes to replace in each text of a result what `cut` returns for it.
     pub fn propose_result(
         &self,
-        unit: usize,
+        unit: UnitIndex,
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
     ) -> Result<ProposedEdit, NotApplicable> {
@@ -187,11 +187,11 @@ impl<'a> Draft<'a> {
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
         let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         let reads = matches!(action, Action::Truncate { .. });
-        let unread = match self.request.conversation.units.get(unit).map(|unit| unit.role) {
+        let unread = match self.request.conversation.unit(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
             _ => self.is_unread(unit),
         };
-        if unit < self.n_leading || (unread && !reads) {
+        if unit < self.first_editable || (unread && !reads) {
             return false;
         }
         if !self.stands(unit) {
@@ -212,7 +212,7 @@ impl<'a> Draft<'a> {
             let (call_id, tool_name) = (change.call_id, change.tool_name);
             self.journal.skip(SkippedChange {
                 edit,
-                message: Some(unit),
+                message: Some(unit.get()),
                 call_id,
                 tool_name,
                 why: SkipReason::NoStore,
@@ -240,7 +240,7 @@ impl<'a> Draft<'a> {
 
     /// Notes what a message was before it left, which is as large as it counts in the timeline; nothing of it is sent or
     /// stored.
-    fn replace_in_dropped(&mut self, unit: usize, replacements: Vec<Replacement>) {
+    fn replace_in_dropped(&mut self, unit: UnitIndex, replacements: Vec<Replacement>) {
         let can_store = self.context.offload == Offload::Possible;
         for replacement in replacements.into_iter().filter(|replacement| can_store || replacement.stored.is_none()) {
             self.replacements.insert(replacement.span.start, Replacement { stored: None, change: None, ..replacement });
@@ -249,7 +249,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Revokes the change that a replacement was part of, if none of its replacements is left.
-    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: usize) {
+    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: UnitIndex) {
         let Span { start, end } = self.span(unit);
         if let Some(id) = change
             && self.replacements.range(start..end).all(|(_, replacement)| replacement.change != change)
@@ -259,8 +259,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a message is there, in its place or moved.
-    fn stands(&self, unit: usize) -> bool {
-        self.in_place.get(unit).copied().unwrap_or_default() || self.moved.contains(&unit)
+    fn stands(&self, unit: UnitIndex) -> bool {
+        self.is_in_place(unit) || self.moved.contains(&unit)
     }
 
     pub(super) fn retrieval_method(&self) -> RetrievalMethod<'a> {
@@ -292,7 +292,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
-    pub fn is_recall(&self, unit: usize) -> bool {
+    pub fn is_recall(&self, unit: UnitIndex) -> bool {
         let call = self.pairing().answered_block(unit);
         call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::{Draft, InsertedResult, InsertionIndex, ParsedRequest, Row, RowElement};
-use crate::conversation::{BlockIndex, Pairing, Role, Unit, index::index};
+use crate::conversation::{BlockIndex, Pairing, Role, Unit, UnitIndex, index::index};
 
 /// How a text begins that Claude Code adds to what the user says, behind tool results too.
 const REMINDER: &[u8] = b"\"<system-reminder>";
@@ -29,7 +29,7 @@ pub enum TimelineEvent {
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
     /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
-    ModelCall(usize),
+    ModelCall(UnitIndex),
 }
 
 impl Row {
@@ -48,7 +48,7 @@ impl Draft<'_> {
         let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
-        for (index, unit) in conversation.units.iter().enumerate() {
+        for (index, unit) in conversation.indexed_units() {
             while let Some(call) = calls.next_if(|call| *call == index) {
                 timeline.called(call, self);
             }
@@ -99,9 +99,9 @@ impl Draft<'_> {
 fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
-    model_calls: &[usize],
+    model_calls: &[UnitIndex],
     insertions: &HashMap<RowKey, InsertionIndex>,
-) -> Vec<(usize, Row)> {
+) -> Vec<(UnitIndex, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
         if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call.get())) {
@@ -126,7 +126,7 @@ fn missing(
 /// Identifies a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum RowKey {
-    Unit(usize),
+    Unit(UnitIndex),
     /// What stands for the result of the call that is this block.
     MissingResultOf(Option<BlockIndex>),
 }
@@ -153,7 +153,7 @@ impl Timeline {
         self.events.push(TimelineEvent::Added(row));
     }
 
-    fn called(&mut self, call: usize, draft: &Draft<'_>) {
+    fn called(&mut self, call: UnitIndex, draft: &Draft<'_>) {
         let left = draft.dropped_rows.get(&call).into_iter().flatten();
         self.events
             .extend(left.filter_map(|row| self.numbers.get(&RowKey::of(row)).copied()).map(TimelineEvent::Removed));

@@ -53,6 +53,7 @@ use super::{
     trigger::{Condition, Limits, Moment, Part, Trigger},
 };
 use crate::{
+    conversation::UnitIndex,
     draft::{Draft, Pass, ProposedEdit, ReplaceOptions, Row, TextCut},
     plan::{Action, SkipReason, Stale},
     tokens::prices::PriceList,
@@ -317,12 +318,12 @@ impl ClearToolResults {
         something.then_some(clearing)
     }
 
-    fn clear(&self, draft: &mut Draft<'_>, unit: usize, clearing: Clearing) {
+    fn clear(&self, draft: &mut Draft<'_>, unit: UnitIndex, clearing: Clearing) {
         if let Some(proposed) = clearing.result {
-            draft.apply(self.label(), Action::Clear { message: unit }, proposed.because(clearing.why));
+            draft.apply(self.label(), Action::Clear { message: unit.get() }, proposed.because(clearing.why));
         }
         if let Some(proposed) = clearing.input {
-            let unit = proposed.unit();
+            let unit = proposed.unit().get();
             draft.apply(self.label(), Action::ClearInput { message: unit }, proposed);
         }
     }

@@ -26,7 +26,7 @@ use super::{
     trigger::{Limits, Moment, Part},
 };
 use crate::{
-    conversation::ElementIndex,
+    conversation::{ElementIndex, UnitIndex},
     draft::{Draft, ParsedRequest, Pass, Row},
     payload::{ChainKey, Fingerprint},
     plan::{Need, SkipReason, SummaryJob},
@@ -142,9 +142,9 @@ impl Summarize {
     ) -> Option<SummaryJob> {
         let end = match measured.rows.get(place) {
             Some(row) => row.unit?,
-            None => draft.conversation().units.len(),
+            None => draft.conversation().next_unit(),
         };
-        let units = draft.n_leading()..draft.original_unit(end);
+        let units = draft.first_editable()..draft.original_unit(end);
         let whole = draft.whole();
         let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
@@ -165,7 +165,7 @@ impl Summarize {
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
             waits: true,
-            tokens_replaced: draft.original_tokens(draft.n_leading()..end),
+            tokens_replaced: draft.original_tokens(draft.first_editable()..end),
             n_elements: whole.conversation.elements.len(),
             tokens: measured.tokens.get(cuts.first()..place)?.iter().sum(),
             model: whole.conversation.model.clone().map(Into::into),
@@ -237,7 +237,7 @@ impl Edit for Summarize {
         }
         let measured = MeasuredRows::of(draft);
         let holds = |limits: &Limits| limits.hold(measured.size, draft.n_elements(&measured.rows));
-        if !now && !draft.may_pass(draft.conversation().units.len(), measured.size) {
+        if !now && !draft.may_pass(draft.conversation().next_unit(), measured.size) {
             return;
         }
         let nearly = early.as_ref().is_some_and(holds);
@@ -246,8 +246,8 @@ impl Edit for Summarize {
             return;
         }
         let own = self.own_frame();
-        let is_own = |unit: usize| {
-            let originals = Originals { request: draft.whole(), units: 0..0 };
+        let is_own = |unit: UnitIndex| {
+            let originals = Originals { request: draft.whole(), units: Range::default() };
             originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
         };
         let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend, is_own);
@@ -285,7 +285,8 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
         let name = |name: &str| name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into();
         let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
         let units = element.map(|element| element.units.clone()).filter(|_| !is_folded(index)).unwrap_or_default();
-        let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit + 1)).sum();
+        let units = UnitIndex::each(&units).map(|unit| draft.view_unit(unit));
+        let tokens = units.map(|unit| draft.original_tokens(unit..unit.next())).sum();
         OutlinedMessage { fields: fields.collect(), tokens }
     };
     Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }

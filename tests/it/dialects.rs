@@ -64,8 +64,8 @@ impl Request<'_> {
         assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
         // No message is empty, and new text of the user stands behind the results.
         for element in &conversation.elements {
-            assert_ne!(element.units.len(), 0, "{self}");
-            let units = &conversation.units[element.units.clone()];
+            assert!(!element.units.is_empty(), "{self}");
+            let units = conversation.unit_range(&element.units);
             let first_user = units.iter().position(|unit| unit.role == Role::User).unwrap_or(units.len());
             assert!(units[first_user..].iter().all(|unit| unit.role != Role::Tool), "{self}");
         }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{NAME, ParseError, ParseErrorKind, error};
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit, UnitIndex},
     dialect::thorough::Json,
 };
 
@@ -81,8 +81,8 @@ impl<'a> Reader<'a> {
 
     fn message(&mut self, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireMessage<'a> = self.json.object(raw.get())?;
-        let index = self.conversation.units.len();
-        let first_block = self.conversation.blocks.len();
+        let index = self.conversation.next_unit();
+        let first_block = self.conversation.next_block();
         let span = self.json.span(raw);
         let role = self.json.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
         match (role, wire.tool_calls) {
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        let blocks = first_block..self.conversation.blocks.len();
+        let blocks = first_block..self.conversation.next_block();
         let content = wire.content.map(|content| self.json.span(content));
         let flags = Flags { speaks: super::speaks(wire.content.map(|raw| raw.get().as_bytes())), ..Flags::default() };
         let turn = self.conversation.next_turn(false);
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn tool_call(&mut self, unit: usize, raw: &'a RawValue) -> Result<(), ParseError> {
+    fn tool_call(&mut self, unit: UnitIndex, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireCall<'a> = self.json.object(raw.get())?;
         let function = self.name(wire.function)?;
         let custom = self.name(wire.custom)?;

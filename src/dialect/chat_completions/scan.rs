@@ -6,7 +6,7 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit, UnitIndex},
     dialect::json::{Cursor, Unsupported, decode, require},
     span::Span,
 };
@@ -65,8 +65,8 @@ impl<'a> Scanner<'a> {
 
     fn message(&mut self) -> Result<(), Unsupported> {
         let start = self.cursor.at();
-        let index = self.conversation.units.len();
-        let first_block = self.conversation.blocks.len();
+        let index = self.conversation.next_unit();
+        let first_block = self.conversation.next_block();
         let (mut role, mut content, mut call_id, mut calls) = (None, None, None, None);
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
@@ -85,13 +85,13 @@ impl<'a> Scanner<'a> {
         let span = Span { start, end: self.cursor.at() };
         let role = self.text(role)?.map_or(Role::Other, |name| Role::named(&name));
         if role != Role::Assistant {
-            self.conversation.blocks.truncate(first_block); // calls of anyone else are no calls
+            self.conversation.blocks.truncate(first_block.get()); // calls of anyone else are no calls
         }
         if role == Role::Tool {
             let call_id = self.call_id(call_id)?;
             self.block(Block { unit: index, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
         }
-        let blocks = first_block..self.conversation.blocks.len();
+        let blocks = first_block..self.conversation.next_block();
         let content = content.filter(|&content| self.cursor.bytes(content) != b"null");
         let flags =
             Flags { speaks: super::speaks(content.map(|content| self.cursor.bytes(content))), ..Flags::default() };
@@ -110,7 +110,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn tool_calls(&mut self, unit: usize) -> Result<(), Unsupported> {
+    fn tool_calls(&mut self, unit: UnitIndex) -> Result<(), Unsupported> {
         if self.cursor.peek() != Some(b'[') {
             let value = self.cursor.value()?;
             return require(self.cursor.bytes(value) == b"null");
@@ -123,7 +123,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn tool_call(&mut self, unit: usize) -> Result<(), Unsupported> {
+    fn tool_call(&mut self, unit: UnitIndex) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
         let mut key = self.cursor.first_key()?;

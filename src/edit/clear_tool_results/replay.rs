@@ -14,7 +14,7 @@ use std::{
 
 use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, rent::Rent};
 use crate::{
-    conversation::Role,
+    conversation::{Role, UnitIndex},
     draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
     edit::{
         file_use::{self, FileUse},
@@ -54,18 +54,18 @@ pub(super) struct Replay<'r, 'd> {
     n_came_then: usize,
     too_little: bool,
     /// The model call of the last pass.
-    last_pass: usize,
+    last_pass: UnitIndex,
 }
 
 /// What is cleared, as the walk has found it.
 #[derive(Debug)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.
-    pub(super) cleared: Vec<(usize, Clearing)>,
+    pub(super) cleared: Vec<(UnitIndex, Clearing)>,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
     /// The model call of the last pass.
-    pub(super) last_pass: usize,
+    pub(super) last_pass: UnitIndex,
 }
 
 /// Results in the order in which they are cleared.
@@ -117,7 +117,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             cleared: Vec::new(),
             n_came_then: 0,
             too_little: false,
-            last_pass: 0,
+            last_pass: UnitIndex::default(),
         }
     }
 
@@ -212,7 +212,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Here a model was called.
-    fn model_call(&mut self, place: usize) {
+    fn model_call(&mut self, place: UnitIndex) {
         self.too_little = false;
         let may_pass = self.may_pass(place);
         if !may_pass && self.rent.is_none() {
@@ -307,7 +307,7 @@ impl Queue {
 impl KeepWindow {
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
-        let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
+        let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
         match self.keep {
             Keep::Rounds(_) => unit.is_some_and(|unit| {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();
