@@ -147,6 +147,7 @@ Exit code 1 if abridge did not do what the demo shows.
 
 Examples:
   abridge demo
+  abridge demo --dialect messages
   abridge demo --fast | less";
 
 const REWRITE_EXAMPLES: &str = "\

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::tasks::Tasks;
+use crate::upstream::routes::DialectName;
 
 use agent::Agent;
 use client::Client;
@@ -26,6 +27,7 @@ pub use proxy::{StartError, StoreCheckError};
 
 mod agent;
 mod client;
+mod format;
 mod output;
 mod proxy;
 mod runner;
@@ -79,18 +81,23 @@ pub struct DemoPaths<'p> {
     pub keep: Option<&'p Path>,
 }
 
-/// Runs the demo.
-pub async fn run<W: Write>(paths: DemoPaths<'_>, output: &mut DemoOutput<W>) -> Result<Verdict, DemoError> {
+/// Runs the demo in a dialect.
+pub async fn run<W: Write>(
+    dialect: DialectName,
+    paths: DemoPaths<'_>,
+    output: &mut DemoOutput<W>,
+) -> Result<Verdict, DemoError> {
     let began = Instant::now();
     let tasks = Tasks::default();
-    let upstream = Upstream::start(&tasks).await?;
+    let format = format::of(dialect);
+    let upstream = Upstream::start(&tasks, format).await?;
     // Dropped in reverse order: the child before the folder.
     let folder = TempFolder::new(paths.temporary)?;
     let abridge = AbridgeProcess::start(paths.program, &folder, &settings(&upstream)).await?;
-    let client = Client::new(tasks);
+    let client = Client::new(tasks, format.dialect());
     introduce(output)?;
     let mut runner = DemoRunner::new(client, upstream, abridge, output, paths.keep);
-    let mut agent = Agent::new();
+    let mut agent = Agent::new(format);
     if !runner.play(&mut agent).await? {
         return Ok(Verdict::Failed);
     }

@@ -12,10 +12,14 @@ use crate::cli::Exit;
 use crate::config::Sources;
 use crate::demo::{self, DemoError, DemoOutput, DemoPaths, Verdict};
 use crate::telemetry::Colour;
+use crate::upstream::routes::DialectName;
 
 /// Arguments of `demo`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// The wire format of the session: chat_completions (or chat), responses, messages
+    #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
+    dialect: DialectName,
     /// Show it without pauses, also on a terminal
     #[arg(long)]
     fast: bool,
@@ -42,7 +46,7 @@ pub fn run(args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
         tokio::select! {
             biased; // before anything is there that a signal would leave behind
             stopped = stopped() => stopped.map(|()| None),
-            shown = demo::run(paths, &mut output) => Ok(Some(shown)),
+            shown = demo::run(args.dialect, paths, &mut output) => Ok(Some(shown)),
         }
     });
     match shown? {
@@ -74,4 +78,11 @@ async fn stopped() -> anyhow::Result<()> {
         _ = hangup.recv() => {}
     }
     Ok(())
+}
+
+/// Reads the name of a dialect; `chat` is short for the first.
+fn dialect_of(name: &str) -> Result<DialectName, &'static str> {
+    let name = if name == "chat" { "chat_completions" } else { name };
+    let found = DialectName::ALL.into_iter().find(|dialect| dialect.name() == name);
+    found.ok_or("allowed: chat_completions, responses, messages")
 }

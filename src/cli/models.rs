@@ -74,7 +74,7 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
         let upstream = upstream?;
         let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
         let said = probed.outcome.describe(&probed.url, &upstream);
-        let windows = probed.windows(STEP_TIMEOUT).await;
+        let windows = probed.windows(&upstream, STEP_TIMEOUT).await;
         for (model, window) in &windows {
             meter.learn_window(model, *window);
         }

@@ -4,17 +4,18 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
-use super::client::Answer;
-use super::script::{self, INSTRUCTIONS, MODEL, SCRIPT, ScriptAction, TASK, TOOLS};
+use super::client::Response;
+use super::format::{Answer, Call, Entry, Format};
+use super::script::{self, SCRIPT, ScriptAction, TASK};
 use super::tool_outputs;
 
 /// The agent.
 #[derive(Debug)]
 pub(super) struct Agent {
-    history: Vec<String>,
+    format: &'static dyn Format,
+    history: Vec<Entry>,
     results: Vec<ToolResult>,
     new_content: NewContent,
 }
@@ -53,8 +54,7 @@ pub(super) struct ModelAnswer {
     pub(super) prompt_tokens: usize,
     /// The edits that abridge reports; empty for an unedited request.
     pub(super) edits: String,
-    message: String,
-    call: Option<Call>,
+    entries: Vec<Entry>,
 }
 
 /// An error response.
@@ -84,47 +84,6 @@ pub(super) enum NextStep {
     },
 }
 
-#[derive(Serialize)]
-struct Message<'a> {
-    role: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
-    content: &'a str,
-}
-
-#[derive(Deserialize)]
-struct Completion {
-    choices: Vec<Choice>,
-    usage: Usage,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: usize,
-}
-
-#[derive(Deserialize)]
-struct Calls {
-    #[serde(default)]
-    tool_calls: Vec<Call>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Call {
-    id: String,
-    function: Function,
-}
-
-#[derive(Debug, Deserialize)]
-struct Function {
-    arguments: String,
-}
-
 #[derive(Deserialize)]
 struct Command {
     command: String,
@@ -141,22 +100,25 @@ struct Reason {
     code: Option<String>,
 }
 
+/// How the message begins if the prompt is too long, in Messages.
+const TOO_LONG: &str = "prompt is too long";
+
+/// What messages say of a call without a result, in each format.
+const UNANSWERED: [&str; 3] =
+    ["did not have response messages", "No tool output found for function call", "without `tool_result` blocks"];
+
 // === impl Agent ===
 
 impl Agent {
-    /// A new agent with its instructions and its task.
-    pub(super) fn new() -> Self {
+    /// A new agent with its task.
+    pub(super) fn new(format: &'static dyn Format) -> Self {
         let new_content = NewContent { title: "user asks".to_owned(), bytes: TASK.len() };
-        let mut agent = Self { history: Vec::new(), results: Vec::new(), new_content };
-        agent.add_message("system", None, INSTRUCTIONS);
-        agent.add_message("user", None, TASK);
-        agent
+        Self { format, history: vec![Entry::User(TASK.to_owned())], results: Vec::new(), new_content }
     }
 
     /// The body of the next request.
     pub(super) fn request(&self) -> Bytes {
-        let messages = self.history.join(",");
-        format!(r#"{{"model":"{MODEL}","tools":{TOOLS},"messages":[{messages}]}}"#).into()
+        self.format.request(&self.history).into()
     }
 
     /// The content that the last turn added.
@@ -171,21 +133,21 @@ impl Agent {
 
     /// Adds an answer to the history and runs its tool call.
     pub(super) fn take(&mut self, answer: ModelAnswer) -> Result<NextStep, serde_json::Error> {
-        self.history.push(answer.message);
-        let Some(call) = answer.call else { return Ok(NextStep::Finished) };
+        self.history.extend_from_slice(&answer.entries);
+        let Some(call) = answer.into_call() else { return Ok(NextStep::Finished) };
         let action = script::step_of_call(&call.id)
             .and_then(|step| SCRIPT.get(step))
             .map_or(ScriptAction::Done, |step| step.action);
         if let ScriptAction::Stopped(_, words) = action {
             self.new_content = NewContent { title: action.title(), bytes: words.len() };
-            self.add_message("user", None, words);
+            self.history.push(Entry::User(words.to_owned()));
             return Ok(NextStep::ToolRun);
         }
         if let Some(result) = action.output() {
             self.add_result(call.id, action.title(), result);
             return Ok(NextStep::ToolRun);
         }
-        let Command { command } = serde_json::from_str(&call.function.arguments)?;
+        let Command { command } = serde_json::from_str(&call.arguments)?;
         let Some(url) = command.strip_prefix("curl -s '").and_then(|rest| rest.strip_suffix('\'')) else {
             let log = tool_outputs::log();
             let found = log.split_inclusive('\n').filter(|line| line.contains(tool_outputs::CAUSE)).collect();
@@ -197,39 +159,34 @@ impl Agent {
 
     /// Adds a tool result to the history.
     pub(super) fn add_result(&mut self, call_id: String, title: String, text: String) {
-        self.add_message("tool", Some(&call_id), &text);
+        self.history.push(Entry::Result { call_id: call_id.clone(), text: text.clone() });
         self.new_content = NewContent { title, bytes: text.len() };
         self.results.push(ToolResult { call_id, text });
-    }
-
-    fn add_message(&mut self, role: &str, tool_call_id: Option<&str>, content: &str) {
-        // Serialising strings never fails.
-        self.history.push(serde_json::to_string(&Message { role, tool_call_id, content }).unwrap_or_default());
     }
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Parses an answer.
-    pub(super) fn of(answer: &Answer) -> Result<Self, serde_json::Error> {
+    /// Parses an answer in this format.
+    pub(super) fn of(answer: &Response, format: &dyn Format) -> Result<Self, serde_json::Error> {
         if answer.status != StatusCode::OK {
             let Failure { error: Reason { message, code } } = serde_json::from_slice(&answer.body)?;
             return Ok(Self::Rejected(Rejection { status: answer.status, code, message }));
         }
-        let completion: Completion = serde_json::from_slice(&answer.body)?;
-        let prompt_tokens = completion.usage.prompt_tokens;
-        let message =
-            completion.choices.into_iter().next().map_or_else(String::new, |choice| choice.message.get().to_owned());
-        let call = serde_json::from_str::<Calls>(&message)?.tool_calls.into_iter().next();
+        let Answer { entries, tokens: (prompt_tokens, _) } = format.read_answer(&answer.body)?;
         let edits = answer.headers.get("x-abridge-edits").and_then(|edits| edits.to_str().ok()).unwrap_or_default();
-        Ok(Self::Ok(ModelAnswer { prompt_tokens, edits: edits.to_owned(), message, call }))
+        Ok(Self::Ok(ModelAnswer { prompt_tokens, edits: edits.to_owned(), entries }))
     }
 }
 
 // === impl ModelAnswer ===
 
 impl ModelAnswer {
+    fn into_call(self) -> Option<Call> {
+        self.entries.into_iter().find_map(|entry| if let Entry::Call(call) = entry { Some(call) } else { None })
+    }
+
     /// The number of changes that an edit made.
     pub(super) fn changes(&self, edit: &str) -> usize {
         let counts = self.edits.split(';').filter_map(|each| each.split_once('='));
@@ -239,14 +196,21 @@ impl ModelAnswer {
 
 // === impl Rejection ===
 
+impl Rejection {
+    /// Whether the request is longer than the window.
+    pub(super) fn is_overflow(&self) -> bool {
+        self.code.is_some() || self.message.starts_with(TOO_LONG)
+    }
+}
+
 impl fmt::Display for Rejection {
-    /// The status and the code. OpenAI has no code for a call without a result, so that error is recognised by its
-    /// message.
+    /// The status and the code. Errors without a code are recognised by their messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.status.as_u16();
         match &self.code {
             Some(code) => write!(f, "{status} {code}"),
-            None if self.message.contains("did not have response messages") => {
+            None if self.is_overflow() => write!(f, "{status} {TOO_LONG}"),
+            None if UNANSWERED.iter().any(|words| self.message.contains(words)) => {
                 write!(f, "{status} tool call unanswered")
             }
             None => write!(f, "{status}"),

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits, read_up_to};
+use crate::dialect::Dialect;
 use crate::tasks::Tasks;
 
 /// The longest body of a request or an answer, in bytes.
@@ -24,11 +25,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(20);
 pub(super) struct Client {
     tasks: Tasks,
     limits: Limits,
+    dialect: &'static dyn Dialect,
 }
 
 /// A complete answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Response {
     /// Its status.
     pub(super) status: StatusCode,
     /// Its header fields.
@@ -70,37 +72,40 @@ pub(super) fn limits() -> Limits {
 // === impl Client ===
 
 impl Client {
-    /// A client whose connections run as tasks of `tasks`.
-    pub(super) fn new(tasks: Tasks) -> Self {
-        Self { tasks, limits: limits() }
+    /// A client of this dialect whose connections run as tasks of `tasks`.
+    pub(super) fn new(tasks: Tasks, dialect: &'static dyn Dialect) -> Self {
+        Self { tasks, limits: limits(), dialect }
     }
 
-    /// Posts a chat request.
-    pub(super) async fn post(&self, uri: Uri, body: Bytes) -> Result<Answer, RequestError> {
+    /// Posts a request to the model.
+    pub(super) async fn post(&self, uri: Uri, body: Bytes) -> Result<Response, RequestError> {
         self.send(Method::POST, uri, body).await
     }
 
     /// Sends a GET request.
-    pub(super) async fn get(&self, uri: Uri) -> Result<Answer, RequestError> {
+    pub(super) async fn get(&self, uri: Uri) -> Result<Response, RequestError> {
         self.send(Method::GET, uri, Bytes::new()).await
     }
 
-    async fn send(&self, method: Method, uri: Uri, body: Bytes) -> Result<Answer, RequestError> {
+    async fn send(&self, method: Method, uri: Uri, body: Bytes) -> Result<Response, RequestError> {
         let Some(authority) = uri.authority().map(ToString::to_string) else { return Err(RequestError::Address(uri)) };
         let stream = TcpStream::connect(&authority).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // A connection error is also returned to the sender.
         self.tasks.spawn(async move { drop(connection.await) });
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(target)
             .header(header::HOST, authority)
-            .header(header::AUTHORIZATION, "Bearer demo")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
+            .header(self.dialect.key_field(), "Bearer demo")
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some((name, version)) = self.dialect.version_field() {
+            request = request.header(name, version);
+        }
+        let request = request.body(Full::new(body))?;
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = read_up_to(body, &self.limits).await?.bytes;
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok(Response { status: head.status, headers: head.headers, body })
     }
 }

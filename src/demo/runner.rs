@@ -11,6 +11,7 @@ use http::Uri;
 use super::DemoError;
 use super::agent::{Agent, NextStep, Outcome, Rejection, ToolResult};
 use super::client::Client;
+use super::format::Entry;
 use super::output::{DemoOutput, SideTotals};
 use super::proxy::AbridgeProcess;
 use super::script::{SCRIPT, ScriptAction};
@@ -70,15 +71,17 @@ impl<'s, W: Write> DemoRunner<'s, W> {
 
     /// Plays all turns, each with the same bytes to both sides. Returns whether abridge brought an answer to each.
     pub(super) async fn play(&mut self, agent: &mut Agent) -> Result<bool, DemoError> {
-        let (upstream, abridge) = (chat_url(&self.upstream.url())?, chat_url(self.abridge.url())?);
+        let format = self.upstream.format();
+        let url = |base: &str| format!("{base}{}", format.path()).parse::<Uri>();
+        let (upstream, abridge) = (url(&self.upstream.url())?, url(self.abridge.url())?);
         for turn in 1..=SCRIPT.len() {
             let (request, new_content) = (agent.request(), agent.new_content());
             let tokens = self.upstream.count(&request);
             self.output.write_turn(turn, &new_content.title, new_content.bytes)?;
-            let direct = Outcome::of(&self.client.post(upstream.clone(), request.clone()).await?)?;
+            let direct = Outcome::of(&self.client.post(upstream.clone(), request.clone()).await?, format)?;
             self.direct.add(&direct, tokens);
             self.output.write_direct(&direct)?;
-            let abridged = Outcome::of(&self.client.post(abridge.clone(), request.clone()).await?)?;
+            let abridged = Outcome::of(&self.client.post(abridge.clone(), request.clone()).await?, format)?;
             self.write_requests(turn, &request)?;
             self.abridged.add(&abridged, tokens);
             self.output.write_abridged(&abridged, tokens).await?;
@@ -123,7 +126,7 @@ impl<'s, W: Write> DemoRunner<'s, W> {
                 output.write_note(&quoted(refused)).await?;
                 output.write_note("Without abridge the agent stops here, for this stays in its history. The demo sends the next turns all the same.").await?;
             }
-            if refused.code.is_some() && explained.is_first(Topic::Overflow) {
+            if refused.is_overflow() && explained.is_first(Topic::Overflow) {
                 output.write_note(&quoted(refused)).await?;
             }
         }
@@ -151,11 +154,11 @@ impl<'s, W: Write> DemoRunner<'s, W> {
         let last = self.upstream.last_request();
         let mut recalled = RecallCheck::default();
         let mut longest: Option<(&ToolResult, String, Bytes)> = None;
-        for message in upstream::messages(&last) {
-            let original = message.answered_call_id().and_then(|call_id| agent.result_of(call_id));
+        for entry in self.upstream.format().read_request(&last)? {
+            let Entry::Result { call_id, text } = entry else { continue };
             // An unedited result may contain such a URL, too.
-            let Some(original) = original.filter(|original| original.text != message.text()) else { continue };
-            let Some(url) = message.recall_url() else { continue };
+            let Some(original) = agent.result_of(&call_id).filter(|original| original.text != text) else { continue };
+            let Some(url) = upstream::recall_url(&text) else { continue };
             let body = self.client.get(url.parse()?).await?.body;
             recalled.n_named += 1;
             recalled.n_equal += usize::from(body == original.text);
@@ -176,7 +179,7 @@ impl<'s, W: Write> DemoRunner<'s, W> {
 
     /// Stops abridge and prints the totals.
     pub(super) async fn finish(self, recalled: RecallCheck, began: Instant) -> Result<(), DemoError> {
-        let Self { abridge, output, direct, abridged, .. } = self;
+        let Self { upstream, abridge, output, direct, abridged, .. } = self;
         let stats = abridge.stop().await?;
         output.write_line("")?;
         output.write_totals(&direct, &abridged)?;
@@ -189,8 +192,9 @@ impl<'s, W: Write> DemoRunner<'s, W> {
             "That took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
         ))?;
         output.write_line("")?;
-        output.write_line("  abridge --upstream https://api.openai.com/v1")?;
-        output.write_line("  export OPENAI_BASE_URL=http://127.0.0.1:8787/v1     # in the agent's shell")?;
+        for command in upstream.format().commands() {
+            output.write_line(&format!("  {command}"))?;
+        }
         Ok(())
     }
 }
@@ -199,10 +203,6 @@ impl<'s, W: Write> DemoRunner<'s, W> {
 fn length_and_hash(text: &[u8]) -> String {
     let hash = blake3::hash(text).to_hex();
     format!("{:>7} bytes, blake3 {}…", grouped(text.len()), hash.get(..16).unwrap_or_default())
-}
-
-fn chat_url(base: &str) -> Result<Uri, DemoError> {
-    Ok(format!("{base}/v1/chat/completions").parse()?)
 }
 
 /// The end of an error message, from its second sentence.

@@ -39,10 +39,42 @@ use ScriptAction::{Done, List, Log, LookBack, Read, Shell, Stopped, Tests};
 /// The name of the model.
 pub(super) const MODEL: &str = "demo-8k";
 
-/// The tools that the agent offers.
-pub(super) const TOOLS: &str = r#"[{"type":"function","function":{"name":"list_files","description":"Lists the files of a folder.","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}},{"type":"function","function":{"name":"read_file","description":"Reads a file, the first lines of it.","parameters":{"type":"object","properties":{"path":{"type":"string"},"lines":{"type":"integer"}},"required":["path"]}}},{"type":"function","function":{"name":"run_tests","description":"Runs the tests of a file or a folder.","parameters":{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}}},{"type":"function","function":{"name":"bash","description":"Runs a command in a shell.","parameters":{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}}}]"#;
+/// A tool that the agent offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tool {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it does.
+    pub(super) description: &'static str,
+    /// The JSON schema of its arguments.
+    pub(super) parameters: &'static str,
+}
 
-/// The system message.
+/// The tools that the agent offers.
+pub(super) const TOOLS: [Tool; 4] = [
+    Tool {
+        name: "list_files",
+        description: "Lists the files of a folder.",
+        parameters: r#"{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}"#,
+    },
+    Tool {
+        name: "read_file",
+        description: "Reads a file, the first lines of it.",
+        parameters: r#"{"type":"object","properties":{"path":{"type":"string"},"lines":{"type":"integer"}},"required":["path"]}"#,
+    },
+    Tool {
+        name: "run_tests",
+        description: "Runs the tests of a file or a folder.",
+        parameters: r#"{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}"#,
+    },
+    Tool {
+        name: "bash",
+        description: "Runs a command in a shell.",
+        parameters: r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#,
+    },
+];
+
+/// The instructions.
 pub(super) const INSTRUCTIONS: &str = "You are a coding agent in the repository tidewater, a Python service that computes tide \
     tables. Use the tools. Say in one sentence what you are about to do, and change as little as possible.";
 

@@ -2,7 +2,6 @@
 //!
 //! Its parsing is independent of abridge's own. Only the token counter is shared.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,15 +15,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::limits;
-use super::script::{self, MODEL, SCRIPT, ScriptAction, ScriptStep};
+use super::format::{Answer, Call, Entry, Format, Refusal};
+use super::script::{self, MODEL, SCRIPT, ScriptAction};
 use super::tool_outputs::CAUSE;
 use crate::body::{Limits, read_up_to};
-use crate::dialect;
 use crate::tasks::Tasks;
 use crate::tokens::{self, Gauge, Meter, REQUEST_OVERHEAD};
 
@@ -41,103 +40,33 @@ pub(super) struct Upstream {
 /// The scripted model.
 #[derive(Debug)]
 struct ScriptedModel {
+    format: &'static dyn Format,
     gauge: Gauge,
     limits: Limits,
     /// The body of the last request.
     last: ArcSwap<Bytes>,
 }
 
-/// The parts of a request that the server reads.
+/// The parts of a request that have tokens.
 #[derive(Deserialize)]
-struct Conversation<'a> {
-    #[serde(borrow)]
+struct CountedParts<'a> {
+    #[serde(borrow, alias = "input")]
     messages: Vec<&'a RawValue>,
     #[serde(borrow)]
     tools: Option<&'a RawValue>,
-}
-
-/// The parts of a message that the server reads.
-#[derive(Deserialize)]
-pub(super) struct Message<'a> {
-    role: Cow<'a, str>,
-    content: Option<String>,
-    #[serde(default)]
-    tool_calls: Vec<Call>,
-    tool_call_id: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Call {
-    id: String,
-}
-
-/// An error with OpenAI's message, code and parameter.
-#[derive(Debug, Eq, PartialEq, Serialize)]
-pub(super) struct Refusal {
-    /// The error message.
-    pub(super) message: String,
-    r#type: &'static str,
-    param: &'static str,
-    code: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct Completion<'a> {
-    id: String,
-    object: &'static str,
-    created: u32,
-    model: &'static str,
-    choices: [Choice<'a>; 1],
-    usage: Usage,
-}
-
-#[derive(Serialize)]
-struct Choice<'a> {
-    index: usize,
-    message: AssistantMessage<'a>,
-    finish_reason: &'static str,
-}
-
-#[derive(Serialize)]
-struct AssistantMessage<'a> {
-    role: &'static str,
-    content: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<[ToolCall; 1]>,
-}
-
-#[derive(Serialize)]
-struct ToolCall {
-    id: String,
-    r#type: &'static str,
-    function: Function,
-}
-
-#[derive(Serialize)]
-struct Function {
-    name: &'static str,
-    arguments: String,
-}
-
-#[derive(Serialize)]
-struct Usage {
-    #[serde(rename = "prompt_tokens")]
-    prompt: usize,
-    #[serde(rename = "completion_tokens")]
-    completion: usize,
-    #[serde(rename = "total_tokens")]
-    total: usize,
+    #[serde(borrow, alias = "system")]
+    instructions: Option<&'a RawValue>,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
     /// Listens on a free port of this machine.
-    pub(super) async fn start(tasks: &Tasks) -> io::Result<Self> {
+    pub(super) async fn start(tasks: &Tasks, format: &'static dyn Format) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let gauge = Meter::new(&tokens::Settings::default(), &[]).for_model(Some(MODEL));
-        let model = Arc::new(ScriptedModel { gauge, limits: limits(), last: ArcSwap::default() });
+        let model = Arc::new(ScriptedModel { format, gauge, limits: limits(), last: ArcSwap::default() });
         let (serving, server) = (tasks.clone(), Arc::clone(&model));
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -154,10 +83,15 @@ impl Upstream {
 
     /// The tokens of a request body.
     pub(super) fn count(&self, body: &[u8]) -> usize {
-        serde_json::from_slice::<Conversation<'_>>(body).map_or(0, |conversation| self.model.count(&conversation))
+        self.model.count(body).unwrap_or_default()
     }
 
-    /// The body of the last chat request.
+    /// The wire format that it speaks.
+    pub(super) fn format(&self) -> &'static dyn Format {
+        self.model.format
+    }
+
+    /// The body of the last request to the model.
     pub(super) fn last_request(&self) -> Arc<Bytes> {
         self.model.last.load_full()
     }
@@ -176,82 +110,93 @@ async fn serve(stream: TcpStream, model: Arc<ScriptedModel>) {
 
 impl ScriptedModel {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let is_chat = request.method() == Method::POST && request.uri().path() == "/v1/chat/completions";
-        if !is_chat {
-            return match request.uri().path() {
+        let refuse = |status, refusal: &Refusal| json(status, &self.format.refusal(refusal));
+        let path = request.uri().path();
+        if request.method() != Method::POST || path != self.format.path() {
+            return match path {
                 "/v1/models" => json(StatusCode::OK, &models()),
-                _ => json(StatusCode::NOT_FOUND, &Refusal::new("There is nothing here.".to_owned(), None).wrapped()),
+                _ => refuse(StatusCode::NOT_FOUND, &Refusal::Other("There is nothing here.".to_owned())),
             };
         }
         let Ok(body) = read_up_to(request.into_body(), &self.limits).await else {
-            return json(StatusCode::BAD_REQUEST, &Refusal::new("The body broke off.".to_owned(), None).wrapped());
+            return refuse(StatusCode::BAD_REQUEST, &Refusal::Other("The body broke off.".to_owned()));
         };
         self.last.store(Arc::new(body.bytes.clone()));
         match self.complete(&body.bytes) {
-            Ok(completion) => json(StatusCode::OK, &completion),
-            Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal.wrapped()),
+            Ok(answer) => json(StatusCode::OK, &self.format.answer(&answer)),
+            Err(refusal) => refuse(StatusCode::BAD_REQUEST, &refusal),
         }
     }
 
     /// Validates a request, and answers with the step that follows its last call.
-    fn complete(&self, body: &[u8]) -> Result<String, Refusal> {
-        let not_understood = |error: serde_json::Error| Refusal::new(format!("Not understood: {error}."), None);
-        let conversation: Conversation<'_> = serde_json::from_slice(body).map_err(not_understood)?;
-        let prompt_tokens = self.count(&conversation);
-        if prompt_tokens > WINDOW_TOKENS {
-            return Err(Refusal::overflow(prompt_tokens));
+    fn complete(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let not_understood = |error: serde_json::Error| Refusal::Other(format!("Not understood: {error}."));
+        let tokens = self.count(body).map_err(not_understood)?;
+        if tokens > WINDOW_TOKENS {
+            return Err(Refusal::Overflow { tokens, window: WINDOW_TOKENS });
         }
-        let messages = conversation.messages.iter().map(|raw| serde_json::from_str(raw.get()));
-        let messages: Vec<Message<'_>> = messages.collect::<Result<_, _>>().map_err(not_understood)?;
-        check_sequence(&messages)?;
-        let called = messages
-            .iter()
-            .rev()
-            .flat_map(|message| &message.tool_calls)
-            .find_map(|call| script::step_of_call(&call.id));
+        let entries = self.format.read_request(body).map_err(not_understood)?;
+        check_sequence(&entries)?;
+        let called = entries.iter().rev().find_map(|entry| match entry {
+            Entry::Call(call) => script::step_of_call(&call.id),
+            _ => None,
+        });
         let n = called.map_or(0, |step| step + 1);
-        let Some(step) = SCRIPT.get(n) else { return Err(Refusal::new("The script is over.".to_owned(), None)) };
-        let completion = Completion::new(n, step, &search_command(&messages), prompt_tokens, &self.gauge);
-        serde_json::to_string(&completion).map_err(not_understood)
+        let Some(step) = SCRIPT.get(n) else { return Err(Refusal::Other("The script is over.".to_owned())) };
+        let mut answer = Answer { entries: vec![Entry::Said(step.text.to_owned())], tokens: (tokens, 0) };
+        let mut completion = self.gauge.text(step.text);
+        if let Some((name, arguments)) = step.action.call(&search_command(&entries)) {
+            completion += self.gauge.text(&arguments);
+            answer.entries.push(Entry::Call(Call { id: script::call_id(n), name: name.to_owned(), arguments }));
+        }
+        answer.tokens.1 = completion;
+        Ok(answer)
     }
 
-    fn count(&self, conversation: &Conversation<'_>) -> usize {
-        let messages = conversation
-            .messages
-            .iter()
-            .map(|raw| dialect::default().element_tokens(&self.gauge, raw.get().as_bytes()));
-        let tools =
-            conversation.tools.map_or(0, |raw| dialect::default().tools_tokens(&self.gauge, raw.get().as_bytes()));
-        REQUEST_OVERHEAD + tools + messages.sum::<usize>()
+    fn count(&self, body: &[u8]) -> Result<usize, serde_json::Error> {
+        let CountedParts { messages, tools, instructions } = serde_json::from_slice(body)?;
+        let (dialect, gauge) = (self.format.dialect(), &self.gauge);
+        let messages = messages.into_iter().map(|raw| dialect.element_tokens(gauge, raw.get().as_bytes()));
+        let tools = tools.map_or(0, |raw| dialect.tools_tokens(gauge, raw.get().as_bytes()));
+        let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.get().as_bytes()));
+        Ok(REQUEST_OVERHEAD + tools + instructions + messages.sum::<usize>())
     }
 }
 
 /// Checks that each call has its result directly behind it, and each result its call before it.
-fn check_sequence(messages: &[Message<'_>]) -> Result<(), Refusal> {
+fn check_sequence(entries: &[Entry]) -> Result<(), Refusal> {
     let mut open: Vec<&str> = Vec::new();
-    for message in messages {
-        if message.role == "tool" {
-            let id = message.tool_call_id.as_deref().unwrap_or_default();
-            let Some(at) = open.iter().position(|open| *open == id) else { return Err(Refusal::orphan()) };
-            open.remove(at);
-            continue;
+    for entry in entries {
+        match entry {
+            Entry::Result { call_id, .. } => match open.iter().position(|open| open == call_id) {
+                Some(at) => drop(open.remove(at)),
+                None => return Err(Refusal::Orphan(call_id.clone())),
+            },
+            Entry::Call(call) => open.push(&call.id),
+            Entry::User(_) | Entry::Said(_) if open.is_empty() => {}
+            Entry::User(_) | Entry::Said(_) => break,
         }
-        if !open.is_empty() {
-            break;
-        }
-        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
     }
-    if open.is_empty() { Ok(()) } else { Err(Refusal::dangling(&open)) }
+    if open.is_empty() { Ok(()) } else { Err(Refusal::Dangling(open.into_iter().map(str::to_owned).collect())) }
 }
 
 /// The command that searches the log: through the recall URL if the log was replaced by a notice.
-fn search_command(messages: &[Message<'_>]) -> String {
+fn search_command(entries: &[Entry]) -> String {
     let log = SCRIPT.iter().position(|step| matches!(step.action, ScriptAction::Log)).map(script::call_id);
-    let notice = messages.iter().find(|message| message.tool_call_id.is_some() && message.tool_call_id == log);
-    match notice.and_then(Message::recall_url) {
+    let notice = entries.iter().find_map(|entry| match entry {
+        Entry::Result { call_id, text } if Some(call_id) == log.as_ref() => recall_url(text),
+        _ => None,
+    });
+    match notice {
         Some(url) => format!("curl -s '{url}?grep={CAUSE}'"),
         None => format!("{} | grep {CAUSE}", script::LOG_COMMAND),
     }
+}
+
+/// The recall URL in the text of a notice or a placeholder.
+pub(super) fn recall_url(text: &str) -> Option<&str> {
+    let (_, url) = text.split_once("GET ")?;
+    url.split_whitespace().next().filter(|url| url.starts_with("http://"))
 }
 
 fn json(status: StatusCode, body: &(impl AsRef<[u8]> + ?Sized)) -> Response<Full<Bytes>> {
@@ -267,113 +212,34 @@ fn models() -> String {
     )
 }
 
-/// The messages of a request.
-pub(super) fn messages(body: &[u8]) -> Vec<Message<'_>> {
-    let Ok(conversation) = serde_json::from_slice::<Conversation<'_>>(body) else { return Vec::new() };
-    conversation.messages.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
-}
-
-// === impl Message ===
-
-impl Message<'_> {
-    /// The id of the call that a result answers.
-    pub(super) fn answered_call_id(&self) -> Option<&str> {
-        self.tool_call_id.as_deref()
-    }
-
-    /// The text of the message.
-    pub(super) fn text(&self) -> &str {
-        self.content.as_deref().unwrap_or_default()
-    }
-
-    /// The recall URL in a notice or a placeholder.
-    pub(super) fn recall_url(&self) -> Option<&str> {
-        let (_, url) = self.text().split_once("GET ")?;
-        url.split_whitespace().next().filter(|url| url.starts_with("http://"))
-    }
-}
-
-// === impl Refusal ===
-
-impl Refusal {
-    fn new(message: String, code: Option<&'static str>) -> Self {
-        Self { message, r#type: "invalid_request_error", param: "messages", code }
-    }
-
-    fn overflow(tokens: usize) -> Self {
-        let message = format!(
-            "This model's maximum context length is {WINDOW_TOKENS} tokens. However, your messages resulted in {tokens} tokens. \
-             Please reduce the length of the messages."
-        );
-        Self::new(message, Some("context_length_exceeded"))
-    }
-
-    fn dangling(ids: &[&str]) -> Self {
-        let message = format!(
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. \
-             The following tool_call_ids did not have response messages: {}",
-            ids.join(", ")
-        );
-        Self::new(message, None)
-    }
-
-    fn orphan() -> Self {
-        let message = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.";
-        Self::new(message.to_owned(), None)
-    }
-
-    fn wrapped(&self) -> String {
-        serde_json::to_string(self).map_or_else(|_| String::new(), |error| format!(r#"{{"error":{error}}}"#))
-    }
-}
-
-// === impl Completion ===
-
-impl<'a> Completion<'a> {
-    fn new(n: usize, step: &'a ScriptStep, look_back: &str, prompt: usize, gauge: &Gauge) -> Self {
-        let call = step.action.call(look_back);
-        let arguments = call.as_ref().map_or("", |(_, arguments)| arguments.as_str());
-        let completion = gauge.text(step.text) + gauge.text(arguments);
-        let finish_reason = if call.is_some() { "tool_calls" } else { "stop" };
-        let tool_calls = call.map(|(name, arguments)| {
-            [ToolCall { id: script::call_id(n), r#type: "function", function: Function { name, arguments } }]
-        });
-        Self {
-            id: format!("chatcmpl-demo-{n}"),
-            object: "chat.completion",
-            created: 0,
-            model: MODEL,
-            choices: [Choice {
-                index: 0,
-                message: AssistantMessage { role: "assistant", content: step.text, tool_calls },
-                finish_reason,
-            }],
-            usage: Usage { prompt, completion, total: prompt + completion },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(messages: &str) -> Result<(), String> {
-        let body = format!(r#"{{"messages":[{messages}]}}"#);
-        check_sequence(&super::messages(body.as_bytes())).map_err(|refusal| refusal.message)
-    }
+    use crate::demo::format;
+    use crate::upstream::routes::DialectName;
 
     #[test]
-    fn calls_without_results_and_results_without_calls_are_refused() {
-        let call = r#"{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"}]}"#;
-        let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"x"}}"#);
-        let (a, b, user) = (result("a"), result("b"), r#"{"role":"user","content":"x"}"#);
-        assert_eq!(check(&format!("{user},{call},{b},{a},{user}")), Ok(()));
-        for wrong in [format!("{call},{a}"), format!("{call},{a},{user}"), format!("{call},{a},{user},{b}")] {
-            let said = check(&wrong).unwrap_err();
-            assert!(said.ends_with("did not have response messages: b"), "{wrong}: {said}");
-        }
-        for wrong in [a.clone(), format!("{user},{a}"), format!("{call},{a},{b},{b}")] {
-            assert!(check(&wrong).unwrap_err().starts_with("messages with role 'tool'"), "{wrong}");
+    fn calls_without_results_and_results_without_calls_are_refused_in_every_format() {
+        let call = |id: &str| Entry::Call(Call { id: id.to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() });
+        let result = |id: &str| Entry::Result { call_id: id.to_owned(), text: "x".to_owned() };
+        let (user, said) = (Entry::User("x".to_owned()), Entry::Said("x".to_owned()));
+        let turn = [user.clone(), said.clone(), call("a"), result("a"), said, call("b")];
+        let dangling = Err(Refusal::Dangling(vec!["b".to_owned()]));
+        let orphan = |id: &str| Err(Refusal::Orphan(id.to_owned()));
+        let cases = [
+            (vec![result("b"), user.clone()], Ok(())),
+            (vec![], dangling),
+            (vec![user.clone(), result("b")], Err(Refusal::Dangling(vec!["b".to_owned()]))),
+            (vec![result("b"), result("b")], orphan("b")),
+            (vec![result("a"), result("b")], orphan("a")),
+        ];
+        for name in DialectName::ALL {
+            let format = format::of(name);
+            for (rest, expected) in &cases {
+                let request = format.request(&[&turn[..], rest].concat());
+                let read = format.read_request(request.as_bytes()).unwrap();
+                assert_eq!(&check_sequence(&read), expected, "{request}");
+            }
         }
     }
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use http::Uri;
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
-use http::{Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 
-use crate::body::{ReadError, RequestBody};
 use crate::dialect;
 use crate::engine::EngineConfig;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
-use crate::upstream::{Upstream, UpstreamError, models};
+use crate::upstream::Upstream;
+use crate::upstream::models::{ListingError, ModelsRequest};
 
 use super::headers::{ANTHROPIC_VERSION, API_KEY, X_API_KEY};
 
@@ -51,14 +51,10 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
-    #[error("the upstream answered {0}")]
-    Status(StatusCode),
     #[error("it took longer than {} s", FETCH_TIMEOUT.as_secs())]
     Timeout,
     #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    #[error(transparent)]
-    Body(#[from] ReadError),
+    Listing(#[from] ListingError),
 }
 
 // === impl WindowDiscovery ===
@@ -91,7 +87,7 @@ impl WindowDiscovery {
         }
         let (gate, rules, upstream) = (Arc::clone(&self.gate), Arc::clone(rules), upstream.clone());
         tasks.spawn(async move {
-            match timeout(FETCH_TIMEOUT, fetch(&upstream, request)).await.unwrap_or(Err(FetchError::Timeout)) {
+            match fetch(&upstream, &request).await {
                 Ok(windows) => {
                     tracing::debug!(models = windows.len(), "fetched the context windows of the upstream's models");
                     for (model, window) in &windows {
@@ -147,15 +143,15 @@ fn millis(time: Duration) -> u64 {
 // === the request ===
 
 /// `GET /models` next to the path that the client posts to, with the client's credential.
-fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestBody>> {
+fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let path = parts.uri.path();
     let folder = dialect::for_path(path)?.base_path(path)?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
-    let mut request = models::request(upstream.join(&path).ok()?);
+    let mut request = ModelsRequest::new(upstream.join(&path).ok()?);
     for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION] {
         if let Some(value) = parts.headers.get(&name) {
-            request.headers_mut().insert(name, value.clone());
+            request.headers.insert(name, value.clone());
         }
     }
     Some(request)
@@ -164,12 +160,12 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<Request<RequestB
 const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
 const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 
-async fn fetch(upstream: &Upstream, request: Request<RequestBody>) -> Result<Vec<(String, usize)>, FetchError> {
-    let response = upstream.send(request).await?;
-    if response.status() != StatusCode::OK {
-        return Err(FetchError::Status(response.status()));
-    }
-    Ok(models::read_windows(response, FETCH_TIMEOUT).await?)
+async fn fetch(upstream: &Upstream, request: &ModelsRequest) -> Result<Vec<(String, usize)>, FetchError> {
+    let read = async {
+        let first = request.send(upstream).await?;
+        request.read_windows(upstream, first, FETCH_TIMEOUT).await
+    };
+    Ok(timeout(FETCH_TIMEOUT, read).await.map_err(|_| FetchError::Timeout)??)
 }
 
 #[cfg(test)]
@@ -177,6 +173,8 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::thread;
+
+    use http::Request;
 
     use super::*;
     use crate::engine::summarizer::Endpoints;

@@ -19,7 +19,7 @@ mod known;
 mod listing;
 mod names;
 
-pub use listing::windows_in;
+pub use listing::{next_page_after, windows_in};
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
 const MAX_LEARNED: usize = 4096;

@@ -13,9 +13,8 @@ use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
 
-use super::{
-    DescriptorLimit, KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain, models,
-};
+use super::models::ModelsRequest;
+use super::{DescriptorLimit, KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
 
 /// A finished probe.
 #[derive(Debug)]
@@ -24,6 +23,7 @@ pub struct Probe {
     pub url: Uri,
     /// What the probe found.
     pub outcome: ProbeOutcome,
+    request: ModelsRequest,
     answer: Option<Response<Incoming>>,
 }
 
@@ -69,18 +69,16 @@ impl Probe {
     /// Sends the request and waits at most `within` for the head of the answer.
     pub async fn run(upstream: &Upstream, within: Duration) -> Self {
         let url = upstream.join(&Uri::from_static("/v1/models")).unwrap_or_default();
-        let mut request = models::request(url.clone());
+        let mut request = ModelsRequest::new(url.clone());
         if upstream.key_header == Some(KeyHeader::XApiKey) {
-            request.headers_mut().insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+            request.headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
         }
-        match timeout(within, upstream.send(request)).await {
-            Err(_) => Self { url, outcome: ProbeOutcome::Timeout(within), answer: None },
-            Ok(Err(error)) => Self { url, outcome: ProbeOutcome::of_error(&error), answer: None },
-            Ok(Ok(answer)) => {
-                let has_key = upstream.has_key();
-                Self { url, outcome: ProbeOutcome::of_answer(&answer, has_key), answer: Some(answer) }
-            }
-        }
+        let (outcome, answer) = match timeout(within, request.send(upstream)).await {
+            Err(_) => (ProbeOutcome::Timeout(within), None),
+            Ok(Err(error)) => (ProbeOutcome::of_error(&error), None),
+            Ok(Ok(answer)) => (ProbeOutcome::of_answer(&answer, upstream.has_key()), Some(answer)),
+        };
+        Self { url, outcome, request, answer }
     }
 
     /// The upstream's `date`, as received: `Sun, 06 Nov 1994 08:49:37 GMT`.
@@ -88,10 +86,10 @@ impl Probe {
         self.answer.as_ref()?.headers().get(DATE)?.to_str().ok()
     }
 
-    /// The context windows of the upstream's models, as far as the answer has them.
-    pub async fn windows(self, within: Duration) -> Vec<(String, usize)> {
-        let Some(answer) = self.answer.filter(|answer| answer.status() == StatusCode::OK) else { return Vec::new() };
-        let windows = timeout(within, models::read_windows(answer, within)).await;
+    /// The context windows of the upstream's models, as far as its answers have them.
+    pub async fn windows(self, upstream: &Upstream, within: Duration) -> Vec<(String, usize)> {
+        let Some(answer) = self.answer else { return Vec::new() };
+        let windows = timeout(within, self.request.read_windows(upstream, answer, within)).await;
         windows.ok().and_then(Result::ok).unwrap_or_default()
     }
 }

@@ -365,7 +365,8 @@ impl<'a> RequestFacts<'a> {
 // === impl DialectName ===
 
 impl DialectName {
-    const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
 
     /// The name, as the settings have it.
     pub fn name(self) -> &'static str {

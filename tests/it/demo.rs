@@ -179,6 +179,54 @@ fn judge(row: &Row, kept: &Path) -> String {
 }
 
 #[test]
+fn every_dialect_has_the_same_session_with_requests_of_its_own_form() {
+    let formats = [
+        ("chat", "400 context_length_exceeded", "\"messages\":[{\"role\":\"system\""),
+        ("responses", "400 context_length_exceeded", "\"input\":[{\"type\":\"message\""),
+        ("messages", "400 prompt is too long", "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\""),
+    ];
+    for (dialect, overflow, form) in formats {
+        let machine = Machine::new();
+        let kept = machine.path("kept");
+        let output = machine.demo(&["--dialect", dialect, "--keep", kept.to_str().unwrap()]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{dialect}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        machine.has_nothing_left();
+
+        let rows = Row::all(&text);
+        assert_eq!(rows.len(), TURNS, "{dialect}: {text}");
+        let n_ok = rows.iter().take_while(|row| row.direct.starts_with("ok")).count();
+        let refused: BTreeSet<_> = rows[n_ok..].iter().map(|row| row.direct.as_str()).collect();
+        assert_eq!(refused, BTreeSet::from([overflow, "400 tool call unanswered"]), "{dialect}: {text}");
+        for row in &rows {
+            let (before, after) = row.tokens();
+            assert!(after <= WINDOW, "{dialect}: {row:?}");
+            assert_eq!(row.abridge.contains('→'), row.turn > n_ok, "{dialect}: {row:?}");
+            assert_eq!(before > WINDOW, row.direct == overflow, "{dialect}: {row:?}");
+            for side in ["agent", "upstream"] {
+                let request = fs::read_to_string(kept.join(format!("{:02}-{side}.json", row.turn))).unwrap();
+                assert!(request.contains(form), "{dialect}: {request:.300}");
+            }
+        }
+        assert!(line(&text, "turns answered").ends_with(&format!("{TURNS} of {TURNS}")), "{dialect}: {text}");
+        let named = number(line(&text, "placeholders in the last request"));
+        assert!(named > 10, "{dialect}: {text}");
+        assert_eq!(number(line(&text, "their originals read back, equal")), named, "{dialect}");
+        for note in ["the call was interrupted", "cut the middle out", "asks abridge for the 3"] {
+            assert!(text.contains(note), "{dialect}: {note}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_dialect_is_a_usage_error_that_names_those_there_are() {
+    let output = Machine::new().demo(&["--dialect", "morse"]);
+    assert_eq!(output.status.code(), Some(64));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("chat_completions, responses, messages"), "{error}");
+}
+
+#[test]
 fn the_readme_shows_the_demos_output() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let (_, shown) = readme.split_once("-- demo\n").unwrap();

@@ -6,6 +6,7 @@ use super::Findings;
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment};
 use crate::store::Clock;
+use crate::upstream::Upstream;
 use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Probe, ProbeOutcome};
 
@@ -41,7 +42,7 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
             Some(fix) => findings.fault("upstream", said, fix),
         }
         check_clock(findings, probed.date(), &named);
-        check_windows(findings, config, probed, &named).await;
+        check_windows(findings, config, (&upstream, probed), &named).await;
     }
 }
 
@@ -73,10 +74,15 @@ fn check_clock(findings: &mut Findings, date: Option<&str>, named: &dyn Fn(Strin
     findings.warn("clock", named(said), "set the clock, such as with `timedatectl set-ntp true`");
 }
 
-async fn check_windows(findings: &mut Findings, config: &Config, probed: Probe, named: &dyn Fn(String) -> String) {
+async fn check_windows(
+    findings: &mut Findings,
+    config: &Config,
+    (upstream, probed): (&Upstream, Probe),
+    named: &dyn Fn(String) -> String,
+) {
     let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
     let is_known = probed.url.host() == Some("api.openai.com");
-    let reported = probed.windows(STEP_TIMEOUT).await;
+    let reported = probed.windows(upstream, STEP_TIMEOUT).await;
     let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();
     let mut said = format!("{of_settings} of [[models]], well-known models by name");
     if !reported.is_empty() {

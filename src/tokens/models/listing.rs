@@ -16,6 +16,15 @@ pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
         .collect()
 }
 
+/// The name behind which the next page of a listing begins, where this page is not the last one: Anthropic's `last_id`.
+/// None if it could not stand in a query as it is.
+pub fn next_page_after(models_json: &[u8]) -> Option<String> {
+    let listing = Fields::of(str::from_utf8(models_json).ok()?)?;
+    let last = listing.string("last_id").filter(|_| listing.get("has_more") == Some("true"))?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/@".contains(&byte);
+    (!last.is_empty() && last.bytes().all(is_plain)).then(|| last.into_owned())
+}
+
 fn window(model: &Fields<'_>) -> Option<usize> {
     let meta = model.object("meta");
     let of_meta = |key| meta.as_ref().and_then(|meta| number(meta, key));

@@ -265,3 +265,17 @@ fn answers_without_windows_say_nothing() {
         assert_eq!(windows_in(answer), [], "{}", String::from_utf8_lossy(answer));
     }
 }
+
+#[test]
+fn a_page_that_is_not_the_last_names_the_model_before_the_next() {
+    let after = |rest: &str| next_page_after(format!(r#"{{"data":[]{rest}}}"#).as_bytes());
+    assert_eq!(after(r#","has_more":true,"last_id":"claude-opus-5""#).as_deref(), Some("claude-opus-5"));
+    for last in ["", r#","last_id":"a""#, r#","has_more":false,"last_id":"a""#, r#","has_more":true,"last_id":null"#] {
+        assert_eq!(after(last), None, "{last}");
+    }
+    // What would be something else in a query.
+    for id in ["", "a&b=c", "a b", "a#b", "%41", "ä"] {
+        assert_eq!(after(&format!(r#","has_more":true,"last_id":"{id}""#)), None, "{id}");
+    }
+    assert_eq!(next_page_after(b"[]"), None);
+}
