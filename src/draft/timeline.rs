@@ -69,13 +69,13 @@ impl Draft<'_> {
     /// Whether the model was called at a place because the user had said something: the newest message before it is the
     /// user's own, and neither a tool result nor a reminder that a client puts among the user's words. What the model is to
     /// continue does not count.
-    pub fn begins_user_turn(&self, model_call: usize) -> bool {
+    pub fn begins_user_turn(&self, model_call: UnitIndex) -> bool {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let is_reminder = |unit: &Unit| {
             let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
             texts.first().is_some_and(|text| text.of(body).starts_with(REMINDER))
         };
-        let before = conversation.units.get(..model_call).unwrap_or_default().iter().rev();
+        let before = conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
         let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
         let newest = new.find(|unit| match unit.role {
             Role::Tool | Role::Assistant => true,

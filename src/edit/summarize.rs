@@ -226,7 +226,7 @@ impl Edit for Summarize {
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
         let begins_turn =
-            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().units.len());
+            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
         let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.conversation().elements.len() + draft.n_added();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::conversation::{Conversation, ElementIndex, Role, Unit};
+use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Dialect, ParseError, strings};
 
 /// The longest file that is read, in bytes.
@@ -95,7 +95,7 @@ impl Transcript {
     pub fn segments(&self) -> Result<Vec<Self>, TranscriptError> {
         let dialect = dialect::of_body(&self.body);
         let conversation = dialect.parse(&self.body)?;
-        let leading = conversation.elements_of(0..conversation.n_leading()).end.get();
+        let leading = conversation.elements_of(UnitIndex::default()..conversation.first_editable()).end.get();
         let is_cut = |&n: &usize| {
             n > leading && is_compaction(dialect, &self.body, &conversation, n) && !self.is_first_request(n)
         };
@@ -185,13 +185,13 @@ impl Transcript {
 /// Whether an element is the first of an answer of the model.
 fn opens_answer(conversation: &Conversation<'_>, element: usize) -> bool {
     let first = conversation.first_unit(ElementIndex::new(element));
-    let role = conversation.units.get(first).map(|unit| unit.role);
+    let role = conversation.unit(first).map(|unit| unit.role);
     role == Some(Role::Assistant) && conversation.turn_of(first).start == first
 }
 
 /// Whether an element is a message of the user that stands for everything before it.
 fn is_compaction(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>, element: usize) -> bool {
-    let unit = conversation.units.get(conversation.first_unit(ElementIndex::new(element)));
+    let unit = conversation.unit(conversation.first_unit(ElementIndex::new(element)));
     let content = unit.filter(|unit| unit.role == Role::User).and_then(|unit: &Unit| unit.content);
     let first = content.and_then(|content| dialect.texts(body, content).into_iter().next());
     let text = first.and_then(|text| strings::text(body, text));

@@ -235,7 +235,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Whether a pass may be made at this model call, if it is worth it.
-    fn may_pass(&self, place: usize) -> bool {
+    fn may_pass(&self, place: UnitIndex) -> bool {
         let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
         let hold = |limits: &Limits| limits.hold_anew(tally.tokens(), tally.n_messages(), n_new);
         let in_turn =
@@ -267,7 +267,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Clears what is ready.
-    fn pass(&mut self, place: usize) {
+    fn pass(&mut self, place: UnitIndex) {
         self.last_pass = place;
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::json::leaves;
 use super::units::{self, Unit, UnitKind, units};
-use crate::conversation::{BlockKind, Conversation, Role};
+use crate::conversation::{BlockKind, Conversation, Role, UnitIndex};
 use crate::dialect::{Dialect, strings};
 
 /// A unit of an answer.
@@ -26,10 +26,10 @@ pub(super) fn needed(
     dialect: &dyn Dialect,
     body: &[u8],
     conversation: &Conversation<'_>,
-    first_unit: usize,
+    first_unit: UnitIndex,
 ) -> Vec<Needed> {
     let mut found = Found::default();
-    let turn = conversation.units.get(conversation.turn_of(first_unit)).unwrap_or_default();
+    let turn = conversation.unit_range(&conversation.turn_of(first_unit));
     for unit in turn.iter().filter(|unit| unit.role == Role::Assistant) {
         let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
         texts.into_iter().filter_map(|text| strings::text(body, text)).for_each(|text| found.add(&text));
@@ -108,7 +108,8 @@ mod tests {
     fn found(body: &str) -> Vec<(String, bool)> {
         let dialect = dialect::of_body(body.as_bytes());
         let conversation = dialect.parse(body.as_bytes()).unwrap();
-        let first = conversation.units.iter().position(|unit| unit.role == Role::Assistant).unwrap();
+        let mut units = conversation.indexed_units();
+        let (first, _) = units.find(|(_, unit)| unit.role == Role::Assistant).unwrap();
         let needed = needed(dialect, body.as_bytes(), &conversation, first);
         let mut found: Vec<_> = needed.into_iter().map(|needed| (needed.text, needed.is_old_text)).collect();
         found.sort();

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::json::leaves;
 use super::units::units;
-use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Pairing, Unit};
+use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Pairing, Unit, UnitIndex};
 use crate::dialect::{Dialect, ParseError, strings};
 use crate::span::Span;
 
@@ -87,12 +87,12 @@ impl<'a> Anatomy<'a> {
     /// The pieces of an element.
     pub(super) fn pieces(&self, element: usize) -> Vec<Piece> {
         let Some(of) = self.conversation.elements.get(element) else { return Vec::new() };
-        let units = of.units.clone().zip(self.conversation.units.get(of.units.clone()).unwrap_or_default());
+        let units = UnitIndex::each(&of.units).zip(self.conversation.unit_range(&of.units));
         units.flat_map(|(n, unit)| self.pieces_of(n, unit)).collect()
     }
 
-    fn pieces_of(&self, n_unit: usize, unit: &Unit) -> Vec<Piece> {
-        let blocks = unit.blocks.clone().zip(self.conversation.blocks_of(unit));
+    fn pieces_of(&self, n_unit: UnitIndex, unit: &Unit) -> Vec<Piece> {
+        let blocks = BlockIndex::each(&unit.blocks).zip(self.conversation.blocks_of(unit));
         let mut kind = PieceKind::Message;
         let (mut call_id, mut tool) = (None, None);
         let mut pieces = Vec::new();
@@ -114,14 +114,14 @@ impl<'a> Anatomy<'a> {
         pieces
     }
 
-    fn arguments(&self, unit: &Unit, n: usize, block: &Block<'_>, id: &CallId<'_>) -> Option<Piece> {
+    fn arguments(&self, unit: &Unit, n: BlockIndex, block: &Block<'_>, id: &CallId<'_>) -> Option<Piece> {
         let input = self.dialect.input(self.body, block.span)?;
         let json = strings::text_or_json(self.body, input.span)?;
         let place = Place {
             kind: PieceKind::Arguments,
             message: unit.element.get(),
             call_id: named(&id.text),
-            tool: named(self.conversation.tool_name(BlockIndex::new(n))),
+            tool: named(self.conversation.tool_name(n)),
         };
         let texts: Vec<String> = leaves(&json).into_iter().map(|leaf| leaf.text).collect();
         Some(Piece::new(place, &texts.join("\n")))
