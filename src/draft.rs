@@ -315,7 +315,7 @@ impl<'a> Draft<'a> {
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
-        if behind >= self.request.conversation.next_unit()
+        if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
             || self.breaks_placement([unit])
             || !self.take(unit)
@@ -325,12 +325,8 @@ impl<'a> Draft<'a> {
         self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = self.journal.make(self.about_result(
-            edit,
-            Action::Move { message: unit.get(), behind: behind.get() },
-            unit,
-            sizes,
-        ));
+        let action = Action::Move { message: unit.get(), behind: behind.get() };
+        let change = self.journal.make(self.about_result(edit, action, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion {
@@ -347,10 +343,7 @@ impl<'a> Draft<'a> {
     /// behind what has been put there before. False if the block is no call, or has left.
     pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
         let caller = self.request.conversation.caller(call).unwrap_or_default();
-        if behind >= self.request.conversation.next_unit()
-            || caller < self.first_editable
-            || self.dropped_calls.contains(&call)
-        {
+        if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {
             return false;
         }
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
@@ -376,14 +369,10 @@ impl<'a> Draft<'a> {
     /// Notes that a change was not made.
     pub fn skip_change(&mut self, edit: &'static str, row: Option<&Row>, why: SkipReason) {
         let unit = row.and_then(|row| row.unit);
+        let (drop, none) = (Action::Drop { message: 0 }, Sizes::default());
         let about = match row.and_then(|row| row.call) {
-            Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
-            None => self.about_result(
-                edit,
-                Action::Drop { message: 0 },
-                unit.unwrap_or(UnitIndex::new(usize::MAX)),
-                Sizes::default(),
-            ),
+            Some(call) => self.about_call(edit, drop, call, none),
+            None => self.about_result(edit, drop, unit.unwrap_or(UnitIndex::new(usize::MAX)), none),
         };
         self.journal.skip(SkippedChange {
             edit,

@@ -284,9 +284,8 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
         };
         let name = |name: &str| name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into();
         let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
-        let units = element.map(|element| element.units.clone()).filter(|_| !is_folded(index)).unwrap_or_default();
-        let units = UnitIndex::each(&units).map(|unit| draft.view_unit(unit));
-        let tokens = units.map(|unit| draft.original_tokens(unit..unit.next())).sum();
+        let units = element.filter(|_| !is_folded(index)).into_iter().flat_map(|of| UnitIndex::each(&of.units));
+        let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit.next())).sum();
         OutlinedMessage { fields: fields.collect(), tokens }
     };
     Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }
