@@ -290,6 +290,14 @@ impl Policy {
         Beginnings::of(source, situation, &scope).name(end)
     }
 
+    /// The name under which processes that share a store look up the summaries of a conversation, if this policy uses any.
+    pub fn root(&self, dialect: &dyn Dialect, body: &Bytes, situation: &Situation<'_>) -> Option<ChainKey> {
+        let scope = self.summaries.as_ref()?;
+        let conversation = dialect.parse(body).ok()?;
+        let scope = scope.of_model(conversation.model.as_deref());
+        Beginnings::root_of(Source { dialect, body, conversation: &conversation }, situation, &scope)
+    }
+
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
     fn beginnings(&self, source: Source<'_>, situation: &Situation<'_>) -> Option<Beginnings> {
         let scope = self.summaries.as_ref().filter(|_| !situation.summaries.is_empty())?;

@@ -15,18 +15,21 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::histogram::Snapshot;
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
+mod codec;
 pub mod conformance;
 mod expiry;
 mod known_keys;
 pub mod memory;
 pub mod page;
 pub mod redb;
+pub mod shared;
 
 pub use page::{Cursor, Page, PageQuery};
 pub use redb::{OpenError, RedbStore};
+pub use shared::{Offered, SharedStore};
 
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -75,9 +78,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
     fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()>;
 
-    /// Stores the summary of a beginning of a conversation, replacing an earlier one. When it returns, the summary
-    /// survives a crash.
-    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()>;
+    /// Stores the summary of a beginning of a conversation, unless there is one. When it returns, the summary survives a
+    /// crash.
+    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered>;
 
     /// The summary, which counts as used now; `None` if it is not stored.
     fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>>;
@@ -131,6 +134,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Whether the last write failed.
     fn is_failing(&self) -> bool {
         false
+    }
+
+    /// The store as one that other processes use at the same time, if it is.
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        None
     }
 
     /// Writes pending uses and closes the file. Later operations fail.

@@ -109,7 +109,7 @@ impl Proxy {
 
     fn write_summaries(&self, exposition: &mut Exposition) {
         let counted = self.engine.summary_counts();
-        let outcomes = [("made", counted.made), ("failed", counted.failed)];
+        let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
         exposition.counters("abridge_summaries", "Summaries by outcome", labelled("outcome", outcomes));
         exposition.counter("abridge_summary_calls", "Model calls for summaries", counted.calls);
         exposition.counter(
