@@ -152,7 +152,7 @@ pub enum EngineError {
 /// advance.
 const BLOCKING_FROM: usize = 2 << 20;
 
-/// For shorter bodies, in bytes, a shared store is not asked for summaries: nothing so short is summarised by a trigger.
+/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless the triggers are lower than usual.
 const LOOK_UP_FROM: usize = 16 << 10;
 
 /// How often a request is planned at most: its summary may be loaded, made, and loaded again.
@@ -335,7 +335,7 @@ impl Engine {
     /// Looks up what other processes know of the conversation's summaries, if they use the store too.
     async fn look_up_summaries(&self, request: &Request<'_>) {
         let Request { config, dialect, body, options: EditOptions { caller, .. }, .. } = *request;
-        if body.len() < LOOK_UP_FROM || !self.summaries.is_shared() {
+        if body.len() < LOOK_UP_FROM.min(config.planner.policy.counts_from()) || !self.summaries.is_shared() {
             return;
         }
         let (config, text) = (Arc::clone(config), body.clone());

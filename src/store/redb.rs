@@ -123,6 +123,13 @@ impl RedbStore {
         Self::open_with(path, DatabaseOptions { opener, schema: SCHEMA, retry_pause: RETRY_PAUSE }, settings, clock)
     }
 
+    /// Creates a file with this secret. A file that exists must have it.
+    pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
+        let opener = file::opener(path, settings.cache.as_usize());
+        drop(file::open(path, &opener, SCHEMA, Some(secret))?);
+        Self::open(path, settings, clock)
+    }
+
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let DatabaseOptions { opener, schema, retry_pause } = options;
         let (db, secret) = file::open(path, &opener, schema, None)?;
