@@ -85,12 +85,6 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let recorder = record
         .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
         .transpose()?;
-    let limits = Limits {
-        max_body: config.server.max_body.as_usize(),
-        pause: config.server.body_timeout.0,
-        budget: Budget::new(config.server.max_buffered.as_usize()),
-        pool: Pool::default(),
-    };
     let (store, keys) = store::open(&config, &environment).await?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
     let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
@@ -110,17 +104,9 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
     let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
+    let proxy = Arc::new(Proxy::new(live, engine, limits(&config), config.server.max_in_flight, shared));
     proxy.trim_inspected();
-    let notes = store.as_ref().and_then(|store| fleet::Notes::new(store, &proxy, &config));
-    let notes = match notes {
-        Some(mut notes) => {
-            // What other processes know is known before the first request.
-            notes.exchange().await;
-            Some(notes.keep(&tasks))
-        }
-        None => None,
-    };
+    let notes = fleet::Notes::start(store.as_ref(), &proxy, &config, &tasks).await;
     let webhook = webhook.map(WebhookTask::start);
     let mut signals = Signals::new()?;
 
@@ -172,6 +158,15 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(drained)
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        max_body: config.server.max_body.as_usize(),
+        pause: config.server.body_timeout.0,
+        budget: Budget::new(config.server.max_buffered.as_usize()),
+        pool: Pool::default(),
+    }
 }
 
 /// Builds the part of the proxy that a reload replaces. State learned by `present` is kept where the settings that it

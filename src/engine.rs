@@ -340,8 +340,7 @@ impl Engine {
         }
         let (config, text) = (Arc::clone(config), body.clone());
         let root = move || config.planner.policy.root(dialect, &text, &config.planner.situation(caller, &NoMemory));
-        let root =
-            if body.len() >= BLOCKING_FROM { run_blocking(root).await.ok().flatten() } else { root() };
+        let root = if body.len() >= BLOCKING_FROM { run_blocking(root).await.ok().flatten() } else { root() };
         if let Some(root) = root {
             self.summaries.look(root).await;
         }

@@ -65,7 +65,11 @@ pub struct Settings {
     pub old_secrets_env: Option<String>,
     /// Keeps several fleets apart in one database: a part of the names of its tables. Allowed: up to 32 lower-case letters,
     /// digits and `_`.
-    pub namespace: String,
+    ///
+    /// Not set: the tables have no such part in their names.
+    ///
+    /// Example: `"prod"`
+    pub namespace: Option<String>,
     /// Certificates that the engine's may be signed with, besides the system's.
     ///
     /// Not set: the system's alone.
@@ -346,7 +350,7 @@ impl Default for Settings {
             url_env: None,
             secret_env: None,
             old_secrets_env: None,
-            namespace: String::new(),
+            namespace: None,
             ca_file: None,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::config::Config;
 use crate::payload::ChainKey;
 use crate::proxy::Proxy;
-use crate::proxy::rescue::UNEDITED_FOR;
+use crate::proxy::rescue::{RescuePolicy, UNEDITED_FOR};
 use crate::store::shared::{Note, NoteKind};
 use crate::store::{SharedStore, Store};
 use crate::tasks::Tasks;
@@ -68,8 +68,20 @@ const ROLL_OUT: Duration = Duration::from_mins(10);
 const MAX_TOLD: usize = 4096;
 
 impl Notes {
-    /// For a store that several processes use; `None` for another one.
-    pub(super) fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>, config: &Config) -> Option<Self> {
+    /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
+    /// `None` for a store of one process.
+    pub(super) async fn start(
+        store: Option<&Arc<dyn Store>>,
+        proxy: &Arc<Proxy>,
+        config: &Config,
+        tasks: &Tasks,
+    ) -> Option<DropGuard> {
+        let mut notes = Self::new(store?, proxy, config)?;
+        notes.exchange().await;
+        Some(notes.keep(tasks))
+    }
+
+    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>, config: &Config) -> Option<Self> {
         store.shared()?;
         let mut replica = [0; 16];
         // Without random numbers, processes overwrite each other's notes about settings.
@@ -86,12 +98,12 @@ impl Notes {
         })
     }
 
-    /// Exchanges notes until the guard is dropped.
-    pub(super) fn keep(mut self, tasks: &Tasks) -> DropGuard {
+    fn keep(mut self, tasks: &Tasks) -> DropGuard {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         // Processes that start together do not write together.
-        let jitter = Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
+        let jitter =
+            Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
         tasks.spawn(async move {
             let exchanging = async {
                 loop {
@@ -105,7 +117,7 @@ impl Notes {
     }
 
     /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.
-    pub(super) async fn exchange(&mut self) {
+    async fn exchange(&mut self) {
         let store = Arc::clone(&self.store);
         let Some(shared) = store.shared() else { return };
         let Ok(notes) = shared.notes().await else { return };
@@ -164,7 +176,7 @@ impl Notes {
             self.unedited.clear();
         }
         for (place, destination) in live.destinations.iter().enumerate() {
-            for key in destination.rescue.iter().flat_map(|rescue| rescue.unedited()) {
+            for key in destination.rescue.iter().flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
                     news.push((Note { kind: NoteKind::Unedited, key, value: place.to_string().into() }, UNEDITED_FOR));
                 }

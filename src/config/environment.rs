@@ -152,7 +152,8 @@ impl Environment {
         let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
         let proxies = proxies(variables)?;
         let store_url = config.store.url_env.as_deref();
-        let store_url = store_url.map(|name| key(name, "store.url_env names it for the URL of the store")).transpose()?;
+        let store_url =
+            store_url.map(|name| key(name, "store.url_env names it for the URL of the store")).transpose()?;
         let store_secrets = store_secrets(variables, &config.store)?;
         Ok(Self {
             proxies,
@@ -190,9 +191,9 @@ fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Se
     let current = read(&settings.secret_env, "secret_env")?;
     let old = read(&settings.old_secrets_env, "old_secrets_env")?;
     Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
-        let named = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
-        let names: Vec<_> = named.map(String::as_str).collect();
-        variable_error(&names.join(" or "), &error.to_string())
+        let variables = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
+        let variables: Vec<_> = variables.map(String::as_str).collect();
+        variable_error(&variables.join(" or "), &error.to_string())
     })
 }
 

@@ -40,8 +40,7 @@ pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
         let clock = TestClock::new();
         (open(settings, clock.clock()), clock)
     };
-    let small =
-        |bytes| Settings { max_bytes: ByteSize(bytes), keep_for: Period::secs(DAY), ..Settings::default() };
+    let small = |bytes| Settings { max_bytes: ByteSize(bytes), keep_for: Period::secs(DAY), ..Settings::default() };
     lifetimes::what_expires_first_goes_first(with(Settings { max_bytes: ByteSize(3000), ..Settings::default() })).await;
     sweeps_by_size(with(small(3000))).await;
     loses_nothing_when_the_clock_is_set_back(with(Settings::default())).await;

@@ -50,7 +50,13 @@ impl KnownKeys {
     }
 
     /// As [`Self::touch`], but a key is known only while the use that was written is younger than `within`.
-    pub(super) fn touch_if_written(&mut self, key: PayloadKey, lifetime: Lifetime, now: Time, within: Duration) -> bool {
+    pub(super) fn touch_if_written(
+        &mut self,
+        key: PayloadKey,
+        lifetime: Lifetime,
+        now: Time,
+        within: Duration,
+    ) -> bool {
         let is_known = self.touch(key, lifetime, now);
         is_known && self.young.get(&key).is_some_and(|known| now.since(known.written) < within)
     }

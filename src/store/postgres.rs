@@ -14,12 +14,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
-use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::{ToSql, Type};
 
-use super::codec::{Encoded, decode};
+use super::codec::Encoded;
 use super::known_keys::KnownKeys;
-use super::page::{MAX_BYTES_READ, PageScan, key_range};
 use super::secret::Secrets;
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store, StoreCounters, StoreError,
@@ -29,11 +27,13 @@ use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{Tasks, run_blocking};
 
+mod calls;
 pub mod error;
 mod exchange;
 mod identity;
 pub mod init;
 mod link;
+mod payloads;
 mod sql;
 mod sweep;
 mod tls;
@@ -262,8 +262,7 @@ impl Store for PostgresStore {
             }
             let began = Instant::now();
             let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
-            let missing =
-                if n_bytes > LARGE { self.inner.not_stored(missing, lifetime).await? } else { missing };
+            let missing = if n_bytes > LARGE { self.inner.not_stored(missing, lifetime).await? } else { missing };
             let extra = self.inner.extra(lifetime);
             let rows = encode_all(missing, lifetime, extra, n_bytes).await?;
             let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
@@ -395,229 +394,6 @@ impl Store for PostgresStore {
     }
 }
 
-// === impl Inner: calls ===
-
-impl Inner {
-    /// Reads rows.
-    async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        self.note(op, self.reads.query(&sql::statement(text, &self.prefix), parameters).await)
-    }
-
-    /// Reads the first cell of the first row.
-    async fn first<T: for<'a> FromSql<'a>>(
-        &self,
-        op: Op,
-        text: &str,
-        parameters: Parameters<'_>,
-    ) -> Result<T, StoreError> {
-        let rows = self.rows(op, text, parameters).await?;
-        self.cell(rows.first().ok_or_else(|| self.fails(op, PostgresError::Damaged))?, 0)
-    }
-
-    /// Writes, and returns the rows.
-    async fn write(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        self.note(op, self.writes.query(&sql::statement(text, &self.prefix), parameters).await)
-    }
-
-    /// Writes, and returns how many rows were changed.
-    async fn execute(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<u64, StoreError> {
-        self.note(op, self.writes.execute(&sql::statement(text, &self.prefix), parameters).await)
-    }
-
-    /// Counts a failure, and logs the first one and the next success.
-    fn note<T>(&self, op: Op, outcome: Result<T, PostgresError>) -> Result<T, StoreError> {
-        match outcome {
-            Ok(done) => {
-                if self.counts.is_failing.load(Ordering::Relaxed)
-                    && self.counts.is_failing.swap(false, Ordering::Relaxed)
-                {
-                    tracing::warn!("the store works again");
-                }
-                Ok(done)
-            }
-            Err(error) => Err(self.fails(op, error)),
-        }
-    }
-
-    fn fails(&self, op: Op, error: PostgresError) -> StoreError {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
-        let kind = error.kind();
-        if self.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = kind.label(), %error, "the store failed again");
-        } else {
-            tracing::error!(
-                kind = kind.label(),
-                %error,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
-        StoreError::new(op, kind, error)
-    }
-
-    fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> Result<T, StoreError> {
-        row.try_get(n).map_err(|_| self.fails(Op::Get, PostgresError::Damaged))
-    }
-
-    /// A name in a row.
-    fn key(&self, row: &Row, n: usize) -> Result<[u8; 16], StoreError> {
-        let bytes: Vec<u8> = self.cell(row, n)?;
-        bytes.try_into().map_err(|_| self.fails(Op::Get, PostgresError::Damaged))
-    }
-
-    /// An encoded body in a row.
-    fn body(&self, row: &Row, n: usize) -> Result<Bytes, StoreError> {
-        let stored: Vec<u8> = self.cell(row, n)?;
-        decode(&stored).ok_or_else(|| self.fails(Op::Get, PostgresError::Damaged))
-    }
-}
-
-// === impl Inner: payloads ===
-
-impl Inner {
-    /// Half the time after which a use is written again, in seconds.
-    fn half_grain(&self) -> i64 {
-        count(self.settings.keep_for.0.as_secs() / 16)
-    }
-
-    /// By how many seconds payloads of this lifetime are kept longer than for `keep_for`.
-    fn extra(&self, lifetime: Lifetime) -> i64 {
-        count(self.settings.extra_time(lifetime).as_secs())
-    }
-
-    /// The known keys. After a new connection none are known: what was written may be lost.
-    async fn known(&self) -> tokio::sync::MutexGuard<'_, Known> {
-        let (mut known, epoch) = (self.known.lock().await, self.writes.epoch());
-        if known.epoch != epoch {
-            known.epoch = epoch;
-            known.keys.clear();
-        }
-        known
-    }
-
-    /// Filters out the payloads that are known to be stored for as long.
-    async fn missing(
-        &self,
-        mut payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> Vec<(PayloadKey, Payload)> {
-        let (n, now) = (payloads.len(), self.clock.local());
-        let within = self.settings.keep_for.0 / 16;
-        let mut known = self.known().await;
-        payloads.retain(|(key, _)| !known.keys.touch_if_written(*key, lifetime, now, within));
-        self.counts.known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
-        payloads
-    }
-
-    /// The keys whose use is to be written.
-    async fn unknown(&self, mut keys: Vec<PayloadKey>) -> Vec<PayloadKey> {
-        let (now, within) = (self.clock.local(), self.settings.keep_for.0 / 16);
-        let mut known = self.known().await;
-        keys.retain(|key| !known.keys.touch_if_written(*key, Lifetime::Usual, now, within));
-        keys
-    }
-
-    /// Filters out the payloads that the engine has, with a use that need not be written.
-    async fn not_stored(
-        &self,
-        payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> Result<Vec<(PayloadKey, Payload)>, StoreError> {
-        let (now, grain, extra) = (self.clock.parameter(), self.half_grain(), self.extra(lifetime));
-        let keys: Vec<_> = payloads.iter().map(|(key, _)| key.as_bytes().as_slice()).collect();
-        let found =
-            self.write(Op::Put, sql::FRESH, &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
-        let fresh = found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?)));
-        let fresh = fresh.collect::<Result<std::collections::HashSet<_>, StoreError>>()?;
-        let now = self.clock.local();
-        let mut known = self.known().await;
-        fresh.iter().for_each(|key| known.keys.insert(*key, lifetime, now, now));
-        Ok(payloads.into_iter().filter(|(key, _)| !fresh.contains(key)).collect())
-    }
-
-    /// The payloads behind a place, the last used first. A prefix of the handle selects a range of keys.
-    async fn list(&self, query: &PageQuery, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
-        let prefix = query.prefix.as_deref().filter(|_| query.text.is_none()).unwrap_or_default();
-        let Some([first, last]) = key_range(prefix) else { return Ok(Vec::new()) };
-        let (used, key) = query.after.map_or((i64::MAX, first), |after| {
-            let (used, key) = after.place();
-            (count(used.0), key)
-        });
-        let (key, first, last) = (key.as_bytes().as_slice(), first.as_bytes().as_slice(), last.as_bytes().as_slice());
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters: Parameters<'_> = &[int8(&used), blob(&key), blob(&first), blob(&last), int8(&most)];
-        let found = self.rows(Op::Get, sql::LIST, parameters).await?;
-        found.iter().map(|row| self.info(row)).collect()
-    }
-
-    fn info(&self, row: &Row) -> Result<PayloadInfo, StoreError> {
-        let number = |n| Ok::<u64, StoreError>(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default());
-        Ok(PayloadInfo {
-            key: PayloadKey::from_bytes(self.key(row, 0)?),
-            bytes: number(1)?,
-            stored_bytes: number(2)?,
-            created: Time(number(3)?),
-            used: Time(number(4)?),
-        })
-    }
-
-    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
-        let mut scan: PageScan<'_> = query.scan();
-        let listed = self.list(&query, scan.capacity() + 1).await?;
-        let (mut searched, mut n_bytes) = (Vec::new(), 0);
-        for entry in listed {
-            scan.visit(entry);
-            if query.text.is_some() && n_bytes <= MAX_BYTES_READ {
-                n_bytes += entry.bytes;
-                searched.push(*entry.key.as_bytes());
-            }
-        }
-        let keys: Vec<_> = searched.iter().map(<[u8; 16]>::as_slice).collect();
-        let found = if keys.is_empty() { Vec::new() } else { self.rows(Op::Get, sql::BODIES, &[blobs(&keys)]).await? };
-        let mut bodies = std::collections::HashMap::new();
-        for row in &found {
-            bodies.insert(PayloadKey::from_bytes(self.key(row, 0)?), self.body(row, 1)?);
-        }
-        scan.finish(|key| Ok(bodies.get(&key).cloned()))
-    }
-
-    /// Totals of the engine, and counts of this process. Totals that take long to count are not counted each time.
-    async fn stats(&self) -> Result<Stats, StoreError> {
-        let mut last = self.totals.lock().await;
-        let totals = match *last {
-            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took.as_millis() > 100 => totals,
-            _ => {
-                let began = Instant::now();
-                let stats = self.totals().await?;
-                *last.insert(Totals { stats, at: began, took: began.elapsed() })
-            }
-        };
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { commits, written, known, recalled, failures, .. } = &self.counts;
-        let (commits, written, known) = (load(commits), load(written), load(known));
-        let (recalled, failures) = (load(recalled), load(failures));
-        Ok(Stats { commits, written, known, recalled, failures, ..totals.stats })
-    }
-
-    async fn totals(&self) -> Result<Stats, StoreError> {
-        let found = self.rows(Op::Get, sql::TOTALS, &[]).await?;
-        let row = found.first().ok_or_else(|| self.fails(Op::Get, PostgresError::Damaged))?;
-        let number = |n| Ok::<u64, StoreError>(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default());
-        let (stored_bytes, summary_bytes, inspected_bytes) = (number(2)?, number(4)?, number(6)?);
-        Ok(Stats {
-            payloads: number(0)?,
-            bytes: number(1)?,
-            stored_bytes,
-            summaries: number(3)?,
-            summary_bytes,
-            inspected: number(5)?,
-            inspected_bytes,
-            file_bytes: stored_bytes + summary_bytes + inspected_bytes,
-            tombstones: number(7)?,
-            ..Stats::default()
-        })
-    }
-}
-
 impl Default for Counts {
     fn default() -> Self {
         let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
@@ -628,22 +404,18 @@ impl Default for Counts {
 
 // === helpers ===
 
-type Parameter<'a> = (&'a (dyn tokio_postgres::types::ToSql + Sync), Type);
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A number, or none.
-fn int<T: tokio_postgres::types::ToSql + Sync>(number: &T) -> Parameter<'_> {
+/// A number, or none, as a parameter.
+fn int<T: ToSql + Sync>(number: &T) -> Parameter<'_> {
     (number, Type::INT8)
 }
 
-fn int8(number: &i64) -> Parameter<'_> {
-    (number, Type::INT8)
-}
-
-fn blob<T: tokio_postgres::types::ToSql + Sync>(bytes: &T) -> Parameter<'_> {
+fn blob<T: ToSql + Sync>(bytes: &T) -> Parameter<'_> {
     (bytes, Type::BYTEA)
 }
 
-fn blobs<'a>(all: &'a Vec<&'a [u8]>) -> Parameter<'a> {
+fn blobs<T: ToSql + Sync>(all: &T) -> Parameter<'_> {
     (all, Type::BYTEA_ARRAY)
 }
 
@@ -693,9 +465,10 @@ fn closed(op: Op) -> StoreError {
     StoreError::new(op, PostgresError::Closed.kind(), PostgresError::Closed)
 }
 
-/// The names of the tables.
 impl Settings {
+    /// How the names of the tables begin.
     fn table_prefix(&self) -> String {
-        if self.namespace.is_empty() { "abridge_".to_owned() } else { format!("abridge_{}_", self.namespace) }
+        let namespace = self.namespace.as_deref().map(|name| format!("{name}_"));
+        format!("abridge_{}", namespace.unwrap_or_default())
     }
 }

@@ -13,23 +13,29 @@ use crate::engine::{Postgres, settings};
 /// Opens stores over empty tables.
 struct Opener<'a> {
     postgres: &'a Postgres,
+    url: String,
     opened: AtomicUsize,
 }
 
 impl<'a> Opener<'a> {
     fn new(postgres: &'a Postgres) -> Self {
-        Self { postgres, opened: AtomicUsize::new(0) }
+        Self::at(postgres, postgres.url())
+    }
+
+    /// Through this URL.
+    fn at(postgres: &'a Postgres, url: String) -> Self {
+        Self { postgres, url, opened: AtomicUsize::new(0) }
     }
 
     /// Stores that share tables.
     async fn open<const N: usize>(&self, given: Settings, clock: Clock) -> [PostgresStore; N] {
         let namespace = format!("n{}", self.opened.fetch_add(1, Ordering::Relaxed));
         self.postgres.init(&namespace).await;
-        let settings = Settings { namespace, ..given };
+        let settings = Settings { namespace: Some(namespace), ..given };
         let mut stores = Vec::new();
         for _ in 0..N {
             let options = Options {
-                url: self.postgres.url(),
+                url: self.url.clone(),
                 settings: settings.clone(),
                 secrets: Secrets::default(),
                 clock: EngineClock::Test(clock.clone()),
@@ -60,14 +66,21 @@ async fn two_stores_in_one_postgres_conform() {
 }
 
 #[tokio::test]
+async fn stores_behind_a_pooler_in_transaction_mode_conform() {
+    let Some(postgres) = Postgres::start().await else { return };
+    let Some(pooler) = postgres.pooler().await else { return };
+    let opener = Opener::at(&postgres, pooler.url());
+    fleet::suite(async |settings, clock| opener.open(settings, clock).await).await;
+}
+
+#[tokio::test]
 async fn beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store() {
     let Some(postgres) = Postgres::start().await else { return };
     let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(100_000), ..settings("") };
     let [one, other] = Opener::new(&postgres).open(small, clock.clock()).await;
-    let put = async |store: &PostgresStore, n: u8| {
-        store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await
-    };
+    let put =
+        async |store: &PostgresStore, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
     for n in 0..3 {
         put(&one, n).await.unwrap();
     }

@@ -1,5 +1,6 @@
 //! An engine that is away, hangs, is killed, or has lost what it had: requests go on, and what is missing is written again.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,7 +27,9 @@ impl Scene {
         let postgres = Postgres::start().await?;
         postgres.init("").await;
         let upstream = Summarizer::playing([]).await;
-        let abridge = postgres.replica_to(upstream.url().to_owned()).start().await;
+        // Where nothing is counted, a request takes hardly longer than its bytes.
+        let setup = postgres.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
+        let abridge = setup.start().await;
         Some(Self { postgres, upstream, abridge })
     }
 
@@ -59,6 +62,10 @@ impl Scene {
         }
     }
 
+    async fn metrics(&self) -> String {
+        String::from_utf8(get(&self.abridge, "/abridge/metrics").await.body.to_vec()).unwrap()
+    }
+
     async fn readyz(&self) -> String {
         let reply = get(&self.abridge, "/abridge/readyz").await;
         assert_eq!(reply.head.status(), 200);
@@ -77,8 +84,9 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing() {
         for n in 0..6 {
             waited += scene.goes_on_whole(10 * round + n).await;
         }
-        assert!(waited < Duration::from_secs(3), "{waited:?}: requests wait for an engine that is not there");
+        assert!(waited < Duration::from_secs(5), "{waited:?}: requests wait for an engine that is not there");
         assert_eq!(scene.readyz().await, "ready, degraded: store\n");
+        assert!(scene.metrics().await.contains("abridge_store_up 0\n"));
         // What was stored before stays taken out.
         assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
         scene.postgres.serve().await;
@@ -87,7 +95,12 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing() {
             assert_eq!(get(&scene.abridge, target).await.body, long_text(seed), "{round}");
         }
         assert_eq!(scene.readyz().await, "ready\n");
+        // After a new connection it is asked for anew, and known from then on.
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
     }
+    let metrics = scene.metrics().await;
+    assert!(metrics.contains("abridge_store_up 1\n"), "{metrics}");
+    assert!(metrics.contains("abridge_store_reconnects_total 3\n"), "{metrics}");
     let failed: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
     assert!((1..=6).contains(&failed.len()), "once for each time: {failed:#?}");
 }
@@ -159,6 +172,28 @@ async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_
     scene.recovers(0).await;
     let own = within("the other to start", waits).await.unwrap();
     assert_eq!(get(&own, "/abridge/readyz").await.body, "ready\n");
+}
+
+#[tokio::test]
+async fn doctor_says_what_the_engine_promises_and_what_is_wrong_with_it() {
+    let Some(mut postgres) = Postgres::start().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("proxy.toml");
+    let lines = "store = { engine = \"postgres\", url_env = \"STORE_URL\", timeout = \"1s\" }\n\
+                 recall.public_url = \"http://a.test\"\nupstream.url = \"http://127.0.0.1:1/v1\"\nserver.listen = \"127.0.0.1:0\"\n";
+    std::fs::write(&config, lines).unwrap();
+    let doctor = |postgres: &Postgres| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        command.args(["doctor", "--config"]).arg(&config).env("STORE_URL", postgres.url());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(doctor(&postgres).contains("abridge store init"));
+    postgres.init("").await;
+    let said = doctor(&postgres);
+    assert!(said.contains("survives a crash, and not the loss of its disk"), "{said}");
+    postgres.kill();
+    let said = doctor(&postgres);
+    assert!(said.contains("the engine has not answered"), "{said}");
 }
 
 #[tokio::test]

@@ -65,9 +65,8 @@ async fn another_secret_is_refused_until_the_old_one_is_named() {
     let Some(postgres) = Postgres::start().await else { return };
     postgres.init("").await;
     let [first, second] = ["0a", "0b"].map(|byte| byte.repeat(32));
-    let is_refused = |opened: Result<PostgresStore, OpenError>| {
-        matches!(opened, Err(OpenError::Engine(PostgresError::OtherSecret)))
-    };
+    let is_refused =
+        |opened: Result<PostgresStore, OpenError>| matches!(opened, Err(OpenError::Engine(PostgresError::OtherSecret)));
     assert_eq!(open(&postgres, Some(&first), None).await.unwrap().secret(), Some([0x0A; 32]));
     assert!(open(&postgres, Some(&first), None).await.is_ok());
     assert!(is_refused(open(&postgres, Some(&second), None).await));
@@ -76,7 +75,8 @@ async fn another_secret_is_refused_until_the_old_one_is_named() {
     assert!(open(&postgres, Some(&second), None).await.is_ok());
     assert!(is_refused(open(&postgres, Some(&first), None).await), "it was replaced");
     // The secret itself is not in the engine.
-    let n = postgres.number("SELECT count(*) FROM abridge_meta WHERE name = 'secret' OR octet_length(value) > 16").await;
+    let n =
+        postgres.number("SELECT count(*) FROM abridge_meta WHERE name = 'secret' OR octet_length(value) > 16").await;
     assert_eq!(n, 0);
 }
 

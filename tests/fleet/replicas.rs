@@ -90,7 +90,8 @@ async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease
     let Some(postgres) = Postgres::start().await else { return };
     postgres.init("").await;
     let upstream = Summarizer::playing([Play::good().held()]).await;
-    let (one, other) = (summarising(&postgres, &upstream).start().await, summarising(&postgres, &upstream).start().await);
+    let (one, other) =
+        (summarising(&postgres, &upstream).start().await, summarising(&postgres, &upstream).start().await);
     let mut client = one.connect().await;
     client.send(chat(talk("a", 3))).await;
     upstream.asked_for(1).await;
@@ -110,7 +111,8 @@ async fn a_window_that_one_process_learns_is_known_to_all() {
     let body = with_results(&texts).replace("gpt-4o", "house-model");
     let lines = "clear_tool_results.keep = { results = 1 }";
     let mut asked = Upstream::start().await;
-    let setup = Setup::before(&asked).with(lines).with("store.engine = \"postgres\"").with("store.url_env = \"STORE_URL\"");
+    let setup =
+        Setup::before(&asked).with(lines).with("store.engine = \"postgres\"").with("store.url_env = \"STORE_URL\"");
     let one = setup.with("recall.public_url = \"http://abridge.test\"").environment("STORE_URL", postgres.url());
     let one = one.start().await;
     let mut client = one.connect().await;

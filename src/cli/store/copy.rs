@@ -82,7 +82,9 @@ fn check_secrets(engine: Option<[u8; 32]>, file: [u8; 32]) -> anyhow::Result<()>
     if engine == Some(file) {
         return Ok(());
     }
-    bail!("the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env")
+    bail!(
+        "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env"
+    )
 }
 
 async fn copy(from: &impl Store, to: &impl Store) -> anyhow::Result<Copied> {

@@ -57,9 +57,11 @@ impl Checker<'_> {
     /// What several processes need to send the same bytes, and what they cannot share.
     fn fleet(&self) -> Result<(), ConfigError> {
         let Config { store, recall, .. } = self.config;
-        let refuse = |path: [&str; 2], message: &str| Err(self.error_at_any(&[&path, &["store", "engine"]], message.to_owned()));
+        let refuse =
+            |path: [&str; 2], message: &str| Err(self.error_at_any(&[&path, &["store", "engine"]], message.to_owned()));
         if store.url_env.is_none() {
-            let message = "not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
+            let message =
+                "not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
             return refuse(["store", "url_env"], message);
         }
         if store.old_secrets_env.is_some() && store.secret_env.is_none() {
@@ -67,7 +69,8 @@ impl Checker<'_> {
             return refuse(["store", "old_secrets_env"], message);
         }
         let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if store.namespace.len() > 32 || !store.namespace.chars().all(is_in_names) {
+        let namespace = store.namespace.as_deref();
+        if namespace.is_some_and(|name| name.is_empty() || name.len() > 32 || !name.chars().all(is_in_names)) {
             let message = "not a part of a name; allowed: up to 32 lower-case letters, digits and _";
             return refuse(["store", "namespace"], message);
         }

@@ -64,7 +64,7 @@ async fn of_two_offers_one_wins<S: SharedStore>(Pair { one, other, .. }: Pair<S>
         let winner = match offers.unwrap() {
             (Offered::Stored, Offered::Theirs(winner)) if winner == mine => mine,
             (Offered::Theirs(winner), Offered::Stored) if winner == theirs => theirs,
-            wrong => panic!("{n}: {wrong:?}"),
+            wrong => unreachable!("{n}: {wrong:?}"),
         };
         for store in [&one, &other] {
             assert_eq!(store.summary(place(n).beginning).await.unwrap().as_ref(), Some(&winner), "{n}");
@@ -79,7 +79,7 @@ async fn of_many_claims_one_leads<S: SharedStore>(Pair { one, other, .. }: Pair<
         let (leader, other_token) = match claims.unwrap() {
             (Claim::Yours, Claim::Theirs) => (1, 2),
             (Claim::Theirs, Claim::Yours) => (2, 1),
-            wrong => panic!("{n}: {wrong:?}"),
+            wrong => unreachable!("{n}: {wrong:?}"),
         };
         assert_eq!(one.claim(place(n), claimant(leader)).await.unwrap(), Claim::Yours, "a renewal");
         one.release(place(n), claimant(other_token), None).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_lease_that_is_not_renewed_ends<S: SharedStore>(Pair { one, other, clo
 }
 
 async fn what_could_not_be_made_is_not_tried_again_at_once<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
-    let pause = Duration::from_secs(60);
+    let pause = Duration::from_mins(1);
     assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), Claim::Yours);
     one.release(place(1), claimant(1), Some(pause)).await.unwrap();
     assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::NotNow(pause));

@@ -34,7 +34,9 @@ pub enum PostgresError {
     )]
     OtherSecret,
     /// The engine keeps the secret, and `store.secret_env` gives one too.
-    #[error("the engine's tables have a secret of their own; leave store.secret_env out, or take another store.namespace")]
+    #[error(
+        "the engine's tables have a secret of their own; leave store.secret_env out, or take another store.namespace"
+    )]
     OwnSecret,
     /// The data is larger than `store.max_bytes`, and all of it is in use.
     #[error("store.max_bytes is reached, and all that is stored is in use")]
@@ -100,7 +102,11 @@ impl PostgresError {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::TimedOut(_) | Self::Lost | Self::Closed | Self::Unreachable(_) => true,
-            Self::Engine { code, .. } => *code == SqlState::CANNOT_CONNECT_NOW || code.code().starts_with("53"),
+            Self::Engine { code, .. } => {
+                // A standby accepts writes once it is promoted.
+                let passing = [SqlState::CANNOT_CONNECT_NOW, SqlState::READ_ONLY_SQL_TRANSACTION];
+                passing.contains(code) || code.code().starts_with("53")
+            }
             _ => false,
         }
     }
@@ -117,7 +123,7 @@ impl From<tokio_postgres::Error> for PostgresError {
         if error.is_closed() {
             return Self::Lost;
         }
-        let cause = error.source().map(ToString::to_string).unwrap_or_else(|| error.to_string());
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         Self::Unreachable(cause.into())
     }
 }

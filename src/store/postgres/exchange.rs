@@ -49,7 +49,8 @@ impl Inner {
         let now = self.clock.parameter();
         let found = self.rows(Op::Get, sql::CLAIMED, &[int(&now), blob(&beginning)]).await?;
         let Some(row) = found.first() else { return Ok(Claim::Theirs) };
-        let (is_stored, is_held, left): (bool, bool, i64) = (self.cell(row, 0)?, self.cell(row, 1)?, self.cell(row, 2)?);
+        let (is_stored, is_held, left): (bool, bool, i64) =
+            (self.cell(row, 0)?, self.cell(row, 1)?, self.cell(row, 2)?);
         Ok(match (is_stored, is_held) {
             (true, _) => Claim::Stored,
             (false, true) => Claim::Theirs,

@@ -275,3 +275,48 @@ impl PostgresError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(url: &str) -> Vec<(Host, u16, SslMode, TargetSessionAttrs)> {
+        let all = super::hosts(url, Duration::from_secs(2)).unwrap();
+        let of = |one: &Config| {
+            (one.get_hosts()[0].clone(), one.get_ports()[0], one.get_ssl_mode(), one.get_target_session_attrs())
+        };
+        all.iter().map(of).collect()
+    }
+
+    fn tcp(name: &str) -> Host {
+        Host::Tcp(name.to_owned())
+    }
+
+    #[test]
+    fn another_machine_is_reached_with_tls_unless_the_url_says_otherwise() {
+        let any = TargetSessionAttrs::Any;
+        assert_eq!(hosts("postgres://u:p@db/x"), [(tcp("db"), 5432, SslMode::Require, any)]);
+        assert_eq!(hosts("postgres://db:1/x?sslmode=disable"), [(tcp("db"), 1, SslMode::Disable, any)]);
+        for local in ["127.0.0.1", "localhost"] {
+            assert_eq!(hosts(&format!("postgres://{local}/x")), [(tcp(local), 5432, SslMode::Disable, any)]);
+            let required = hosts(&format!("postgres://{local}/x?sslmode=require"));
+            assert_eq!(required, [(tcp(local), 5432, SslMode::Require, any)]);
+        }
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_accepts_writes_is_wanted() {
+        let (tls, wanted) = (SslMode::Require, TargetSessionAttrs::ReadWrite);
+        let both = [(tcp("a"), 1, tls, wanted), (tcp("b"), 2, tls, wanted)];
+        assert_eq!(hosts("postgres://u@a:1,b:2/x"), both);
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_refused_without_being_shown() {
+        for (url, error) in [("https://me:secret@db", UrlError::Invalid), ("postgres:///x", UrlError::NoHost)] {
+            let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
+            assert_eq!(refused, error);
+            assert!(!refused.to_string().contains("secret"));
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The writer: one statement stores what has come together, and two statements are under way at most.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -71,6 +72,12 @@ fn gather(first: Job, queue: &mut mpsc::Receiver<Job>) -> Vec<Job> {
     group
 }
 
+impl NewRow {
+    fn keep_as_long_as(&mut self, other: &Self) {
+        (self.extra, self.lifetime) = (self.extra.max(other.extra), self.lifetime.max(other.lifetime));
+    }
+}
+
 impl Inner {
     /// Stores the rows of all jobs with one statement, and tells them the outcome.
     async fn store(&self, group: Vec<Job>) {
@@ -79,14 +86,10 @@ impl Inner {
             replies.push(reply);
             // A statement takes each key once. In the order of the keys, two statements never wait for each other.
             for row in of_job {
-                let kept: &mut NewRow = match rows.entry(row.key) {
-                    std::collections::btree_map::Entry::Occupied(kept) => kept.into_mut(),
-                    std::collections::btree_map::Entry::Vacant(free) => {
-                        free.insert(row);
-                        continue;
-                    }
-                };
-                (kept.extra, kept.lifetime) = (kept.extra.max(row.extra), kept.lifetime.max(row.lifetime));
+                match rows.entry(row.key) {
+                    Entry::Vacant(free) => _ = free.insert(row),
+                    Entry::Occupied(mut kept) => kept.get_mut().keep_as_long_as(&row),
+                }
             }
         }
         let outcome = self.insert(&rows).await;
