@@ -10,11 +10,16 @@ use tokio::time::sleep;
 use crate::engine::Postgres;
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
-use crate::it::support::within;
+use crate::it::support::{Abridge, within};
 use crate::replicas::{ask, get};
 
 /// How many clients send at a time.
 const WRITERS: usize = 8;
+
+async fn replica(postgres: &Postgres, upstream: &Summarizer, url: String) -> Arc<Abridge> {
+    let setup = postgres.replica_to(upstream.url().to_owned()).environment("STORE_URL", url);
+    Arc::new(setup.with("tokens.counter = \"estimate\"").start().await)
+}
 
 #[tokio::test]
 async fn no_handle_that_the_upstream_saw_is_missing_after_a_standby_was_promoted() {
@@ -22,11 +27,7 @@ async fn no_handle_that_the_upstream_saw_is_missing_after_a_standby_was_promoted
     postgres.init("").await;
     let standby = postgres.standby().await;
     let upstream = Summarizer::playing([]).await;
-    let replica = async |url: String| {
-        let setup = postgres.replica_to(upstream.url().to_owned()).environment("STORE_URL", url);
-        Arc::new(setup.with("tokens.counter = \"estimate\"").start().await)
-    };
-    let abridge = replica(postgres.url_with(&standby)).await;
+    let abridge = replica(&standby, &upstream, postgres.url_with(&standby)).await;
     assert!(abridge.says("on two machines", 0).await.contains("INFO"));
 
     let (stop, stopped) = watch::channel(false);
@@ -61,7 +62,7 @@ async fn no_handle_that_the_upstream_saw_is_missing_after_a_standby_was_promoted
     while let Some(writer) = writers.join_next().await {
         writer.unwrap();
     }
-    let late = replica(standby.url()).await;
+    let late = replica(&standby, &upstream, standby.url()).await;
     let handles: Vec<_> = upstream.chats().iter().flat_map(|sent| recalls(&sent.body)).collect();
     assert!(handles.len() >= 80);
     for handle in handles {

@@ -232,7 +232,7 @@ async fn one_process_makes_a_summary_and_the_other_waits_for_it() {
 async fn a_failed_summary_cools_down_in_all_processes_and_an_abandoned_one_does_not() {
     let ([one, other], _) = two();
     let flight = Flight::new(true);
-    for (n, cooldown) in [(1, Some(Duration::from_secs(60))), (2, None)] {
+    for (n, cooldown) in [(1, Some(Duration::from_mins(1))), (2, None)] {
         let Ok(Turn::Make(Some(lease))) = one.take_turn(place(n), &flight).await else { panic!("nobody makes it") };
         lease.release(cooldown).await;
     }
