@@ -106,7 +106,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
     let proxy = Arc::new(Proxy::new(live, engine, limits(&config), config.server.max_in_flight, shared));
     proxy.trim_inspected();
-    let notes = fleet::Notes::start(store.as_ref(), &proxy, &config, &tasks).await;
+    let notes = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await;
     let webhook = webhook.map(WebhookTask::start);
     let mut signals = Signals::new()?;
 

@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::Config;
 use crate::payload::ChainKey;
-use crate::proxy::Proxy;
 use crate::proxy::rescue::{RescuePolicy, UNEDITED_FOR};
+use crate::proxy::{LiveConfig, Proxy};
 use crate::store::shared::{Note, NoteKind};
 use crate::store::{SharedStore, Store};
 use crate::tasks::Tasks;
@@ -22,7 +21,6 @@ pub(super) struct Notes {
     store: Arc<dyn Store>,
     proxy: Arc<Proxy>,
     replica: ChainKey,
-    settings: SettingsNote,
     // What was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
@@ -42,6 +40,13 @@ enum Warned {
 struct WindowNote {
     model: String,
     window: usize,
+}
+
+/// Where a conversation is forwarded unedited: the number of the upstream, under these settings.
+#[derive(Deserialize, Serialize)]
+struct UneditedNote {
+    place: usize,
+    fingerprint: String,
 }
 
 /// The settings of a process.
@@ -70,18 +75,13 @@ const MAX_TOLD: usize = 4096;
 impl Notes {
     /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
     /// `None` for a store of one process.
-    pub(super) async fn start(
-        store: Option<&Arc<dyn Store>>,
-        proxy: &Arc<Proxy>,
-        config: &Config,
-        tasks: &Tasks,
-    ) -> Option<DropGuard> {
-        let mut notes = Self::new(store?, proxy, config)?;
+    pub(super) async fn start(store: Option<&Arc<dyn Store>>, proxy: &Arc<Proxy>, tasks: &Tasks) -> Option<DropGuard> {
+        let mut notes = Self::new(store?, proxy)?;
         notes.exchange().await;
         Some(notes.keep(tasks))
     }
 
-    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>, config: &Config) -> Option<Self> {
+    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>) -> Option<Self> {
         store.shared()?;
         let mut replica = [0; 16];
         // Without random numbers, processes overwrite each other's notes about settings.
@@ -90,7 +90,6 @@ impl Notes {
             store: Arc::clone(store),
             proxy: Arc::clone(proxy),
             replica: ChainKey::from_bytes(replica),
-            settings: SettingsNote { fingerprint: fingerprint(config), version: env!("CARGO_PKG_VERSION").to_owned() },
             windows: HashMap::new(),
             unedited: HashSet::new(),
             settings_noted: None,
@@ -118,42 +117,47 @@ impl Notes {
 
     /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.
     async fn exchange(&mut self) {
-        let store = Arc::clone(&self.store);
+        let (store, live) = (Arc::clone(&self.store), self.proxy.live());
         let Some(shared) = store.shared() else { return };
         let Ok(notes) = shared.notes().await else { return };
+        let own = SettingsNote::of(&live);
         let mut others = Vec::new();
         for note in &notes {
             match note.kind {
-                NoteKind::Window => self.read_window(note),
-                NoteKind::Unedited => self.read_unedited(note),
+                NoteKind::Window => self.read_window(note, &live),
+                NoteKind::Unedited => self.read_unedited(note, &own, &live),
                 NoteKind::Settings if note.key != self.replica => {
                     others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
                 }
                 NoteKind::Settings => {}
             }
         }
-        self.compare(&others);
-        for (note, keep) in self.news() {
+        self.compare(&own, &others);
+        for (note, keep) in self.news(&own, &live) {
             if shared.note(note, keep).await.is_err() {
                 return;
             }
         }
-        self.note_settings(shared).await;
+        self.note_settings(&own, shared).await;
     }
 
-    fn read_window(&mut self, note: &Note) {
+    fn read_window(&mut self, note: &Note, live: &LiveConfig) {
         let Ok(WindowNote { model, window }) = serde_json::from_slice(&note.value) else { return };
-        if self.windows.get(&model) != Some(&window) {
-            self.proxy.live().destinations.default().rules.planner.meter.learn_window(&model, window);
+        let meter = &live.destinations.default().rules.planner.meter;
+        // A reload may have forgotten what was learned.
+        let is_learned = || meter.learned_windows().iter().any(|(known, _)| **known == *model);
+        if self.windows.get(&model) != Some(&window) || !is_learned() {
+            meter.learn_window(&model, window);
             self.windows.insert(model, window);
         }
     }
 
-    fn read_unedited(&mut self, note: &Note) {
-        let place = std::str::from_utf8(&note.value).ok().and_then(|place| place.parse::<usize>().ok());
-        let (Some(place), live) = (place, self.proxy.live()) else { return };
+    /// Other settings may be accepted, so only those of the same settings count.
+    fn read_unedited(&mut self, note: &Note, own: &SettingsNote, live: &LiveConfig) {
+        let Ok(UneditedNote { place, fingerprint }) = serde_json::from_slice(&note.value) else { return };
         let rescue = live.destinations.iter().nth(place).and_then(|destination| destination.rescue.as_ref());
         if let Some(rescue) = rescue
+            && fingerprint == own.fingerprint
             && self.unedited.insert(note.key)
         {
             rescue.leave_unedited(note.key);
@@ -161,15 +165,14 @@ impl Notes {
     }
 
     /// What this process has learned and nobody has noted.
-    fn news(&mut self) -> Vec<(Note, Duration)> {
-        let (mut news, live) = (Vec::new(), self.proxy.live());
+    fn news(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
+        let mut news = Vec::new();
         for (model, window) in live.destinations.default().rules.planner.meter.learned_windows() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
                 let mut key = [0; 16];
                 blake3::Hasher::new().update(model.as_bytes()).finalize_xof().fill(&mut key);
-                let value = serde_json::to_vec(&WindowNote { model: model.to_string(), window }).unwrap_or_default();
-                let note = Note { kind: NoteKind::Window, key: ChainKey::from_bytes(key), value: value.into() };
-                news.push((note, WINDOW_FOR));
+                let said = WindowNote { model: model.to_string(), window };
+                news.push((note(NoteKind::Window, ChainKey::from_bytes(key), &said), WINDOW_FOR));
             }
         }
         if self.unedited.len() > MAX_TOLD {
@@ -178,27 +181,26 @@ impl Notes {
         for (place, destination) in live.destinations.iter().enumerate() {
             for key in destination.rescue.iter().flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
-                    news.push((Note { kind: NoteKind::Unedited, key, value: place.to_string().into() }, UNEDITED_FOR));
+                    let said = UneditedNote { place, fingerprint: own.fingerprint.clone() };
+                    news.push((note(NoteKind::Unedited, key, &said), UNEDITED_FOR));
                 }
             }
         }
         news
     }
 
-    async fn note_settings(&mut self, shared: &dyn SharedStore) {
+    async fn note_settings(&mut self, own: &SettingsNote, shared: &dyn SharedStore) {
         if self.settings_noted.is_some_and(|noted| noted.elapsed() < SETTINGS_EVERY) {
             return;
         }
-        let value = serde_json::to_vec(&self.settings).unwrap_or_default();
-        let note = Note { kind: NoteKind::Settings, key: self.replica, value: value.into() };
-        if shared.note(note, SETTINGS_FOR).await.is_ok() {
+        if shared.note(note(NoteKind::Settings, self.replica, own), SETTINGS_FOR).await.is_ok() {
             self.settings_noted = Some(Instant::now());
         }
     }
 
     /// Warns once if another process has had other settings for longer than a roll-out takes.
-    fn compare(&mut self, others: &[SettingsNote]) {
-        let Some(other) = others.iter().find(|other| other.fingerprint != self.settings.fingerprint) else {
+    fn compare(&mut self, own: &SettingsNote, others: &[SettingsNote]) {
+        let Some(other) = others.iter().find(|other| other.fingerprint != own.fingerprint) else {
             self.other_settings = None;
             return;
         };
@@ -207,7 +209,7 @@ impl Notes {
                 if since.elapsed() >= ROLL_OUT && *warned == Warned::No {
                     *warned = Warned::Yes;
                     tracing::warn!(
-                        own = self.settings.fingerprint,
+                        own = own.fingerprint,
                         other = other.fingerprint,
                         other_version = other.version,
                         "another process on this store has other settings or another version, so the same request may become other bytes there"
@@ -219,8 +221,17 @@ impl Notes {
     }
 }
 
-/// A name for all settings and the version that bytes depend on.
-fn fingerprint(config: &Config) -> String {
-    let parts = serde_json::to_vec(&(config.parts(), env!("CARGO_PKG_VERSION"))).unwrap_or_default();
-    blake3::hash(&parts).to_hex().chars().take(12).collect()
+impl SettingsNote {
+    /// The version, and a name for it and all settings that bytes depend on.
+    fn of(live: &LiveConfig) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        let all: Vec<_> = live.destinations.iter().map(|destination| &destination.rules.planner.parts).collect();
+        let parts = serde_json::to_vec(&(version, all)).unwrap_or_default();
+        let fingerprint = blake3::hash(&parts).to_hex().chars().take(12).collect();
+        Self { fingerprint, version: version.to_owned() }
+    }
+}
+
+fn note(kind: NoteKind, key: ChainKey, said: &impl Serialize) -> Note {
+    Note { kind, key, value: serde_json::to_vec(said).unwrap_or_default().into() }
 }

@@ -258,7 +258,8 @@ impl Store for PostgresStore {
                 return Ok(());
             }
             if self.inner.is_full.load(Ordering::Relaxed) {
-                return Err(self.inner.fails(Op::Put, PostgresError::Full));
+                self.inner.counts.failures.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::new(Op::Put, PostgresError::Full.kind(), PostgresError::Full));
             }
             let began = Instant::now();
             let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();

@@ -60,8 +60,7 @@ impl Checker<'_> {
         let refuse =
             |path: [&str; 2], message: &str| Err(self.error_at_any(&[&path, &["store", "engine"]], message.to_owned()));
         if store.url_env.is_none() {
-            let message =
-                "not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
+            let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
             return refuse(["store", "url_env"], message);
         }
         if store.old_secrets_env.is_some() && store.secret_env.is_none() {

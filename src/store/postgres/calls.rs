@@ -15,7 +15,8 @@ use crate::store::{Op, StoreError};
 impl Inner {
     /// Reads rows.
     pub(super) async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        self.note(op, self.reads.query(&sql::statement(text, &self.prefix), parameters).await)
+        let read = self.reads.query(&sql::statement(text, &self.prefix), parameters).await;
+        read.map_err(|error| self.fails(op, error))
     }
 
     /// Reads the first cell of the first row.
@@ -39,8 +40,8 @@ impl Inner {
         self.note(op, self.writes.execute(&sql::statement(text, &self.prefix), parameters).await)
     }
 
-    /// Counts a failure, and logs the first one and the next success.
-    pub(super) fn note<T>(&self, op: Op, outcome: Result<T, PostgresError>) -> Result<T, StoreError> {
+    /// The outcome of a write. The first one that succeeds ends a failure: reads may work while no write does.
+    fn note<T>(&self, op: Op, outcome: Result<T, PostgresError>) -> Result<T, StoreError> {
         match outcome {
             Ok(done) => {
                 if self.counts.is_failing.load(Ordering::Relaxed)

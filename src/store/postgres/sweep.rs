@@ -25,7 +25,7 @@ impl Inner {
         }
         let full = self.rows(Op::Get, sql::META, &[(&"full", Type::TEXT)]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
-        self.is_full.store(full == Some(1), Ordering::Relaxed);
+        self.set_full(full == Some(1));
         Ok(())
     }
 
@@ -82,8 +82,21 @@ impl Inner {
             }
         }
         let full = i64::from(over > 0);
-        self.is_full.store(over > 0, Ordering::Relaxed);
+        self.set_full(over > 0);
         self.execute(Op::Sweep, sql::SET_FULL, &[int(&full)]).await.map(drop)
+    }
+
+    fn set_full(&self, is_full: bool) {
+        if self.is_full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        if is_full {
+            tracing::error!(
+                "the store is full of what is in use: new texts stay in their requests; raise store.max_bytes, or lower store.keep_for"
+            );
+        } else {
+            tracing::warn!("the store has room again");
+        }
     }
 
     /// Removes a batch of payloads: how many, and their bytes.
