@@ -28,7 +28,7 @@ pub(crate) struct Postgres {
 /// PgBouncer in front of a server, in transaction mode.
 pub(crate) struct Pooler {
     port: u16,
-    pooler: Child,
+    process: Child,
     _folder: TempDir,
 }
 
@@ -109,7 +109,7 @@ impl Postgres {
             command.uid(uid).gid(gid);
         }
         let pooler = command.arg("-q").arg(settings).current_dir("/").stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Pooler { port, pooler, _folder: folder };
+        let pooler = Pooler { port, process: pooler, _folder: folder };
         within("the pooler to answer", async {
             while tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls).await.is_err() {
                 sleep(Duration::from_millis(20)).await;
@@ -248,8 +248,8 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
-        self.pooler.kill().unwrap();
-        self.pooler.wait().unwrap();
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 }
 
