@@ -23,7 +23,7 @@ use crate::plan::{Basis, Need, OffloadedPayload, Plan, PromptSegment, Report, Sk
 use crate::planner::{Offload, PlanContext, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
-use crate::summary::{Summary, SummaryIndex, SummaryState};
+use crate::summary::{NoSummaries, Summary, SummaryIndex, SummaryState};
 use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;
 
@@ -151,6 +151,9 @@ pub enum EngineError {
 /// With counting it takes up to 100 ms per MiB, or 1 ms if all messages were counted before, which is not known in
 /// advance.
 const BLOCKING_FROM: usize = 2 << 20;
+
+/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless the triggers are lower than usual.
+const LOOK_UP_FROM: usize = 16 << 10;
 
 /// How often a request is planned at most: its summary may be loaded, made, and loaded again.
 const MAX_PLANS: usize = 4;
@@ -307,6 +310,7 @@ impl Engine {
     ) -> EditedBody {
         let offload = if self.store.is_some() { Offload::Possible } else { Offload::Impossible };
         let request = Request { config, dialect, body: &body, options, offload };
+        self.look_up_summaries(&request).await;
         let mut wait = SummaryWait::default();
         let planned = self.plan_with_summaries(&request, &mut wait).await;
         let (offloads, lifetime) = match &planned {
@@ -326,6 +330,20 @@ impl Engine {
             Request { offload: Offload::Impossible, options: EditOptions { origin: None, ..options }, ..request };
         let planned = self.plan_with_summaries(&request, &mut wait).await;
         wait.add_to(EditedBody::planned(body, planned, Some(error)))
+    }
+
+    /// Looks up what other processes know of the conversation's summaries, if they use the store too.
+    async fn look_up_summaries(&self, request: &Request<'_>) {
+        let Request { config, dialect, body, options: EditOptions { caller, .. }, .. } = *request;
+        if body.len() < LOOK_UP_FROM.min(config.planner.policy.counts_from()) || !self.summaries.is_shared() {
+            return;
+        }
+        let (config, text) = (Arc::clone(config), body.clone());
+        let root = move || config.planner.policy.root(dialect, &text, &config.planner.context(caller, &NoSummaries));
+        let root = if body.len() >= BLOCKING_FROM { run_blocking(root).await.ok().flatten() } else { root() };
+        if let Some(root) = root {
+            self.summaries.look(root).await;
+        }
     }
 
     /// Plans a request, and gets the summaries that the plan needs. `wait` holds what the wait cost and why a summary

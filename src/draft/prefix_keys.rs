@@ -35,6 +35,9 @@ pub struct AppliedSummary {
     pub summary: Arc<Summary>,
 }
 
+/// How many messages behind the instructions make a conversation's root: the second is the model's first answer.
+const ROOT: usize = 2;
+
 impl PrefixKeys {
     /// Those of a conversation as it came. `scope` sets apart what is remembered of the same messages.
     pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
@@ -63,6 +66,23 @@ impl PrefixKeys {
     /// The name of the empty one, which they have in common with all of the same caller, model and settings.
     pub fn scope(&self) -> ChainKey {
         self.scope
+    }
+
+    /// The name behind the second message; none if there is none.
+    pub fn root(&self) -> Option<ChainKey> {
+        self.names.get(ROOT - 1).copied()
+    }
+
+    /// The root of a conversation, without the names of its other beginnings.
+    pub fn root_of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Option<ChainKey> {
+        let ParsedRequest { dialect, body, conversation } = request;
+        let first = conversation.units.get(conversation.n_leading())?.element;
+        let elements = conversation.elements.get(first..first + ROOT)?;
+        let mut chain = context.keys.chain(context.caller, scope);
+        for element in elements {
+            chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
+        }
+        Some(chain.at())
     }
 
     /// The name of the one that ends before an element.

@@ -7,12 +7,12 @@ use super::EditMode::{Apply, DryRun};
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Field, InvalidAnswer, Stop};
-use crate::payload::{ChainKey, Payload, PayloadKey};
+use crate::payload::{ChainKey, Payload, PayloadKey, Place};
 use crate::planner::PlanSettings;
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
+use crate::store::{self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
@@ -272,7 +272,7 @@ impl Store for Stuck {
         self.0.touch(keys)
     }
 
-    fn put_summary(&self, _: ChainKey, _: Bytes) -> StoreFuture<'_, ()> {
+    fn offer_summary(&self, _: Place, _: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(std::future::pending())
     }
 

@@ -100,6 +100,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
 const BLOCKING_FROM: usize = 256 << 10;
 
+/// How long a conversation is forwarded unedited.
+pub const UNEDITED_FOR: Duration = bypass::LIFETIME;
+
 /// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
 
@@ -109,6 +112,16 @@ impl RescuePolicy {
     /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::Parts::shortest).
     pub fn new(settings: Settings, rules: Arc<EngineConfig>) -> Self {
         Self { rules, original: settings.original_on_400, bypassed: BypassList::default() }
+    }
+
+    /// The conversations that are forwarded unedited.
+    pub fn unedited(&self) -> Vec<ChainKey> {
+        self.bypassed.keys()
+    }
+
+    /// Forwards a conversation unedited, as another process does.
+    pub fn leave_unedited(&self, key: ChainKey) {
+        self.bypassed.insert(key);
     }
 }
 
