@@ -13,7 +13,7 @@ use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
 use crate::server::tls::TlsError;
-use crate::store::{OpenError, StoreError};
+use crate::store::{OpenError, StoreError, postgres};
 use crate::upstream::connect::ConnectorError;
 
 pub mod check_config;
@@ -85,7 +85,7 @@ pub enum Command {
     /// Print what the edits changed in a request, message by message; reads it from a running proxy.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(diff::Args),
-    /// List, print, sweep or compact the contents of the store, while no proxy has it open.
+    /// List, print, sweep, compact or copy the contents of the store. No proxy may have the file of a store open.
     #[command(subcommand, after_help = STORE_EXAMPLES)]
     Store(store::Command),
 }
@@ -246,7 +246,9 @@ const STORE_EXAMPLES: &str = "\
 Examples:
   abridge store ls
   abridge store get 01j8z4k0v6m2n9x7q3r5t1w8ye | less
-  abridge store sweep && abridge store compact";
+  abridge store sweep && abridge store compact
+  abridge store init                               make the tables of store.engine = \"postgres\"
+  abridge store copy --from store.redb             from a file to the engine of the settings";
 
 /// Exit codes, as in sysexits.h.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -347,6 +349,12 @@ impl Exit {
             } else {
                 Self::Unavailable
             };
+        }
+        if error.is::<store::NoEngineError>() {
+            return Self::Config;
+        }
+        if error.is::<postgres::OpenError>() || error.is::<postgres::PostgresError>() {
+            return Self::Unavailable;
         }
         if error.is::<OpenError>() || error.is::<StoreError>() || error.is::<ClientError>() {
             return Self::Unavailable;

@@ -86,7 +86,7 @@ pub struct Config {
     ///
     /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
     pub policies: policies::Policies,
-    /// The file that keeps what edits take out of conversations. Changes need a restart.
+    /// Where abridge keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
     pub policy: planner::Settings,

@@ -65,6 +65,8 @@ pub enum Need {
 pub struct SummaryJob {
     /// The name of what it will stand for.
     pub key: ChainKey,
+    /// The name behind the second message, by which other processes find it.
+    pub root: ChainKey,
     /// Whether the request waits for it. If not, a later one will use it.
     pub waits: bool,
     /// The messages that it will stand for, as they came.

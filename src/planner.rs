@@ -317,6 +317,14 @@ impl Policy {
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
     }
 
+    /// The name under which processes that share a store look up the summaries of a conversation, if this policy uses any.
+    pub fn root(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Option<ChainKey> {
+        let scope = self.summaries.as_ref()?;
+        let conversation = dialect.parse(body).ok()?;
+        let scope = scope.of_model(conversation.model.as_deref());
+        PrefixKeys::root_of(ParsedRequest { dialect, body, conversation: &conversation }, context, &scope)
+    }
+
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
     fn prefix_keys(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<PrefixKeys> {
         let scope = self.summaries.as_ref().filter(|_| !context.summaries.is_empty())?;

@@ -149,6 +149,11 @@ impl Meter {
         self.shared.models.entries()
     }
 
+    /// The windows that upstreams have named.
+    pub fn learned_windows(&self) -> Vec<(Arc<str>, usize)> {
+        self.shared.models.learned()
+    }
+
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
     pub fn learn_window(&self, model: &str, window: usize) {
         self.shared.models.learn(model, window);

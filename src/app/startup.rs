@@ -13,6 +13,7 @@ use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
 use crate::server::listen::Address;
+use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
@@ -191,6 +192,10 @@ fn describe_condition(condition: &Condition) -> String {
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
     match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
+        _ if store.enabled && store.engine == StoreEngine::Postgres => format!(
+            "kept in PostgreSQL for {} after their last use, {} at most, with all processes that share it",
+            store.keep_for, store.max_bytes
+        ),
         Some(file) => format!(
             "kept in {} for {} after their last use, {} at most",
             file.display(),

@@ -35,6 +35,9 @@ pub struct AppliedSummary {
     pub summary: Arc<Summary>,
 }
 
+/// How many messages behind the instructions make a conversation's root: the second is the model's first answer.
+const ROOT: usize = 2;
+
 impl PrefixKeys {
     /// The keys of a conversation as it came. `scope` keeps the summaries of other settings apart.
     pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
@@ -65,6 +68,23 @@ impl PrefixKeys {
     /// The key of the empty prefix, which all conversations of the same caller, model and settings share.
     pub fn scope(&self) -> ChainKey {
         self.scope
+    }
+
+    /// The name behind the second message; none if there is none.
+    pub fn root(&self) -> Option<ChainKey> {
+        self.names.get(ROOT - 1).copied()
+    }
+
+    /// The root of a conversation, without the names of its other beginnings.
+    pub fn root_of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Option<ChainKey> {
+        let ParsedRequest { dialect, body, conversation } = request;
+        let first = conversation.unit(conversation.first_editable())?.element.get();
+        let elements = conversation.elements.get(first..first + ROOT)?;
+        let mut chain = context.keys.chain(context.caller, scope);
+        for element in elements {
+            chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
+        }
+        Some(chain.at())
     }
 
     /// The key of the prefix that ends before an element.

@@ -69,6 +69,10 @@ pub struct Summarize {
 #[derive(Clone, Debug)]
 pub struct Scope(String);
 
+/// Raised when the same settings make another message of a summary than before. A setting that is new has no part in a
+/// scope while it has its default, so that a release leaves the summaries of the one before in use.
+const SCOPE_VERSION: u32 = 1;
+
 /// The rows of a conversation, and what they weigh.
 #[derive(Debug)]
 struct MeasuredRows {
@@ -164,6 +168,7 @@ impl Summarize {
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
+            root: prefix_keys.root()?,
             waits: true,
             tokens_replaced: draft.original_tokens(draft.first_editable()..end),
             n_elements: whole.conversation.elements.len(),
@@ -294,21 +299,19 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
 impl Scope {
     /// All settings that shape a summary, and none that only say when one is made, up to where, or how that is tried.
     fn of(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
-        let usual = Settings::default();
-        let shaping = Settings {
-            trigger: usual.trigger,
-            when: usual.when,
-            keep: usual.keep,
-            mode: usual.mode,
-            timeout: usual.timeout,
-            cooldown: usual.cooldown,
-            retry: usual.retry,
-            failover: usual.failover,
-            ..settings.clone()
-        };
-        let recall = &recall::Settings { require_auth: recall::Settings::default().require_auth, ..recall.clone() };
-        let text = serde_json::to_string(&(language, &shaping, recall));
-        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?} {recall:?}")))
+        #[rustfmt::skip]
+        let Settings {
+            trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
+            backend, input, instruction, instruction_file, lead_in, continuation, max_tokens, preserve_user_messages,
+            preserve_skills, transcript, model,
+        } = settings;
+        let recall::Settings { require_auth: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
+            recall;
+        let asked = (backend, input, instruction, instruction_file, max_tokens, model);
+        let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
+        let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
+        let shaping = (SCOPE_VERSION, language, asked, kept, recall);
+        Self(serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}")))
     }
 
     /// The same for the conversations of one model.

@@ -118,6 +118,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
 const BLOCKING_FROM: usize = 256 << 10;
 
+/// How long a conversation is forwarded unedited.
+pub const UNEDITED_FOR: Duration = bypass::LIFETIME;
+
 /// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
 
@@ -138,6 +141,16 @@ impl RescuePolicy {
         usual: &'a Arc<EngineConfig>,
     ) -> &'a Arc<EngineConfig> {
         rescue.filter(|_| of == Treatment::Stripped).map_or(usual, |rescue| &rescue.stripping)
+    }
+
+    /// The conversations that are forwarded unedited.
+    pub fn unedited(&self) -> Vec<ChainKey> {
+        self.bypassed.keys()
+    }
+
+    /// Forwards a conversation unedited, as another process does.
+    pub fn leave_unedited(&self, key: ChainKey) {
+        self.bypassed.insert(key);
     }
 }
 

@@ -21,21 +21,20 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use super::codec::Encoded;
 use super::known_keys::KnownKeys;
 use super::{
-    Clock, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
+    Clock, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
     StoreErrorKind, StoreFuture, SweepResult, Time,
 };
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::run_blocking;
 
-mod codec;
 mod file;
 mod tables;
 mod writer;
 
-use codec::Encoded;
 pub use file::OpenError;
 use file::{Opener, SCHEMA, Schema, Secret, kind_of};
 use tables::NewPayload;
@@ -122,6 +121,13 @@ impl RedbStore {
     pub fn open(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let opener = file::opener(path, settings.cache.as_usize());
         Self::open_with(path, DatabaseOptions { opener, schema: SCHEMA, retry_pause: RETRY_PAUSE }, settings, clock)
+    }
+
+    /// Creates a file with this secret. A file that exists must have it.
+    pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
+        let opener = file::opener(path, settings.cache.as_usize());
+        drop(file::open(path, &opener, SCHEMA, Some(secret))?);
+        Self::open(path, settings, clock)
     }
 
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
@@ -242,10 +248,10 @@ impl Store for RedbStore {
         })
     }
 
-    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()> {
+    fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
             let encoded = encode(summary).await?;
-            self.submit(Op::Put, |reply| Job::PutSummary { beginning, encoded, reply }).await
+            self.submit(Op::Put, |reply| Job::OfferSummary { beginning, encoded, reply }).await
         })
     }
 

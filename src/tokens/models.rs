@@ -126,6 +126,11 @@ impl Models {
         self.settings.iter().filter_map(|(_, model)| model.encoding).chain([Encoding::default()])
     }
 
+    /// What upstreams have said.
+    pub(super) fn learned(&self) -> Vec<(Arc<str>, usize)> {
+        self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()
+    }
+
     /// What is known of the model under this name.
     pub(super) fn find(&self, name: &str) -> Model {
         let bare = names::bare(name);

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::file::{Migration, Schema};
 use super::*;
-use crate::store::conformance::{PutAll as _, TestClock, dense, key, suite};
+use crate::store::conformance::{PutAll as _, TestClock, dense, key, place, suite};
 
 mod clock;
 mod summaries;
