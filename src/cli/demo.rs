@@ -17,7 +17,7 @@ use crate::upstream::routes::DialectName;
 /// Arguments of `demo`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The wire format of the session: chat_completions (or chat), responses, messages
+    /// The wire format of the session: `chat_completions` (or `chat`), `responses`, `messages`
     #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
     dialect: DialectName,
     /// Show it without pauses, also on a terminal

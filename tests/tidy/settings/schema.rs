@@ -201,7 +201,13 @@ impl Code {
             |path: &String| Path::new(path).extension().is_some_and(|end| end == "rs") && !is_test_file(path);
         let sources = files_below("src").into_iter().filter(is_source).filter_map(|path| {
             let text = fs::read_to_string(absolute(&path)).expect("a file of the source can be read");
-            let module = Path::new(&path).file_stem()?.to_string_lossy().into_owned();
+            let path = Path::new(&path);
+            // `x/settings.rs` has the settings of the module `x`.
+            let name = match path.file_stem()?.to_str()? {
+                "settings" => path.parent()?.file_name()?,
+                _ => path.file_stem()?,
+            };
+            let module = name.to_string_lossy().into_owned();
             let file = text.contains("Deserialize").then(|| syn::parse_file(&text).expect("the source is Rust"))?;
             Some(Source { module, items: file.items })
         });
