@@ -107,7 +107,7 @@ fn step(
     let tokens: Vec<_> = sent.message_tokens().collect();
     let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
     let (unread, read): (Vec<_>, Vec<_>) =
-        results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end));
+        results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end.get()));
     let kept = read.iter().rev().take(KEEP);
     let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
     let patches = changes.iter().filter(|change| change.edit == "patch").map(ToString::to_string);
