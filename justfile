@@ -56,6 +56,10 @@ fuzz target minutes:
 bench:
     cargo bench --bench core
 
+# Compare the instructions that the core takes with benches/instructions.json (needs valgrind); `just bench-guard --write` records them
+bench-guard *args:
+    scripts/bench-guard.py {{ args }}
+
 # Measure the whole proxy beside nginx; docs/benchmarking.md says how to read it
 bench-load *args:
     cargo bench --bench load -- {{ args }}
