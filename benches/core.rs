@@ -235,7 +235,7 @@ fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'
         Operation::new(format!("plan, {n} cleared, all seen before"), clean, move || reduce(&warm)),
         Operation::new(format!("plan, {n} cleared, nothing seen"), clean, move || reduce(&Meter::new(tokens, &[]))),
     ]);
-    if clean.len() > SIZES[0].1 {
+    if clean.len() > 100_000 {
         let memory = summarised(summarizing, dialect, clean);
         operations.push(Operation::new("plan, a summary found", clean, move || {
             let plan = summarizing.policy.plan(dialect, clean, &summarizing.anonymous(&memory)).expect("a request");

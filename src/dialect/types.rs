@@ -37,7 +37,7 @@ pub struct Compaction<'a> {
     pub tokens: (usize, usize),
 }
 
-/// A field of a message, as [`Dialect::fields`] gives it.
+/// A field of a message, as [`Dialect::fields`](super::Dialect::fields) gives it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Field<'a> {
     /// Its name; empty for a message that is not read field by field.
