@@ -3,7 +3,7 @@
 //! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
 //! what is odd but valid, and what is refused.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::OnceCell};
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use super::{
     strings,
 };
 use crate::{
-    conversation::{CallId, Conversation, Traits},
+    conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
     span::Span,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -153,6 +153,25 @@ fn conversation<'a>() -> Conversation<'a> {
 /// Whether a message with this content says something beside its calls.
 fn speaks(content: Option<&[u8]>) -> bool {
     content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
+}
+
+/// What either reader finds of a message beside its blocks.
+#[derive(Clone, Copy)]
+struct Message {
+    span: Span,
+    role: Role,
+    content: Option<Span>,
+    /// Whether it says something beside its calls.
+    speaks: bool,
+}
+
+/// Adds a message whose blocks are those from `first_block` on. Each message is a turn of its own.
+fn push_message(conversation: &mut Conversation<'_>, first_block: BlockIndex, message: Message) {
+    let Message { span, role, content, speaks } = message;
+    let blocks = first_block..conversation.next_block();
+    let (element, turn) = (conversation.next_element(), conversation.next_turn(false));
+    let flags = Flags { speaks, ..Flags::default() };
+    conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known: OnceCell::new() });
 }
 
 fn error(offset: usize, kind: ParseErrorKind) -> ParseError {

@@ -3,10 +3,11 @@
 //! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
 //! `serde_json`.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::borrow::Cow;
 
+use super::Message;
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit, UnitIndex},
+    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::json::{Cursor, Unsupported, decode, require},
     span::Span,
 };
@@ -91,22 +92,9 @@ impl<'a> Scanner<'a> {
             let call_id = self.call_id(call_id)?;
             self.block(Block { unit: index, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
         }
-        let blocks = first_block..self.conversation.next_block();
         let content = content.filter(|&content| self.cursor.bytes(content) != b"null");
-        let flags =
-            Flags { speaks: super::speaks(content.map(|content| self.cursor.bytes(content))), ..Flags::default() };
-        let turn = self.conversation.next_turn(false);
-        let unit = Unit {
-            element: self.conversation.next_element(),
-            span,
-            role,
-            turn,
-            content,
-            blocks,
-            flags,
-            known: OnceCell::new(),
-        };
-        self.conversation.push_element(unit);
+        let speaks = super::speaks(content.map(|content| self.cursor.bytes(content)));
+        super::push_message(&mut self.conversation, first_block, Message { span, role, content, speaks });
         Ok(())
     }
 
