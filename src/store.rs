@@ -20,6 +20,7 @@ use crate::units::{ByteSize, Period};
 
 mod codec;
 pub mod conformance;
+mod counts;
 mod expiry;
 mod known_keys;
 pub mod memory;

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::codec::Encoded;
+use super::counts::Counts;
 use super::known_keys::KnownKeys;
 use super::secret::Secrets;
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store, StoreCounters, StoreError,
     StoreFuture, SweepResult, Time,
 };
-use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{Tasks, run_blocking};
 
@@ -103,19 +103,6 @@ struct Totals {
     stats: Stats,
     at: Instant,
     took: Duration,
-}
-
-#[derive(Debug)]
-struct Counts {
-    commits: AtomicU64,
-    written: AtomicU64,
-    written_bytes: AtomicU64,
-    known: AtomicU64,
-    recalled: AtomicU64,
-    failures: AtomicU64,
-    // Whether an operation has failed and none has succeeded since.
-    is_failing: AtomicBool,
-    waits: Histogram,
 }
 
 /// How many puts may be queued for the writer; further requests wait for a place.
@@ -372,10 +359,7 @@ impl Store for PostgresStore {
     }
 
     fn counters(&self) -> StoreCounters {
-        let Counts { commits, written, written_bytes, known, failures, waits, .. } = &self.inner.counts;
-        let [commits, written, written_bytes, known, failures] =
-            [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
-        StoreCounters { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
+        self.inner.counts.counters()
     }
 
     fn is_failing(&self) -> bool {
@@ -392,14 +376,6 @@ impl Store for PostgresStore {
             self.inner.reads.close();
             Ok(())
         })
-    }
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
-        let waits = Histogram::of_times(OWN_TIMES);
-        Self { commits, written, written_bytes, known, recalled, failures, is_failing: AtomicBool::new(false), waits }
     }
 }
 

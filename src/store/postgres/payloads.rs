@@ -1,7 +1,8 @@
 //! Payloads in the engine: which are known, which are stored, pages of them, and totals.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -9,15 +10,20 @@ use tokio_postgres::Row;
 
 use super::error::PostgresError;
 use super::link::Parameters;
-use super::{Counts, Inner, Known, TOTALS_PAUSE, Totals, blob, blobs, count, int, sql};
+use super::{Inner, Known, TOTALS_PAUSE, Totals, blob, blobs, count, int, sql};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
 use crate::store::{Op, Page, PageQuery, PayloadInfo, Stats, StoreError, Time};
 
 impl Inner {
-    /// Half the time after which a use is written again, in seconds.
+    /// How long a key counts as known: half a grain.
+    fn known_for(&self) -> Duration {
+        self.settings.keep_for.0 / 16
+    }
+
+    /// The same, as the engine takes it: in seconds.
     pub(super) fn half_grain(&self) -> i64 {
-        count(self.settings.keep_for.0.as_secs() / 16)
+        count(self.known_for().as_secs())
     }
 
     /// By how many seconds payloads of this lifetime are kept longer than for `keep_for`.
@@ -42,7 +48,7 @@ impl Inner {
         lifetime: Lifetime,
     ) -> Vec<(PayloadKey, Payload)> {
         let (n, now) = (payloads.len(), self.clock.local());
-        let within = self.settings.keep_for.0 / 16;
+        let within = self.known_for();
         let mut known = self.known().await;
         payloads.retain(|(key, _)| !known.keys.touch_if_written(*key, lifetime, now, within));
         self.counts.known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
@@ -51,7 +57,7 @@ impl Inner {
 
     /// The keys whose use is to be written.
     pub(super) async fn unknown(&self, mut keys: Vec<PayloadKey>) -> Vec<PayloadKey> {
-        let (now, within) = (self.clock.local(), self.settings.keep_for.0 / 16);
+        let (now, within) = (self.clock.local(), self.known_for());
         let mut known = self.known().await;
         keys.retain(|key| !known.keys.touch_if_written(*key, Lifetime::Usual, now, within));
         keys
@@ -133,11 +139,7 @@ impl Inner {
                 *last.insert(Totals { stats, at: began, took: began.elapsed() })
             }
         };
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { commits, written, known, recalled, failures, .. } = &self.counts;
-        let (commits, written, known) = (load(commits), load(written), load(known));
-        let (recalled, failures) = (load(recalled), load(failures));
-        Ok(Stats { commits, written, known, recalled, failures, ..totals.stats })
+        Ok(self.counts.stats(totals.stats))
     }
 
     pub(super) async fn totals(&self) -> Result<Stats, StoreError> {

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ::redb::backends::FileBackend;
 use ::redb::{ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
