@@ -31,7 +31,10 @@ impl Draft<'_> {
 
     /// Adds the mark to splices that are in order.
     pub(super) fn add_mark(&self, splices: &mut Vec<Splice>) {
-        let Some(end) = self.end_of_passes().filter(|_| self.marks.mark_frontier) else { return };
+        if !self.marks.mark_frontier {
+            return;
+        }
+        let Some(end) = self.end_of_passes() else { return };
         let may_carry = |unit: &UnitIndex| {
             self.is_in_place(*unit) && (self.is_entry_of_result(*unit) || self.summarised() == Some(*unit))
         };

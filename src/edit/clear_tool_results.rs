@@ -312,9 +312,9 @@ impl ClearToolResults {
             row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.propose_input(call, options).ok());
         let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
-            clearing.freed = clearing.truncation_cache().map(|proposed| draft.gain(proposed)).sum();
+            clearing.freed = clearing.proposed_edits().map(|proposed| draft.gain(proposed)).sum();
         }
-        let something = clearing.truncation_cache().next().is_some();
+        let something = clearing.proposed_edits().next().is_some();
         something.then_some(clearing)
     }
 
@@ -330,7 +330,7 @@ impl ClearToolResults {
 }
 
 impl Clearing {
-    fn truncation_cache(&self) -> impl Iterator<Item = &ProposedEdit> {
+    fn proposed_edits(&self) -> impl Iterator<Item = &ProposedEdit> {
         self.result.iter().chain(&self.input)
     }
 }
