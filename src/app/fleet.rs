@@ -1,4 +1,4 @@
-//! What processes that share a store tell each other beside the requests: windows that were learned, conversations that are
+//! Notes that processes exchange through a shared store: windows that were learned, conversations that are
 //! forwarded unedited, and which settings each has.
 
 use std::collections::{HashMap, HashSet};
@@ -26,13 +26,7 @@ pub(super) struct Notes {
     unedited: HashSet<ChainKey>,
     settings_noted: Option<Instant>,
     // Since when another process has had other settings, and whether that was logged.
-    other_settings: Option<(Instant, String, Warned)>,
-}
-
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Warned {
-    No,
-    Yes,
+    other_settings: Option<(Instant, String, bool)>,
 }
 
 /// A window that an upstream has named.
@@ -69,8 +63,8 @@ const SETTINGS_FOR: Duration = Duration::from_mins(3);
 /// Two settings that live together for longer than this are no roll-out.
 const ROLL_OUT: Duration = Duration::from_mins(10);
 
-/// How many conversations are remembered as told.
-const MAX_TOLD: usize = 4096;
+/// How many conversations are remembered as noted.
+const MAX_NOTED: usize = 4096;
 
 impl Notes {
     /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
@@ -133,7 +127,7 @@ impl Notes {
             }
         }
         self.compare(&own, &others);
-        for (note, keep) in self.news(&own, &live) {
+        for (note, keep) in self.new_notes(&own, &live) {
             if shared.note(note, keep).await.is_err() {
                 return;
             }
@@ -164,29 +158,29 @@ impl Notes {
         }
     }
 
-    /// What this process has learned and nobody has noted.
-    fn news(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
-        let mut news = Vec::new();
+    /// The notes on what this process has learned and no process has noted.
+    fn new_notes(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
+        let mut notes = Vec::new();
         for (model, window) in live.destinations.default().rules.planner.meter.learned_windows() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
                 let mut key = [0; 16];
                 blake3::Hasher::new().update(model.as_bytes()).finalize_xof().fill(&mut key);
-                let said = WindowNote { model: model.to_string(), window };
-                news.push((note(NoteKind::Window, ChainKey::from_bytes(key), &said), WINDOW_FOR));
+                let value = WindowNote { model: model.to_string(), window };
+                notes.push((note(NoteKind::Window, ChainKey::from_bytes(key), &value), WINDOW_FOR));
             }
         }
-        if self.unedited.len() > MAX_TOLD {
+        if self.unedited.len() > MAX_NOTED {
             self.unedited.clear();
         }
         for (place, destination) in live.destinations.iter().enumerate() {
             for key in destination.rescue.iter().flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
-                    let said = UneditedNote { place, fingerprint: own.fingerprint.clone() };
-                    news.push((note(NoteKind::Unedited, key, &said), UNEDITED_FOR));
+                    let value = UneditedNote { place, fingerprint: own.fingerprint.clone() };
+                    notes.push((note(NoteKind::Unedited, key, &value), UNEDITED_FOR));
                 }
             }
         }
-        news
+        notes
     }
 
     async fn note_settings(&mut self, own: &SettingsNote, shared: &dyn SharedStore) {
@@ -206,8 +200,7 @@ impl Notes {
         };
         match &mut self.other_settings {
             Some((since, fingerprint, warned)) if *fingerprint == other.fingerprint => {
-                if since.elapsed() >= ROLL_OUT && *warned == Warned::No {
-                    *warned = Warned::Yes;
+                if since.elapsed() >= ROLL_OUT && !std::mem::replace(warned, true) {
                     tracing::warn!(
                         own = own.fingerprint,
                         other = other.fingerprint,
@@ -216,7 +209,7 @@ impl Notes {
                     );
                 }
             }
-            _ => self.other_settings = Some((Instant::now(), other.fingerprint.clone(), Warned::No)),
+            _ => self.other_settings = Some((Instant::now(), other.fingerprint.clone(), false)),
         }
     }
 }
@@ -232,6 +225,6 @@ impl SettingsNote {
     }
 }
 
-fn note(kind: NoteKind, key: ChainKey, said: &impl Serialize) -> Note {
-    Note { kind, key, value: serde_json::to_vec(said).unwrap_or_default().into() }
+fn note(kind: NoteKind, key: ChainKey, value: &impl Serialize) -> Note {
+    Note { kind, key, value: serde_json::to_vec(value).unwrap_or_default().into() }
 }

@@ -208,13 +208,13 @@ impl PriceList {
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();
         let fits = |matcher: &Option<GlobMatcher>| matcher.as_ref().is_none_or(|matcher| matcher.is_match(model));
-        let told = || self.exceptions.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, exception)| exception);
+        let set = || self.exceptions.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, exception)| exception);
         let (read, write) = built_in(model, &self.upstream);
-        let read = told().find_map(|told| told.read).or(self.default.read).unwrap_or(read);
+        let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
         Prices {
             read,
-            write: told().find_map(|told| told.write).or(self.default.write).unwrap_or(write.max(read)),
-            on_break: told().find_map(|told| told.on_break).or(self.default.on_break).unwrap_or_default(),
+            write: set().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
+            on_break: set().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
         }
     }
 }
