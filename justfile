@@ -8,10 +8,6 @@ list:
 ci:
     scripts/ci.sh
 
-# Format the code
-fmt:
-    cargo fmt
-
 # Lint the code, its tests and its benches
 clippy:
     cargo clippy --all-targets -- -D warnings

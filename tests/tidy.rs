@@ -64,7 +64,7 @@ const EDIT_SECTIONS: [&str; 4] =
     ["# What it does", "# When it acts", "# What the model sees", "# What it never touches"];
 
 /// The most recipes that a person can be asked to know.
-const MAX_RECIPES: usize = 21;
+const MAX_RECIPES: usize = 20;
 
 // === floors ===
 
