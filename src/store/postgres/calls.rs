@@ -13,9 +13,10 @@ use crate::store::codec::decode;
 use crate::store::{Op, StoreError};
 
 impl Inner {
-    /// Reads rows.
+    /// Reads rows, on the connection for writes while the other one is being opened again.
     pub(super) async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        let read = self.reads.query(&sql::statement(text, &self.prefix), parameters).await;
+        let link = if self.reads.state().is_ok() { &self.reads } else { &self.writes };
+        let read = link.query(&sql::statement(text, &self.prefix), parameters).await;
         read.map_err(|error| self.fails(op, error))
     }
 
