@@ -17,13 +17,14 @@ use crate::store::Store;
 pub mod access;
 pub mod events;
 mod introspection;
+pub mod mcp;
 mod page;
 mod recall;
 
 pub use recall::{RecallHandler, Requester};
 
 /// The state that the answers depend on besides the request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct State<'a> {
     /// The source of metrics, status and history.
     pub introspection: &'a dyn Introspection,
@@ -34,7 +35,7 @@ pub struct State<'a> {
     /// Answers recalls within their limits.
     pub recalls: &'a RecallHandler,
     /// The rights of the request in a recall.
-    pub requester: Requester<'a>,
+    pub requester: Requester,
 }
 
 /// Reports the state of the proxy.
@@ -59,7 +60,7 @@ pub type TextFuture<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events and POST /abridge/summarize\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {

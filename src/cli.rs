@@ -23,6 +23,7 @@ pub mod diff;
 pub mod doctor;
 mod escape;
 pub mod health;
+pub mod mcp;
 pub mod models;
 pub mod replay;
 pub mod rewrite;
@@ -82,6 +83,9 @@ pub enum Command {
     /// Print an original that was taken out of a conversation; reads it from a running proxy.
     #[command(after_help = SHOW_EXAMPLES)]
     Show(show::Args),
+    /// Serve the tools that read originals back over standard input and output, for clients that start MCP servers.
+    #[command(after_help = MCP_EXAMPLES)]
+    Mcp(mcp::Args),
     /// Print what the edits changed in a request, message by message; reads it from a running proxy.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(diff::Args),
@@ -233,6 +237,14 @@ The handle is in a notice or a placeholder: 26 digits and letters. The proxy is 
 Examples:
   abridge show 01j8z4k0v6m2n9x7q3r5t1w8ye | less
   abridge show 01j8z4k0v6m2n9x7q3r5t1w8ye > original.txt";
+
+const MCP_EXAMPLES: &str = "\
+Passes the messages of an MCP client on to /abridge/mcp of a running proxy, which is found as by abridge status. A client
+that speaks HTTP needs no command: its server is http://127.0.0.1:8787/abridge/mcp.
+
+Examples:
+  abridge mcp
+  abridge mcp --at http://127.0.0.1:8787 --key-env OPENAI_API_KEY";
 
 const DIFF_EXAMPLES: &str = "\
 The id is in the header x-abridge-request-id, in the log, and on the page. The texts of messages are available only for

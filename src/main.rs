@@ -54,6 +54,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Store(command) => cli::store::run(&command, &sources, &config?),
         Command::Status(args) => cli::status::run(&args, &sources, &config?),
         Command::Show(args) => cli::show::run(&args, &sources, &config?),
+        Command::Mcp(args) => cli::mcp::run(&args, &sources, &config?),
         Command::Diff(args) => cli::diff::run(&args, &sources, &config?),
         Command::Health(args) => Ok(cli::health::run(&args, &config?)),
     }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, Access, ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
+use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{BufferedBody, Limits, RequestBody};
@@ -81,7 +82,8 @@ pub struct Proxy {
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
-    recalls: RecallHandler,
+    recalls: Arc<RecallHandler>,
+    mcp: McpServer,
     recorder: Option<Recorder>,
     tasks: Tasks,
     ids: RequestIds,
@@ -135,6 +137,8 @@ enum Route {
     Admin,
     /// To abridge itself, for the event stream.
     Events,
+    /// To abridge itself, for the Model Context Protocol.
+    Mcp,
     /// To abridge itself, for a manual summary.
     Summarize(ManualSummary),
     /// Through the edits.
@@ -154,7 +158,8 @@ impl Proxy {
     pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
         let Services { recorder, tasks, events, history, metrics } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
+        let recalls =
+            Arc::new(RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout()));
         let inspector = Inspector::new(engine.shared_store());
         Self {
             live: ArcSwap::from_pointee(live),
@@ -163,6 +168,7 @@ impl Proxy {
             max_in_flight,
             in_flight,
             recalls,
+            mcp: McpServer::default(),
             recorder,
             tasks,
             ids: RequestIds::default(),
@@ -199,6 +205,7 @@ impl Proxy {
                 Ok(admin::answer(request.method(), request.uri(), state).await.map(full_body))
             }
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
+            Route::Mcp => Ok(self.serve_mcp(request, connection).await.map(full_body)),
             Route::Summarize(manual) => self.summarize(manual, request).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Count(dialect) => self.count(dialect, request).await,
@@ -317,6 +324,9 @@ fn route(request: &Request<Incoming>) -> Route {
     let path = request.uri().path();
     if path == admin::events::PATH {
         return Route::Events;
+    }
+    if path == mcp::PATH {
+        return Route::Mcp;
     }
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);

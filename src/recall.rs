@@ -45,10 +45,14 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
-    /// A file if `export_dir` is set and the request offers `reader_tool`; else HTTP if `public_url` is known and the
-    /// request offers one of `shell_tools`; else none.
+    /// The tool `recall` of abridge's MCP server if the request offers it; else a file if `export_dir` is set and the
+    /// request offers `reader_tool`; else HTTP if `public_url` is known and the request offers one of `shell_tools`; else
+    /// none.
     #[default]
     Auto,
+    /// The tool `recall` of the MCP server at `/abridge/mcp`, under the name that the request offers it by, such as
+    /// `mcp__abridge__recall`; none where it does not.
+    Mcp,
     /// A URL of abridge, read with `GET`.
     Http,
     /// A path below `export_dir`.
@@ -97,8 +101,13 @@ impl Default for Settings {
 }
 
 /// How a payload can be retrieved in one request.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum RetrievalMethod<'a> {
+    /// A call of the tool `recall` of abridge's MCP server.
+    Tool {
+        /// Its name in the request.
+        name: String,
+    },
     /// `GET {base}/abridge/recall/{handle}`.
     Http {
         /// Where abridge is reached.
@@ -123,11 +132,17 @@ impl Settings {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let shell =
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
+        let recall = || {
+            let tool = tools.iter().find(|tool| is_recall_tool(tool.as_ref()))?;
+            Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned() })
+        };
+        let file = || self.file().filter(|_| offered(&self.reader_tool));
         let retrieval_method = match self.via {
             Via::None => None,
+            Via::Mcp => recall(),
             Via::Http => self.http(),
             Via::File => self.file(),
-            Via::Auto => self.file().filter(|_| offered(&self.reader_tool)).or_else(|| self.http().filter(|_| shell())),
+            Via::Auto => recall().or_else(file).or_else(|| self.http().filter(|_| shell())),
         };
         retrieval_method.unwrap_or(RetrievalMethod::Unavailable)
     }
@@ -143,11 +158,13 @@ impl Settings {
 
     /// The longest of the sentences that say how to get a payload back, whatever a request offers.
     pub fn longest_words(&self, language: Language) -> String {
+        let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned() });
         let ways = match self.via {
-            Via::None => [None, None],
-            Via::Http => [self.http(), None],
-            Via::File => [self.file(), None],
-            Via::Auto => [self.http(), self.file()],
+            Via::None => vec![],
+            Via::Mcp => vec![recall()],
+            Via::Http => vec![self.http()],
+            Via::File => vec![self.file()],
+            Via::Auto => vec![recall(), self.http(), self.file()],
         };
         let words = ways
             .into_iter()
@@ -158,7 +175,17 @@ impl Settings {
 
     /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
-        self.via == Via::Auto
+        matches!(self.via, Via::Auto | Via::Mcp)
+    }
+
+    /// Whether a call of this tool asks for a payload of ours.
+    pub fn is_recall_call(&self, tool: &str, arguments: &str) -> bool {
+        // In Responses, the call of a tool in a namespace has the last part of its name alone.
+        let has_handle = || {
+            let words = arguments.split(|c: char| !c.is_ascii_alphanumeric());
+            words.filter(|word| word.len() == HANDLE_LEN).any(|word| word.parse::<PayloadKey>().is_ok())
+        };
+        self.is_named_in(arguments) || ((tool == RECALL_TOOL || is_recall_tool(tool)) && has_handle())
     }
 
     /// Whether the arguments of a call name a payload of ours so that it is got back.
@@ -174,16 +201,36 @@ impl Settings {
     }
 }
 
+/// The name of abridge's MCP server in the settings of clients, and of its tool that reads payloads.
+const SERVER_NAME: &str = "abridge";
+/// The tool of the MCP server that reads a payload.
+pub const RECALL_TOOL: &str = "recall";
+
+/// Whether a tool that a request offers is [`RECALL_TOOL`] of a server called abridge, as clients write such names:
+/// `mcp__abridge__recall`, `abridge_recall`, `mcp__abridge.recall`.
+fn is_recall_tool(name: &str) -> bool {
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
+    let server = name.strip_suffix(RECALL_TOOL).filter(|server| server.ends_with(is_separator));
+    let before = server.and_then(|server| server.trim_end_matches(is_separator).strip_suffix(SERVER_NAME));
+    before.is_some_and(|before| before.is_empty() || before.ends_with(is_separator))
+}
+
 /// The path below which payloads are served.
 pub const PATH: &str = "/abridge/recall/";
 
-// === impl Way ===
+// === impl RetrievalMethod ===
 
 impl RetrievalMethod<'_> {
     /// The sentence that says how to get back what `handle` names; empty if there is no way.
     pub fn words(&self, language: Language, handle: PayloadKey) -> String {
-        match (*self, language) {
+        match (self, language) {
             (Self::Unavailable, _) => String::new(),
+            (Self::Tool { name }, Language::En) => {
+                format!("Read it with {name} (handle={handle}; lines=1-200, grep=TEXT, offset=0 limit=8000).")
+            }
+            (Self::Tool { name }, Language::Zh) => {
+                format!("读取方式：用 {name} 读取（handle={handle}；lines=1-200、grep=文本、offset=0 limit=8000）。")
+            }
             (Self::Http { base }, Language::En) => {
                 format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).")
             }
@@ -233,6 +280,37 @@ mod tests {
         check("", &["read_file", "bash"], "");
         check(&format!("{URL}\nshell_tools = [\"search\"]"), &["search"], HTTP);
         check(&format!("{DIR}\nreader_tool = \"cat\""), &["cat"], &FILE.replace("read_file", "cat"));
+    }
+
+    #[test]
+    fn the_tool_of_the_mcp_server_comes_before_files_and_http() {
+        let words =
+            "Read it with NAME (handle=00000000000000000000000000; lines=1-200, grep=TEXT, offset=0 limit=8000).";
+        let both = format!("{URL}\n{DIR}");
+        for name in
+            ["mcp__abridge__recall", "abridge_recall", "mcp__abridge.recall", "abridge-recall", "x/abridge:recall"]
+        {
+            check(&both, &["bash", "read_file", name], &words.replace("NAME", name));
+            check("via = \"mcp\"", &[name], &words.replace("NAME", name));
+        }
+        for name in
+            ["recall", "abridge", "abridgerecall", "notabridge_recall", "abridge_recall_all", "mcp__other__recall"]
+        {
+            check(&both, &["bash", name], HTTP);
+            check(&format!("via = \"mcp\"\n{both}"), &["bash", "read_file", name], "");
+        }
+    }
+
+    #[test]
+    fn a_call_of_the_recall_tool_with_a_handle_is_a_recall() {
+        let (settings, handle) = (Settings::default(), "0".repeat(26));
+        let arguments = format!(r#"{{"handle":"{handle}","lines":"1-9"}}"#);
+        for tool in ["mcp__abridge__recall", "recall"] {
+            assert!(settings.is_recall_call(tool, &arguments), "{tool}");
+            assert!(!settings.is_recall_call(tool, r#"{"handle":"x"}"#), "{tool}");
+        }
+        assert!(!settings.is_recall_call("bash", &arguments));
+        assert!(settings.is_recall_call("bash", &format!("curl http://h/abridge/recall/{handle}")));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub mod redb;
 pub mod secret;
 pub mod shared;
 
-pub use page::{Cursor, Page, PageQuery};
+pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore};
 pub use shared::{Offered, SharedStore};

@@ -101,7 +101,11 @@ fn level(level: Level) -> (LevelLayer, reload::Handle<Targets, Registry>) {
 /// keys among them.
 fn filter(level: Level) -> Targets {
     let level = LevelFilter::from(level);
-    Targets::new().with_default(level.min(LevelFilter::WARN)).with_target(env!("CARGO_CRATE_NAME"), level)
+    Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target(env!("CARGO_CRATE_NAME"), level)
+        // It warns with messages of clients.
+        .with_target("rmcp", LevelFilter::OFF)
 }
 
 type Leveled = tracing_subscriber::layer::Layered<LevelLayer, Registry>;

@@ -90,11 +90,12 @@ enum PathClass {
 }
 
 /// Each path and its class. `*` at the end stands for one or more characters. Other paths are for operators.
-const PATHS: [(&str, PathClass); 15] = [
+const PATHS: [(&str, PathClass); 16] = [
     ("/abridge/healthz", PathClass::Open),
     ("/abridge/readyz", PathClass::Open),
     ("/abridge/events", PathClass::Clients),
     ("/abridge/recall/*", PathClass::Clients),
+    ("/abridge/mcp", PathClass::Clients),
     ("/abridge/summarize", PathClass::Paid),
     ("/abridge/summarize/*", PathClass::Paid),
     ("/abridge", PathClass::Shell),

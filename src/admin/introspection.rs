@@ -15,7 +15,6 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
 use super::recall::percent_decoded;
 use super::{State, text};
@@ -36,9 +35,6 @@ const MAX_LIMIT: usize = 500;
 
 /// The longest `search`, in bytes.
 const MAX_SEARCH: usize = 200;
-
-/// One listing reads the payloads at a time; more wait.
-static SEARCH_PERMIT: Semaphore = Semaphore::const_new(1);
 
 /// Whether this module serves a path.
 pub(super) fn is_path(path: &str) -> bool {
@@ -155,14 +151,10 @@ async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
     if prefix.is_none() && text.is_none() {
         return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
     }
-    // The semaphore is never closed.
-    let _permit = SEARCH_PERMIT.acquire().await.ok();
-    match store.page(PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text }).await {
+    let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None };
+    match state.recalls.search(store.page(query)).await {
         Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged))),
-        Err(error) => {
-            tracing::warn!(%error, cause = %error.source, "payloads could not be listed");
-            text_line(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
-        }
+        Err(why) => text_line(StatusCode::SERVICE_UNAVAILABLE, &why),
     }
 }
 

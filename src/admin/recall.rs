@@ -45,7 +45,7 @@ use super::text;
 use crate::body::{Budget, Lease};
 use crate::payload::{Caller, Keys, PayloadKey};
 use crate::raw;
-use crate::store::{Store, StoreError};
+use crate::store::{Page, Store, StoreError, StoreFuture};
 use crate::tasks::run_blocking;
 use crate::units::Period;
 
@@ -72,6 +72,8 @@ const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 
 const USAGE: &str =
     "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
+
+const TOO_MANY: &str = "abridge already has as many requests in flight as server.max_in_flight allows";
 
 const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the token that admin.token_env names\n";
 
@@ -102,17 +104,19 @@ pub struct RecallHandler {
     in_flight: Arc<Semaphore>,
     budget: Budget,
     store_reads: Semaphore,
+    // A search may read many payloads.
+    searches: Semaphore,
     store_timeout: Duration,
     counts: OutcomeCounts,
 }
 
 /// The rights of a request that recalls a payload.
-#[derive(Clone, Copy, Debug)]
-pub enum Requester<'a> {
+#[derive(Clone, Debug)]
+pub enum Requester {
     /// The handle is enough: no credential is required, or an operator sent the request.
     Unrestricted,
     /// Only payloads that these keys name for this caller.
-    Caller(&'a Keys, Caller),
+    Caller(Keys, Caller),
     /// A credential is required, and the request has none.
     Unauthenticated,
 }
@@ -144,6 +148,7 @@ impl RecallHandler {
             in_flight,
             budget,
             store_reads: Semaphore::new(MAX_STORE_READS),
+            searches: Semaphore::new(1),
             store_timeout,
             counts: OutcomeCounts::default(),
         }
@@ -162,7 +167,7 @@ impl RecallHandler {
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
-        requester: Requester<'_>,
+        requester: Requester,
     ) -> Response<Full<Bytes>> {
         let response = self.respond(handle, query, store, requester).await;
         let OutcomeCounts { found, unknown, swept, refused, busy } = &self.counts;
@@ -182,7 +187,7 @@ impl RecallHandler {
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
-        requester: Requester<'_>,
+        requester: Requester,
     ) -> Response<Full<Bytes>> {
         if matches!(requester, Requester::Unauthenticated) {
             let mut response = text(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED);
@@ -191,15 +196,15 @@ impl RecallHandler {
         }
         let Some(part) = Selector::parse(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
-            return retry_later("abridge already has as many requests in flight as server.max_in_flight allows");
+            return retry_later(TOO_MANY);
         };
+        let owner = requester.owner();
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
         let (key, payload, mut lease) = match found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout))) {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
         let size = payload.len();
-        let owner = requester.owner();
         let is_owned = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
         let of = move || is_owned(&payload).then(|| part.select(&payload));
         let found = if size < BLOCKING_FROM {
@@ -230,16 +235,31 @@ impl RecallHandler {
         response
     }
 
+    /// Waits for a search of the store, within the limits of recalls.
+    pub(super) async fn search(&self, page: StoreFuture<'_, Page>) -> Result<Page, String> {
+        let Ok(_permit) = self.in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
+        // The semaphore is never closed.
+        let _search = self.searches.acquire().await.ok();
+        match timeout(self.store_timeout, page).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, cause = %error.source, "payloads could not be searched");
+                Err(error.to_string())
+            }
+            Err(_) => Err(format!("the store has not answered within {} (store.timeout)", Period(self.store_timeout))),
+        }
+    }
+
     /// Reads the payload from the store, with a lease for its bytes.
     async fn load(
         &self,
         handle: &str,
         store: Option<&dyn Store>,
-        requester: Requester<'_>,
+        requester: Requester,
     ) -> Result<(PayloadKey, Bytes, Lease), RecallError> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::Unknown) };
-        if let Requester::Caller(keys, caller) = requester
-            && !keys.may_be_of(caller, key)
+        if let Requester::Caller(keys, caller) = &requester
+            && !keys.may_be_of(*caller, key)
         {
             return Err(RecallError::Unknown);
         }
@@ -254,11 +274,11 @@ impl RecallHandler {
     }
 }
 
-impl Requester<'_> {
+impl Requester {
     /// The caller that must own the payload; `None` without such a limit.
-    fn owner(self) -> Option<(Keys, Caller)> {
+    fn owner(&self) -> Option<(Keys, Caller)> {
         match self {
-            Self::Caller(keys, caller) => Some((keys.clone(), caller)),
+            Self::Caller(keys, caller) => Some((keys.clone(), *caller)),
             Self::Unrestricted | Self::Unauthenticated => None,
         }
     }

@@ -35,6 +35,15 @@ enum RemoteAddress {
     Unix(PathBuf),
 }
 
+/// A client's key.
+#[derive(Debug)]
+pub(super) struct Credential {
+    /// The beginning of its header field, up to the key.
+    pub(super) field: &'static str,
+    /// The key.
+    pub(super) key: Secret,
+}
+
 /// A complete response.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Response {
@@ -134,7 +143,32 @@ impl RunningProxy {
 
     /// Sends a GET request and reads the response.
     pub(super) fn get(&self, target: &str, flag: &'static str) -> Result<Response, ClientError> {
+        self.send(&format!("GET {target}"), &[], None, b"", flag)
+    }
+
+    /// Sends a POST request and reads the response. A credential is shown in place of the token.
+    pub(super) fn post(
+        &self,
+        target: &str,
+        fields: &[String],
+        credential: Option<&Credential>,
+        body: &[u8],
+        flag: &'static str,
+    ) -> Result<Response, ClientError> {
+        let length = format!("content-length: {}", body.len());
+        self.send(&format!("POST {target}"), &[fields, &[length]].concat(), credential, body, flag)
+    }
+
+    fn send(
+        &self,
+        method_and_target: &str,
+        fields: &[String],
+        credential: Option<&Credential>,
+        body: &[u8],
+        flag: &'static str,
+    ) -> Result<Response, ClientError> {
         if self.tls {
+            let target = method_and_target.rsplit(' ').next().unwrap_or_default();
             return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
         let broken = |error| ClientError::Io(self.name.clone(), error);
@@ -144,9 +178,11 @@ impl RunningProxy {
             RemoteAddress::Unix(_) => "localhost",
         };
         let token = self.token.as_ref().map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
-        let token = token.unwrap_or_default();
-        let head = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n");
-        stream.write_all(head.as_bytes()).map_err(broken)?;
+        let shown = credential.map(|shown| format!("{}{}\r\n", shown.field, shown.key.expose()));
+        let shown = shown.or(token).unwrap_or_default();
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let head = format!("{method_and_target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
         let mut bytes = Vec::new();
         let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);
         Response::read(bytes).map_err(|what| match read {

@@ -263,8 +263,8 @@ impl<'a> Draft<'a> {
         self.is_in_place(unit) || self.moved.contains(&unit)
     }
 
-    pub(super) fn retrieval_method(&self) -> RetrievalMethod<'a> {
-        *self.retrieval_method.get_or_init(|| {
+    pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
+        self.retrieval_method.get_or_init(|| {
             let names = match self.request.conversation.tools {
                 _ if !self.recall.depends_on_tools() => Vec::new(),
                 Some(tools) => self.request.dialect.tool_names(self.request.body, tools),
@@ -294,7 +294,11 @@ impl<'a> Draft<'a> {
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: UnitIndex) -> bool {
         let call = self.pairing().answered_block(unit);
-        call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
+        let is_recall = |call| {
+            let arguments = self.arguments(call)?;
+            Some(self.recall.is_recall_call(self.whole.tool_name(call), &arguments))
+        };
+        call.and_then(is_recall).unwrap_or(false)
     }
 
     /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.

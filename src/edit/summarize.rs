@@ -34,7 +34,7 @@ use crate::{
     summary::{self, InputElement, Outline, OutlinedMessage, SummaryState},
 };
 
-pub use self::settings::{Endpoint, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
+pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
 pub use crate::summary::{Backend, PromptMode};
 
 pub mod answer;

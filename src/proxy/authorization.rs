@@ -1,5 +1,7 @@
 //! Authorization on abridge's own paths: which payloads and events a request may read, by its credential.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Either, Full};
@@ -8,12 +10,13 @@ use hyper::body::Incoming;
 use super::{Proxy, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
+use crate::admin::mcp::{self, Readable};
 use crate::admin::{self, Requester};
 use crate::events::Audience;
 
 impl Proxy {
     /// The rights of a request that recalls a payload.
-    pub(super) fn requester(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Requester<'_> {
+    pub(super) fn requester(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Requester {
         let live = self.live.load();
         // On the operators' address, `Access::check` has already required the token.
         let is_operator =
@@ -22,7 +25,26 @@ impl Proxy {
             return Requester::Unrestricted;
         }
         let Some(shown) = headers::credential(headers) else { return Requester::Unauthenticated };
-        Requester::Caller(self.engine.keys(), self.engine.caller(Some(shown)))
+        Requester::Caller(self.engine.keys().clone(), self.engine.caller(Some(shown)))
+    }
+
+    /// Answers `POST /abridge/mcp` with what the request may read.
+    pub(super) async fn serve_mcp(
+        &self,
+        request: Request<Incoming>,
+        connection: ConnectionInfo,
+    ) -> Response<Full<Bytes>> {
+        let requester = self.requester(request.headers(), connection);
+        let access = &self.live.load().access;
+        let readable = match headers::credential(request.headers()) {
+            _ if access.is_operator(request.headers()) => Readable::All,
+            Some(shown) => Readable::Of(self.engine.keys().clone(), self.engine.caller(Some(shown))),
+            None if access.is_trusted_without_credential(&request, connection.peer) => Readable::All,
+            None => Readable::Nothing,
+        };
+        let session =
+            mcp::Session { recalls: Arc::clone(&self.recalls), store: self.engine.shared_store(), requester, readable };
+        self.mcp.answer(request, session).await
     }
 
     /// Answers `GET /abridge/events` with the events that the request may see.

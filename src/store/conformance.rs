@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, IN_USE, Offered, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
+use super::{Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
 use crate::payload::{Caller, ChainKey, Keys, Lifetime, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
@@ -376,8 +376,25 @@ async fn lists_page_by_page((store, clock): (impl Store, TestClock)) {
     let text = Some("payload 5:".to_owned());
     let found = store.page(PageQuery { limit: 9, text, ..PageQuery::default() }).await.unwrap();
     assert_eq!((keys(&found), found.next), (vec![newest[1]], None));
-    let either = PageQuery { limit: 9, text: Some("payload 5:".to_owned()), prefix: Some(named), after: None };
+    let text = Some("payload 5:".to_owned());
+    let either = PageQuery { limit: 9, text, prefix: Some(named), ..PageQuery::default() };
     assert_eq!(keys(&store.page(either).await.unwrap()), newest[1..3]);
+
+    let keys_of_all = Keys::new([7; 32]);
+    let another = keys_of_all.payload(keys_of_all.caller(b"Bearer another"), b"payload 9: of another caller");
+    store.put_all(vec![(another, Bytes::from_static(b"payload 9: of another caller"))]).await.unwrap();
+    for (shown, text, found) in [
+        ("Bearer someone", None, newest.as_slice()),
+        ("Bearer someone", Some("payload 5:"), &newest[1..2]),
+        ("Bearer someone", Some("payload 9:"), &[]),
+        ("Bearer another", None, &[another]),
+        ("Bearer another", Some("payload "), &[another]),
+        ("Bearer nobody", None, &[]),
+    ] {
+        let owner = Owner { keys: keys_of_all.clone(), caller: keys_of_all.caller(shown.as_bytes()) };
+        let query = PageQuery { limit: 9, text: text.map(str::to_owned), owner: Some(owner), ..PageQuery::default() };
+        assert_eq!(keys(&store.page(query).await.unwrap()), found, "{shown} {text:?}");
+    }
     assert_eq!(store.stats().await.unwrap().recalled, 0, "scan is not using");
 }
 

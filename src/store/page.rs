@@ -10,10 +10,10 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::{PayloadInfo, Time};
-use crate::payload::{HANDLE_LEN, InvalidHandle, PayloadKey};
+use crate::payload::{Caller, HANDLE_LEN, InvalidHandle, Keys, PayloadKey};
 
 /// Selects payloads. With both `prefix` and `text`, those that match one of the two.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct PageQuery {
     /// The most payloads of a page.
     pub limit: usize,
@@ -23,6 +23,17 @@ pub struct PageQuery {
     pub prefix: Option<String>,
     /// A text that the payload contains.
     pub text: Option<String>,
+    /// Whose payloads; those of others are not read.
+    pub owner: Option<Owner>,
+}
+
+/// A caller, and the keys that name its payloads.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// The keys.
+    pub keys: Keys,
+    /// The caller.
+    pub caller: Caller,
 }
 
 /// A page of payloads.
@@ -71,21 +82,22 @@ impl PageScan<'_> {
         self.capacity
     }
 
-    /// Passes a payload to the scan. They may come in any order.
-    pub(super) fn visit(&mut self, entry: PayloadInfo) {
-        let PageQuery { after, prefix, text, .. } = self.query;
+    /// Passes a payload to the scan. They may come in any order. Whether it may be on the page.
+    pub(super) fn visit(&mut self, entry: PayloadInfo) -> bool {
+        let PageQuery { after, prefix, text, owner, .. } = self.query;
         let place = |used, key| (Reverse(used), key);
-        if after.is_some_and(|after| place(entry.used, entry.key) <= place(after.used, after.key)) {
-            return;
-        }
-        if text.is_none() && prefix.as_ref().is_some_and(|prefix| !entry.key.to_string().starts_with(prefix)) {
-            return;
+        let is_behind = after.is_none_or(|after| place(entry.used, entry.key) > place(after.used, after.key));
+        let is_owned = || owner.as_ref().is_none_or(|owner| owner.keys.may_be_of(owner.caller, entry.key));
+        let has_prefix = || prefix.as_ref().is_none_or(|prefix| entry.key.to_string().starts_with(prefix));
+        if !is_behind || !is_owned() || (text.is_none() && !has_prefix()) {
+            return false;
         }
         let details = (entry.bytes, entry.stored_bytes, entry.created.0);
         self.found.insert((Reverse(entry.used), entry.key, details));
         if self.found.len() > self.capacity + 1 {
             self.found.pop_last();
         }
+        true
     }
 
     /// Builds the page when all payloads were visited. `read` returns the content of a payload to search.
@@ -168,7 +180,7 @@ mod tests {
         let mut found = Vec::new();
         for _ in 0..5 {
             let mut scan = query.scan();
-            (0..5).for_each(|n| scan.visit(entry(n)));
+            (0..5).for_each(|n| _ = scan.visit(entry(n)));
             let page = scan.finish(|_| Ok::<_, ()>(Some(Bytes::from_static(b"axb")))).unwrap();
             assert!(page.entries.len() <= 1, "two of them are too long");
             found.extend(page.entries.into_iter().map(|entry| entry.used.0));

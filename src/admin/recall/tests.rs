@@ -197,13 +197,13 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     store.put_all(vec![(names[0], payload), (names[1], large), (key(b"a name of another text"), other)]).await.unwrap();
     let keys = Keys::new([7; 32]);
     let [own, foreign] =
-        [b"Bearer someone", b"Bearer another"].map(|shown| Requester::Caller(&keys, keys.caller(shown)));
+        [b"Bearer someone", b"Bearer another"].map(|shown| Requester::Caller(keys.clone(), keys.caller(shown)));
     let recalls = recalls(9, 8 << 20);
-    let status = async |name: PayloadKey, requester: Requester<'_>| {
+    let status = async |name: PayloadKey, requester: Requester| {
         recalls.answer(&name.to_string(), "", Some(&store), requester).await.status().as_u16()
     };
     for name in names {
-        assert_eq!((status(name, own).await, status(name, foreign).await), (200, 404));
+        assert_eq!((status(name, own.clone()).await, status(name, foreign.clone()).await), (200, 404));
         assert_eq!(
             (status(name, Requester::Unrestricted).await, status(name, Requester::Unauthenticated).await),
             (200, 401)
@@ -211,7 +211,7 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     }
     // A key may claim another caller: the payload is hashed again to check it.
     let lying = key(b"a name of another text");
-    assert_eq!((status(lying, Requester::Unrestricted).await, status(lying, own).await), (200, 404));
+    assert_eq!((status(lying, Requester::Unrestricted).await, status(lying, own.clone()).await), (200, 404));
     // A closed store fails only the requests that read it.
     store.close().await.unwrap();
     assert_eq!((status(names[0], own).await, status(names[0], foreign).await), (503, 404));

@@ -70,24 +70,28 @@ pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupport
     Ok(has_no_id && value.is_some_and(|value| value.of(body).starts_with(b"\"")))
 }
 
-/// The names of tools, those in namespaces among them.
+/// The names of tools; of those in a namespace, the name alone and the one behind that of the namespace.
 pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let mut names = Vec::new();
     let mut inner = Vec::new();
     push_names(body, tools, &mut names, &mut inner)?;
     let mut deeper = Vec::new();
-    for tools in inner {
+    for (namespace, tools) in inner {
+        let first = names.len();
         push_names(body, tools, &mut names, &mut deeper)?;
+        let namespace = namespace.trim_end_matches('.');
+        let joined: Vec<_> = names.iter().skip(first).map(|name| format!("{namespace}.{name}").into()).collect();
+        names.extend(joined);
     }
     Ok(names)
 }
 
-/// Adds the names in an array of tools, and the arrays in its namespaces.
+/// Adds the names in an array of tools, and its namespaces: the name and the array of each.
 fn push_names<'a>(
     body: &'a [u8],
     tools: Span,
     names: &mut Vec<Cow<'a, str>>,
-    inner: &mut Vec<Span>,
+    inner: &mut Vec<(Cow<'a, str>, Span)>,
 ) -> Result<(), Unsupported> {
     let mut cursor = Cursor::starting(body, tools.start);
     let mut more = cursor.first_element()?;
@@ -96,7 +100,7 @@ fn push_names<'a>(
             let [kind, name, tools] = fields(&mut cursor, [b"type", b"name", b"tools"])?;
             let tools = tools.filter(|tools| tools.of(body).starts_with(b"["));
             if self::name(body, kind).as_deref() == Some("namespace") {
-                inner.extend(tools);
+                inner.extend(tools.map(|tools| (self::name(body, name).unwrap_or_default(), tools)));
             } else {
                 names.extend(self::name(body, name));
             }

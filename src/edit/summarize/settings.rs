@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, PromptMode};
@@ -128,12 +129,30 @@ pub struct PreserveSkills {
 }
 
 /// `[summarize.retry]`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
     /// How often a call is repeated with one model, where that may help: after 1 s, 2 s, 4 s, each time up to half as
     /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
     pub max_retries: usize,
+    /// The errors after which it may help: HTTP statuses, and texts that the body of the error contains. A request that the
+    /// upstream finds too long, or whose tools it refuses, is sent in another form instead.
+    ///
+    /// Not set: 408, 409, 429, and all from 500 on.
+    ///
+    /// Example: `[429, 500, "overloaded_error"]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<Vec<ErrorPattern>>,
+}
+
+/// A kind of error.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(untagged, expecting = "an HTTP status or a text")]
+pub enum ErrorPattern {
+    /// Answers with this status.
+    Status(u16),
+    /// Answers whose body contains this text.
+    Text(String),
 }
 
 /// A model that summarises.
@@ -200,6 +219,17 @@ impl Default for PreserveSkills {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { max_retries: 3 }
+        Self { max_retries: 3, on: None }
+    }
+}
+
+impl Retry {
+    /// Whether the same request may be accepted after this error.
+    pub fn repeats(&self, status: u16, body: &[u8]) -> bool {
+        let Some(on) = &self.on else { return matches!(status, 408 | 409 | 429 | 500..) };
+        on.iter().any(|pattern| match pattern {
+            ErrorPattern::Status(listed) => *listed == status,
+            ErrorPattern::Text(text) => memmem::find(body, text.as_bytes()).is_some(),
+        })
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::endpoints::Candidate;
 use super::stream::{self, ReadError};
 use crate::dialect::{Answer, Dialect};
-use crate::edit::summarize::answer::Fault;
+use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{self, UpstreamError, UpstreamErrorKind};
 
@@ -55,6 +55,8 @@ pub(super) struct ErrorResponse {
     retry_after: Option<Duration>,
     /// The reason for the refusal, if it is known.
     refusal: Option<Refusal>,
+    /// Whether the same request may be accepted.
+    repeats: bool,
 }
 
 /// How to retry after an error.
@@ -82,6 +84,7 @@ pub(super) async fn call(
     dialect: &dyn Dialect,
     body: Bytes,
     betas: &[&'static str],
+    retry: &settings::Retry,
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
     let mut request = candidate.request(body);
@@ -92,9 +95,9 @@ pub(super) async fn call(
     let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
-        let retry_after = retry_after(response.headers());
+        let headers = response.headers().clone();
         let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
-        return Err(CallError::Status(ErrorResponse { status, retry_after, refusal: refusal_of(status, &text) }));
+        return Err(CallError::Status(ErrorResponse::new(status, &headers, &text, retry)));
     }
     let answer = stream::read(response, dialect, idle_timeout).await?;
     if answer.is_error {
@@ -127,14 +130,19 @@ impl CallError {
 }
 
 impl ErrorResponse {
+    fn new(status: StatusCode, headers: &HeaderMap, text: &[u8], retry: &settings::Retry) -> Self {
+        let repeats = retry.repeats(status.as_u16(), text);
+        Self { status, retry_after: retry_after(headers), refusal: refusal_of(status, text), repeats }
+    }
+
     fn retry(self) -> Retry {
-        match (self.refusal, self.status.as_u16()) {
-            (Some(Refusal::Overflow(_)), _) => Retry::Shorter,
-            (Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Tools), _) => Retry::WithoutTools,
-            (_, 408 | 409 | 429 | 500..) if self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
+        match self.refusal {
+            Some(Refusal::Overflow(_)) => Retry::Shorter,
+            Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Tools) => Retry::WithoutTools,
+            None if self.repeats && self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
                 Retry::Same(self.retry_after)
             }
-            _ => Retry::Never,
+            None => Retry::Never,
         }
     }
 }
@@ -156,10 +164,30 @@ mod tests {
     use super::*;
 
     fn retry(status: u16, text: &str, headers: &[(&'static str, &'static str)]) -> Retry {
+        retry_with(&settings::Retry::default(), status, text, headers)
+    }
+
+    fn retry_with(
+        settings: &settings::Retry,
+        status: u16,
+        text: &str,
+        headers: &[(&'static str, &'static str)],
+    ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        let refusal = refusal_of(status, text.as_bytes());
-        ErrorResponse { status, retry_after: retry_after(&headers), refusal }.retry()
+        ErrorResponse::new(status, &headers, text.as_bytes(), settings).retry()
+    }
+
+    #[test]
+    fn what_the_settings_list_is_retried_and_nothing_else() {
+        let settings: settings::Retry = toml::from_str("on = [500, \"overloaded_error\"]").unwrap();
+        let retry = |status, text| retry_with(&settings, status, text, &[]);
+        let overloaded = r#"{"type":"error","error":{"type":"overloaded_error"}}"#;
+        assert_eq!([retry(500, ""), retry(529, overloaded), retry(400, overloaded)], [Retry::Same(None); 3]);
+        assert_eq!([retry(429, "slow down"), retry(529, ""), retry(503, "")], [Retry::Never; 3]);
+        assert_eq!(retry(400, r#"{"error":{"code":"context_length_exceeded"}}"#), Retry::Shorter);
+        let none: settings::Retry = toml::from_str("on = []").unwrap();
+        assert_eq!(retry_with(&none, 500, "", &[]), Retry::Never);
     }
 
     #[test]

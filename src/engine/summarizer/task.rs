@@ -216,7 +216,8 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
         let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
-        let answer = call::call(candidate, dialect, body, &self.job.betas, idle_timeout).await?;
+        let answer =
+            call::call(candidate, dialect, body, &self.job.betas, &self.config.summarize().retry, idle_timeout).await?;
         self.bill(&answer);
         let stop = match &answer.stop_reason {
             _ if answer.calls_tool => Stop::ToolCall,
@@ -236,7 +237,7 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
         let betas: Vec<_> = self.job.betas.iter().copied().chain(dialect.compaction_beta()).collect();
-        let answer = call::call(candidate, dialect, body, &betas, idle_timeout).await?;
+        let answer = call::call(candidate, dialect, body, &betas, &self.config.summarize().retry, idle_timeout).await?;
         self.bill(&answer);
         self.counted(answer.compaction.ok_or(Fault::Empty)?, true).await
     }

@@ -15,6 +15,9 @@ use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
 use crate::store::{Op, Page, PageQuery, PayloadInfo, Stats, StoreError, Time};
 
+/// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
+const MAX_LISTED_OF_ALL: usize = 2_000;
+
 impl Inner {
     /// How long a key counts as known: half a grain.
     fn known_for(&self) -> Duration {
@@ -110,11 +113,13 @@ impl Inner {
 
     pub(super) async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
         let mut scan: PageScan<'_> = query.scan();
-        let listed = self.list(&query, scan.capacity() + 1).await?;
+        // The engine cannot tell whose a payload is.
+        let most = if query.owner.is_some() { MAX_LISTED_OF_ALL } else { scan.capacity() + 1 };
+        let listed = self.list(&query, most).await?;
         let (mut searched, mut n_bytes) = (Vec::new(), 0);
         for entry in listed {
-            scan.visit(entry);
-            if query.text.is_some() && n_bytes <= MAX_BYTES_READ {
+            let is_candidate = scan.visit(entry);
+            if is_candidate && query.text.is_some() && n_bytes <= MAX_BYTES_READ {
                 n_bytes += entry.bytes;
                 searched.push(*entry.key.as_bytes());
             }

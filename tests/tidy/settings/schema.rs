@@ -74,7 +74,7 @@ const TYPES: [(&str, &str, Option<&str>); 12] = [
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 9] = [
+const PLAIN: [(&str, &str); 10] = [
     ("bool", "boolean"),
     ("usize", "integer"),
     ("String", "string"),
@@ -82,6 +82,7 @@ const PLAIN: [(&str, &str); 9] = [
     ("Inputs", "boolean or list of strings"),
     ("AtLeast", "integer or string"),
     ("HeaderMatch", "string"),
+    ("ErrorPattern", "integer or string"),
     ("HeaderFields", "table of strings"),
     ("Policies", "table of tables"),
 ];

@@ -1,0 +1,223 @@
+//! The tools of the MCP server.
+//!
+//! | tool | arguments | answers |
+//! |---|---|---|
+//! | `recall` | `handle`, and nothing, `lines`, `grep`, or `offset` and `limit` | the text, or that part of it |
+//! | `search` | `text` | the payloads with this text, the last used first, each with the first lines that have it |
+//! | `list` | none | the last used payloads, each with its first line |
+//!
+//! `recall` has the rules and limits of a recall over HTTP. `search` and `list` read the payloads of the caller that the
+//! request shows the credential of.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use memchr::memmem;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+
+use crate::admin::recall::{RecallHandler, Requester};
+use crate::payload::{Caller, Keys, PayloadKey};
+use crate::recall::RECALL_TOOL;
+use crate::store::{Owner, PageQuery, PayloadInfo, Store};
+
+/// The longest text of an answer, in bytes. Clients put an answer into the conversation whole.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// The bytes of a payload that are read without a selection.
+const DEFAULT_LIMIT: usize = 20_000;
+
+/// How many payloads `list` and `search` show.
+const MAX_PAYLOADS: usize = 20;
+
+/// How many lines of a payload `search` shows, and their longest length in bytes.
+const MAX_LINES: usize = 3;
+const MAX_LINE_BYTES: usize = 200;
+
+const NO_STORE: &str = "nothing is stored: store.enabled is false";
+
+/// What one request may read, and with what.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Answers recalls within their limits.
+    pub recalls: Arc<RecallHandler>,
+    /// The store of the payloads; `None` if it is off.
+    pub store: Option<Arc<dyn Store>>,
+    /// The rights of the request in a recall.
+    pub requester: Requester,
+    /// The payloads that the request may list and search.
+    pub readable: Readable,
+}
+
+/// The payloads that a request may list and search.
+#[derive(Clone, Debug)]
+pub enum Readable {
+    /// Those of every caller.
+    All,
+    /// Those that these keys name for this caller.
+    Of(Keys, Caller),
+    /// None, without a credential.
+    Nothing,
+}
+
+/// Reads the payload with a handle.
+const RECALL: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
+const SEARCH: &str = "Searches the texts that were taken out of your conversations, the last used first, and returns the handle of each that contains the text, with the first lines that do. Letter case matters; there are no patterns.";
+const LIST: &str =
+    "Lists the last used texts that were taken out of your conversations: handle, length in bytes, and first line.";
+
+/// The tools, as a client gets them.
+pub(super) fn all() -> Vec<Tool> {
+    let recall = json!({"type": "object", "required": ["handle"], "properties": {
+        "handle": {"type": "string", "description": "The handle: 26 digits and letters."},
+        "lines": {"type": "string", "description": "The lines A-B, A- or A, from 1, B included."},
+        "grep": {"type": "string", "description": "Each line with this text, with its number."},
+        "offset": {"type": "integer", "minimum": 0, "description": "The first byte."},
+        "limit": {"type": "integer", "minimum": 1, "description": "How many bytes."},
+    }});
+    let search = json!({"type": "object", "required": ["text"], "properties": {
+        "text": {"type": "string", "description": "The text to find."},
+    }});
+    let list = json!({"type": "object", "properties": {}});
+    [(RECALL_TOOL, RECALL, recall), ("search", SEARCH, search), ("list", LIST, list)].map(tool).into()
+}
+
+fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Tool {
+    let schema = if let Value::Object(schema) = schema { schema } else { JsonObject::new() };
+    Tool::new(name, description, schema).with_annotations(ToolAnnotations::new().read_only(true).open_world(false))
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Calls a tool. An error is for the model to read.
+    pub(super) async fn call(&self, tool: &str, arguments: &JsonObject) -> Result<String, String> {
+        match tool {
+            RECALL_TOOL => self.recall(arguments).await,
+            "search" => {
+                let text = argument(arguments, "text").ok_or("search takes text: what to find")?;
+                self.found(Some(text)).await
+            }
+            "list" => self.found(None).await,
+            _ => Err("there are recall, search and list".to_owned()),
+        }
+    }
+
+    async fn recall(&self, arguments: &JsonObject) -> Result<String, String> {
+        let named = argument(arguments, "handle").ok_or("recall takes handle: 26 digits and letters, from a notice")?;
+        // A model may pass the whole URL of a notice.
+        let words = named.split(|c: char| !c.is_ascii_alphanumeric());
+        let handle = words.filter(|word| word.parse::<PayloadKey>().is_ok()).next_back().unwrap_or(&named).to_owned();
+        let query = query(arguments);
+        let store = self.store.as_deref();
+        let (parts, body) = self.recalls.answer(&handle, &query, store, self.requester.clone()).await.into_parts();
+        // A full body cannot fail.
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let mut found = String::from_utf8_lossy(&body).into_owned();
+        if parts.status != StatusCode::OK {
+            return Err(found.trim_end().to_owned());
+        }
+        let is_cut = found.len() > MAX_TEXT_BYTES;
+        found.truncate(found.floor_char_boundary(MAX_TEXT_BYTES));
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let (range, size) = (header("x-abridge-range"), header("x-abridge-size").unwrap_or("?"));
+        let whole = format!("0-{size}");
+        if is_cut || range.is_some_and(|range| range != whole) {
+            let range = range.map(|range| format!("bytes {range} of {size}")).unwrap_or(format!("{size} bytes in all"));
+            let cut = if is_cut { format!(", cut to {MAX_TEXT_BYTES} bytes; select less") } else { String::new() };
+            // Writing to a String cannot fail.
+            let _written = write!(found, "\n[{range}{cut}]");
+        }
+        Ok(found)
+    }
+
+    /// The last used payloads, those with the text if there is one.
+    async fn found(&self, text: Option<String>) -> Result<String, String> {
+        let store = self.store.as_ref().ok_or(NO_STORE)?;
+        let owner = match &self.readable {
+            Readable::All => None,
+            Readable::Of(keys, caller) => Some(Owner { keys: keys.clone(), caller: *caller }),
+            Readable::Nothing => return Err(
+                "send the key of the conversations, as their requests do (`authorization`, `x-api-key` or `api-key`)"
+                    .to_owned(),
+            ),
+        };
+        let query = PageQuery { limit: MAX_PAYLOADS, text: text.clone(), owner, ..PageQuery::default() };
+        let page = self.recalls.search(store.page(query)).await?;
+        let mut lines = String::new();
+        for payload in &page.entries {
+            lines += &self.described(payload, text.as_deref()).await;
+        }
+        Ok(if lines.is_empty() { "nothing was found".to_owned() } else { lines })
+    }
+
+    /// The handle of a payload, with its length and the lines that have the text, or its first one.
+    async fn described(&self, payload: &PayloadInfo, text: Option<&str>) -> String {
+        let mut described = format!("{} ({} bytes)\n", payload.key, payload.bytes);
+        let query = match text {
+            Some(text) => format!("grep={}", percent_encoded(text)),
+            None => format!("offset=0&limit={MAX_LINE_BYTES}"),
+        };
+        let (handle, store) = (payload.key.to_string(), self.store.as_deref());
+        let answer = self.recalls.answer(&handle, &query, store, Requester::Unrestricted).await;
+        if answer.status() != StatusCode::OK {
+            return described;
+        }
+        // A full body cannot fail.
+        let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let shown = String::from_utf8_lossy(&body);
+        let first = shown.lines().filter(|line| !line.trim().is_empty());
+        for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
+            described += "  ";
+            described += excerpt(line, text.unwrap_or_default());
+            described += "\n";
+        }
+        described
+    }
+}
+
+/// The part of a line around the text.
+fn excerpt<'a>(line: &'a str, text: &str) -> &'a str {
+    let at = memmem::find(line.as_bytes(), text.as_bytes()).unwrap_or_default();
+    let from = if at + text.len() <= MAX_LINE_BYTES {
+        0
+    } else {
+        line.floor_char_boundary(at.saturating_sub(MAX_LINE_BYTES / 2))
+    };
+    let rest = line.get(from..).unwrap_or_default();
+    rest.get(..rest.floor_char_boundary(MAX_LINE_BYTES)).unwrap_or(rest)
+}
+
+/// The query of a recall over HTTP that selects the same part.
+fn query(arguments: &JsonObject) -> String {
+    let selected = ["lines", "grep", "offset", "limit"].into_iter().filter_map(|name| {
+        let value = argument(arguments, name)?;
+        Some(format!("{name}={}", percent_encoded(&value)))
+    });
+    let query = selected.collect::<Vec<_>>().join("&");
+    if query.is_empty() { format!("offset=0&limit={DEFAULT_LIMIT}") } else { query }
+}
+
+/// An argument as text. Models write `null` and empty texts for what they leave out, and numbers as texts.
+fn argument(arguments: &JsonObject, name: &str) -> Option<String> {
+    match arguments.get(name)? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _written = write!(encoded, "%{byte:02x}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,98 @@
+//! `abridge mcp`: the MCP server of a running proxy over standard input and output, for clients that only start commands.
+//!
+//! Each line of standard input is a message; it is posted to `/abridge/mcp`, and the answer is a line of standard output.
+
+use std::io::{self, BufRead, Read};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::admin::mcp::{MAX_REQUEST_BYTES, PATH};
+use crate::cli::client::{Credential, ProxyArgs, RunningProxy};
+use crate::cli::{Exit, print};
+use crate::config::{Config, Sources};
+
+/// Arguments of `mcp`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The environment variable with the key that the conversations are sent with, as authorization: Bearer
+    #[arg(long, value_name = "NAME", conflicts_with = "api_key_env")]
+    key_env: Option<String>,
+    /// The same for a key that is sent as x-api-key
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
+    #[command(flatten)]
+    at: ProxyArgs,
+}
+
+/// The revision that a message without a handshake names.
+const REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// A failure of the server, as JSON-RPC numbers it.
+const INTERNAL_ERROR: i32 = -32_603;
+
+/// Passes messages on until standard input ends.
+pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+    let proxy = args.at.proxy(sources, config)?;
+    let credential = credential(args, sources)?;
+    let mut input = io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        let most = MAX_REQUEST_BYTES as u64 + 1;
+        let n = input.by_ref().take(most).read_until(b'\n', &mut line).context("standard input")?;
+        if n == 0 {
+            return Ok(Exit::Ok);
+        }
+        anyhow::ensure!(n <= MAX_REQUEST_BYTES, "a message has more than {MAX_REQUEST_BYTES} bytes");
+        if let Some(answer) = answer(&proxy, credential.as_ref(), line.trim_ascii()) {
+            print([answer.as_slice(), b"\n"])?;
+        }
+    }
+}
+
+/// The key to show, if a variable is named, and how its header field begins.
+fn credential(args: &Args, sources: &Sources) -> anyhow::Result<Option<Credential>> {
+    let named = args.key_env.as_deref().map(|name| (name, "authorization: Bearer "));
+    let Some((name, field)) = named.or(args.api_key_env.as_deref().map(|name| (name, "x-api-key: "))) else {
+        return Ok(None);
+    };
+    let key = sources.variables.secret(name)?.with_context(|| format!("{name} is not set"))?;
+    Ok(Some(Credential { field, key }))
+}
+
+/// The answer to a message; none to a notification.
+fn answer(proxy: &RunningProxy, credential: Option<&Credential>, message: &[u8]) -> Option<Vec<u8>> {
+    if message.is_empty() {
+        return None;
+    }
+    let parsed: Value = serde_json::from_slice(message).unwrap_or_default();
+    let failed = |why: String| {
+        let id = parsed.get("id")?;
+        let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": INTERNAL_ERROR, "message": why}});
+        Some(error.to_string().into_bytes())
+    };
+    let mut fields =
+        vec!["content-type: application/json".to_owned(), "accept: application/json, text/event-stream".to_owned()];
+    fields.extend(standard_fields(&parsed));
+    match proxy.post(PATH, &fields, credential, message, "at") {
+        // JSON has no line ends outside of strings that it must have.
+        Ok(answer) if answer.header("content-type") == Some("application/json") => {
+            Some(answer.body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect())
+        }
+        Ok(answer) if answer.status == 202 => None,
+        Ok(answer) => failed(answer.first_line()),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// The header fields that repeat what the body says, which revisions without a handshake require.
+fn standard_fields(message: &Value) -> Vec<String> {
+    let field = |name: &str, value: &Value| {
+        let value = value.as_str().filter(|value| value.bytes().all(|byte| byte.is_ascii_graphic()))?;
+        Some(format!("{name}: {value}"))
+    };
+    let Some(revision) = message.pointer("/params/_meta").and_then(|meta| meta.get(REVISION)) else { return vec![] };
+    let (method, name) = (message.get("method"), message.pointer("/params/name"));
+    let named = [("mcp-protocol-version", Some(revision)), ("mcp-method", method), ("mcp-name", name)];
+    named.into_iter().filter_map(|(name, value)| field(name, value?)).collect()
+}
