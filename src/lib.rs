@@ -2,6 +2,30 @@
 //! alone.
 //!
 //! `ARCHITECTURE.md` says which modules may import which, and why. [`proxy`] describes the way of one request.
+//!
+//! # Edit a body
+//!
+//! What edits a body needs no runtime, no file and no network:
+//!
+//! ```
+//! use abridge_proxy::dialect;
+//! use abridge_proxy::engine::edit_body;
+//! use abridge_proxy::planner::{PlanSettings, Planner};
+//!
+//! let body = r#"{"model":"m","messages":[{"role":"user","content":"list"},
+//!     {"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"ls","arguments":"{}"}}]},
+//!     {"role":"user","content":"never mind"}]}"#;
+//! let planner = Planner::new(PlanSettings::default());
+//! let edited = edit_body(&planner, dialect::of_body(body.as_bytes()), body.into());
+//! let sent = String::from_utf8(edited.body.concat())?;
+//! assert!(sent.contains(r#""tool_call_id":"c1""#), "the call has a result");
+//! assert_eq!(edited.report.map(|report| report.changes.len()), Some(1));
+//! # Ok::<(), std::string::FromUtf8Error>(())
+//! ```
+//!
+//! # Serve
+//!
+//! [`app::serve`] runs the proxy until a signal ends it; `examples/embed.rs` starts it from another program.
 
 pub mod admin;
 pub mod app;

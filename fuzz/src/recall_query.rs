@@ -45,7 +45,7 @@ pub fn run(input: &[u8]) {
     let scene = Scene { store, places: Arc::new(Semaphore::new(1)), budget: Budget::new(1 << 26) };
 
     let answer = scene.ask(&target, Requester::Unrestricted);
-    assert_eq!(answer, scene.ask(&target, Requester::Caller(&keys, caller)), "the owner gets the same");
+    assert_eq!(answer, scene.ask(&target, Requester::Caller(keys.clone(), caller)), "the owner gets the same");
     let is_it = target.path().strip_prefix(PATH) == Some(handle.to_string().as_str());
     let query = target.query().unwrap_or_default();
     let expected = match expected(query, &payload) {
@@ -57,7 +57,7 @@ pub fn run(input: &[u8]) {
         }
     };
     assert_eq!(answer.status, expected, "{target}");
-    let stranger = scene.ask(&target, Requester::Caller(&keys, keys.caller(b"you")));
+    let stranger = scene.ask(&target, Requester::Caller(keys.clone(), keys.caller(b"you")));
     assert_ne!(stranger.status, StatusCode::OK, "a handle is nothing to another caller");
     assert_eq!(scene.ask(&target, Requester::Unauthenticated).status, StatusCode::UNAUTHORIZED);
 }
@@ -76,7 +76,7 @@ struct Answer {
 }
 
 impl Scene {
-    fn ask(&self, target: &Uri, requester: Requester<'_>) -> Answer {
+    fn ask(&self, target: &Uri, requester: Requester) -> Answer {
         let recalls = RecallHandler::new(Arc::clone(&self.places), self.budget.clone(), Duration::from_mins(1));
         let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
         let state = State { introspection, draining: false, store, recalls: &recalls, requester };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::it::support::{Abridge, ClosedPort, Setup, Upstream};
-use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_url};
+use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 
 /// How often an agent calls its shell for something new.
 const LISTINGS: usize = 40;
@@ -35,6 +35,10 @@ enum Agent {
     /// With `openai_base_url` alone: it tries a WebSocket first, and cuts what its shell has written to 10,000 bytes.
     CodexWithBaseUrl,
     ClaudeCode,
+    /// With abridge's MCP server.
+    CodexWithMcp,
+    /// With abridge's MCP server.
+    ClaudeCodeWithMcp,
     /// With a model whose thinking is bound to what stands before it.
     ClaudeCodeWithBoundThinking,
     /// openai-agents, in OpenAI Responses.
@@ -48,10 +52,12 @@ enum Agent {
 }
 
 /// Each of them, in the order in which they are run.
-const AGENTS: [Agent; 8] = [
+const AGENTS: [Agent; 10] = [
     Agent::Codex,
     Agent::CodexWithBaseUrl,
     Agent::ClaudeCode,
+    Agent::CodexWithMcp,
+    Agent::ClaudeCodeWithMcp,
     Agent::ClaudeCodeWithBoundThinking,
     Agent::OpenAiAgents,
     Agent::VercelOpenAi,
@@ -140,8 +146,10 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
     // What the shell has read is what the agent had sent as the result, to the byte.
     let (_, command) = &last.calls[LISTINGS];
     let before = &seen[LISTINGS];
-    let (id, placeholder) = before.results.iter().find(|(_, text)| recall_url(text).is_some()).unwrap();
-    assert!(command.contains(recall_url(placeholder).unwrap()), "{command}");
+    let (id, placeholder) = before.results.iter().find(|(_, text)| recall_target(text).is_some()).unwrap();
+    let (tool, target) = recall_target(placeholder).unwrap();
+    assert!(command.contains(target), "{command}");
+    assert_eq!(tool, agent.recall_tool());
     let original = seen.iter().flat_map(|seen| &seen.results).find(|(of, _)| of == id).map(|(_, text)| text).unwrap();
     let (_, recalled) = &last.results[LISTINGS];
     let part = match agent {
@@ -197,6 +205,8 @@ impl Agent {
             Self::Codex => "Codex",
             Self::CodexWithBaseUrl => "Codex with openai_base_url, over HTTP after 426",
             Self::ClaudeCode => "Claude Code",
+            Self::CodexWithMcp => "Codex with the MCP server",
+            Self::ClaudeCodeWithMcp => "Claude Code with the MCP server",
             Self::ClaudeCodeWithBoundThinking => "Claude Code with bound thinking and a window of 200,000 tokens",
             Self::OpenAiAgents => "openai-agents",
             Self::VercelOpenAi => "Vercel's AI SDK with its default model of OpenAI",
@@ -208,8 +218,10 @@ impl Agent {
     /// What is there in the folder of clients if it is installed.
     fn program(self) -> &'static str {
         match self {
-            Self::Codex | Self::CodexWithBaseUrl => "node_modules/.bin/codex",
-            Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking => "node_modules/.bin/claude",
+            Self::Codex | Self::CodexWithBaseUrl | Self::CodexWithMcp => "node_modules/.bin/codex",
+            Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking | Self::ClaudeCodeWithMcp => {
+                "node_modules/.bin/claude"
+            }
             Self::OpenAiAgents => "agents/bin/python",
             Self::VercelOpenAi => "node_modules/@ai-sdk/openai",
             Self::VercelAnthropic => "node_modules/@ai-sdk/anthropic",
@@ -223,7 +235,7 @@ impl Agent {
             Self::OpenAiAgents => Some("openai_agents.py"),
             Self::VercelOpenAi | Self::VercelAnthropic => Some("vercel_agent.mjs"),
             Self::PydanticAiAnthropic => Some("pydantic_ai_anthropic.py"),
-            Self::Codex | Self::CodexWithBaseUrl | Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking => None,
+            _ => None,
         }
     }
 
@@ -243,7 +255,17 @@ impl Agent {
     }
 
     fn is_codex(self) -> bool {
-        matches!(self, Self::Codex | Self::CodexWithBaseUrl)
+        matches!(self, Self::Codex | Self::CodexWithBaseUrl | Self::CodexWithMcp)
+    }
+
+    /// The tool that placeholders name, if they name no URL.
+    fn recall_tool(self) -> Option<&'static str> {
+        match self {
+            // A tool of a namespace.
+            Self::CodexWithMcp => Some("mcp__abridge.recall"),
+            Self::ClaudeCodeWithMcp => Some("mcp__abridge__recall"),
+            _ => None,
+        }
     }
 
     /// What follows the URL when a result is read back.
@@ -296,7 +318,17 @@ impl Session {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients/codex.toml");
         let example = std::fs::read_to_string(example).unwrap();
         assert!(example.contains("http://127.0.0.1:8787/v1"));
-        format!("{own}tool_output_token_limit = 20000\n{}", example.replace("http://127.0.0.1:8787/v1", &base))
+        let servers = if self.agent == Agent::CodexWithMcp {
+            format!("[mcp_servers.abridge]\nurl = \"{}\"\n", self.mcp_url())
+        } else {
+            String::new()
+        };
+        let provider = example.replace("http://127.0.0.1:8787/v1", &base);
+        format!("{own}tool_output_token_limit = 20000\n{provider}\n{servers}")
+    }
+
+    fn mcp_url(&self) -> String {
+        format!("http://{}/abridge/mcp", self.abridge.address())
     }
 
     /// The agent as it is run without anybody to ask, in a home of its own and with nothing of this environment.
@@ -321,6 +353,11 @@ impl Session {
             let bound = self.agent == Agent::ClaudeCodeWithBoundThinking;
             command.env("ANTHROPIC_MODEL", if bound { "claude-opus-5-5" } else { "claude-opus-4-8" });
             command.args(resumed.then_some("--continue")).args(["-p", prompt, "--allowedTools", "Bash"]);
+            if let Some(tool) = self.agent.recall_tool() {
+                let server =
+                    format!("{{\"mcpServers\":{{\"abridge\":{{\"type\":\"http\",\"url\":\"{}\"}}}}}}", self.mcp_url());
+                command.args([tool, "--mcp-config", &server]);
+            }
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command

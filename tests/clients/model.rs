@@ -65,7 +65,7 @@ pub(crate) struct Seen {
 
 /// What the model answers.
 pub(crate) enum Step<'a> {
-    /// Calls of the shell with this name, one for each line.
+    /// Calls of the shell with this name, or of the tool that reads payloads, one for each line.
     Call { shell: &'a str, commands: String },
     /// A text, which ends the turn.
     Say(&'a str),
@@ -89,10 +89,16 @@ pub(crate) fn listing(number: usize) -> String {
     (1..=LINES).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The URL in the placeholder of a cleared result.
-pub(crate) fn recall_url(text: &str) -> Option<&str> {
-    let (_, behind) = text.strip_prefix("[Cleared: ")?.split_once("Read it with GET ")?;
-    Some(behind.split_once(' ')?.0)
+/// The URL in the placeholder of a cleared result, or the tool and the handle.
+pub(crate) fn recall_target(text: &str) -> Option<(Option<&str>, &str)> {
+    let (_, behind) = text.strip_prefix("[Cleared: ")?.split_once("Read it with ")?;
+    match behind.strip_prefix("GET ") {
+        Some(url) => Some((None, url.split_once(' ')?.0)),
+        None => {
+            let (tool, behind) = behind.split_once(" (handle=")?;
+            Some((Some(tool), behind.split_once(';')?.0))
+        }
+    }
 }
 
 // === impl Model ===
@@ -167,8 +173,9 @@ impl Model {
             _ if seen.resumed || n_results > self.listings => return Step::Say(DONE),
             _ if n_results < self.listings => list(n_results + 1),
             Some(held) => format!("echo before\ncurl -s {held}"),
-            None => match seen.results.iter().find_map(|(_, text)| recall_url(text)) {
-                Some(url) => format!("curl -s '{url}{}'", self.query),
+            None => match seen.results.iter().find_map(|(_, text)| recall_target(text)) {
+                Some((None, url)) => format!("curl -s '{url}{}'", self.query),
+                Some((Some(tool), handle)) => return Step::Call { shell: tool, commands: handle.to_owned() },
                 None => return Step::Say("Nothing was cleared."),
             },
         };
@@ -282,6 +289,7 @@ async fn json_body(wire: &mut Wire, body: &Value) {
 fn arguments(tool: &str, key: &str, command: &str) -> Value {
     match (tool, key) {
         (READER, _) => json!({ "path": command }),
+        (tool, _) if tool.ends_with("recall") => json!({ "handle": command, "offset": 0, "limit": 60_000 }),
         (_, "cmd") => json!({ "cmd": command }),
         _ => json!({ "command": command, "description": "Look" }),
     }
@@ -300,9 +308,14 @@ fn response(step: &Step<'_>, model: &str) -> (Value, Vec<Value>) {
         Step::Call { shell, commands } => {
             let reasoning = json!({ "type": "reasoning", "id": unique("rs"), "summary": [],
                 "encrypted_content": "Z0FB".repeat(100) });
+            let (namespace, name) = shell.split_once('.').map_or((None, *shell), |(space, name)| (Some(space), name));
             let call = |command| {
-                json!({ "type": "function_call", "id": unique("fc"), "call_id": unique("call"), "name": shell,
-                    "arguments": arguments(shell, "cmd", command).to_string(), "status": "completed" })
+                let mut call = json!({ "type": "function_call", "id": unique("fc"), "call_id": unique("call"),
+                    "name": name, "arguments": arguments(shell, "cmd", command).to_string(), "status": "completed" });
+                if let Some(namespace) = namespace {
+                    call["namespace"] = json!(namespace);
+                }
+                call
             };
             iter::once(reasoning).chain(commands.lines().map(call)).collect()
         }

@@ -2,6 +2,7 @@
 
 use http_body_util::BodyExt as _;
 
+use super::selector::{MAX_GREP_BYTES, MAX_GREP_LINE, MAX_QUERY};
 use super::*;
 use crate::store::Settings;
 use crate::store::conformance::{PutAll as _, TestClock, dense, key};

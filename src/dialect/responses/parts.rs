@@ -181,7 +181,7 @@ mod tests {
     fn the_names_of_tools() {
         let tools = r#"[{"type":"function","name":"b\u0061sh","parameters":{}},{"type":"custom","name":"sql"},{"type":"web_search"},7,
             {"type":"namespace","name":"crm","tools":[{"type":"function","name":"list"},{"type":"namespace","name":"x","tools":[{"name":"deep"}]}]}]"#;
-        assert_eq!(tool_names(tools.as_bytes(), whole(tools)).unwrap(), ["bash", "sql", "list"]);
+        assert_eq!(tool_names(tools.as_bytes(), whole(tools)).unwrap(), ["bash", "sql", "list", "crm.list"]);
         assert!(tool_names(b"{}", Span { start: 0, end: 2 }).is_err());
     }
 }

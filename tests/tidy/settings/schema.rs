@@ -366,7 +366,8 @@ impl<'a> At<'a> {
     /// The strings that it is written as, if it is one of some.
     fn choices(self) -> Vec<(String, String)> {
         let Item::Enum(item) = self.item else { return Vec::new() };
-        if !self.derives_deserialize() {
+        // One whose variants have values is no list of strings.
+        if !self.derives_deserialize() || item.variants.iter().any(|variant| !variant.fields.is_empty()) {
             return Vec::new();
         }
         let case = serde("rename_all", &item.attrs);

@@ -1,0 +1,213 @@
+//! The parts of a payload that a query can ask for.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use bytes::Bytes;
+use memchr::{memchr_iter, memmem};
+
+use crate::raw;
+
+/// The longest answer, in bytes.
+const MAX_PART_BYTES: usize = 16 << 20;
+
+/// The longest answer to `grep` and the longest line in it, in bytes.
+pub(super) const MAX_GREP_BYTES: usize = 1 << 20;
+pub(super) const MAX_GREP_LINE: usize = 2000;
+
+/// The longest query, in bytes, before decoding.
+pub(super) const MAX_QUERY: usize = 2000;
+
+/// Selects a part of a payload.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Selector {
+    Bytes { offset: usize, limit: usize },
+    Lines { first: usize, last: usize },
+    Grep(Vec<u8>),
+}
+
+/// A selected part of a payload.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Selection {
+    pub(super) body: Bytes,
+    pub(super) range: Option<Range<usize>>,
+    pub(super) lines: Option<usize>,
+    pub(super) matches: Option<usize>,
+    /// Whether the payload is a JSON string, and this is a part of its encoded form.
+    pub(super) is_json: bool,
+    /// Whether the bytes are a copy and no slice of the payload.
+    pub(super) is_copy: bool,
+}
+
+// === impl Selector ===
+
+impl Selector {
+    /// Parses a query; `None` if it is not valid.
+    pub(super) fn parse(query: &str) -> Option<Self> {
+        if query.len() > MAX_QUERY {
+            return None;
+        }
+        let (mut offset, mut limit, mut lines, mut grep) = (None, None, None, None);
+        for (key, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
+            let value = percent_decoded(value);
+            let text = str::from_utf8(&value).ok()?;
+            let before = match key {
+                "offset" => offset.replace(number(text)?).is_some(),
+                "limit" => limit.replace(number(text)?).is_some(),
+                "lines" => lines.replace(line_range(text)?).is_some(),
+                "grep" if !text.is_empty() => grep.replace(value.clone()).is_some(),
+                _ => return None,
+            };
+            if before {
+                return None;
+            }
+        }
+        match (offset, limit, lines, grep) {
+            (offset, limit, None, None) => Some(Self::Bytes {
+                offset: offset.unwrap_or(0),
+                limit: limit.unwrap_or(MAX_PART_BYTES).min(MAX_PART_BYTES),
+            }),
+            (None, None, Some((first, last)), None) => Some(Self::Lines { first, last }),
+            (None, None, None, Some(needle)) => Some(Self::Grep(needle)),
+            _ => None,
+        }
+    }
+
+    /// Selects the part from the payload.
+    pub(super) fn select(&self, payload: &Bytes) -> Selection {
+        match self {
+            Self::Bytes { offset, limit } => {
+                let is_json = text_of_json(payload).is_some();
+                let start = down_to_char(payload, *offset);
+                let end = down_to_char(payload, offset.saturating_add(*limit));
+                let end = if end > start || *limit == 0 { end.max(start) } else { up_to_char(payload, start + 1) };
+                Selection { is_json, ..part(payload, start..end) }
+            }
+            Self::Lines { first, last } => match text_of_json(payload) {
+                Some(text) => Selection { is_copy: true, ..lines(&text, *first, *last) },
+                None => lines(payload, *first, *last),
+            },
+            Self::Grep(needle) => grep(text_of_json(payload).as_ref().unwrap_or(payload), needle),
+        }
+    }
+}
+
+/// The decoded text of a payload that is stored as a JSON string.
+fn text_of_json(payload: &[u8]) -> Option<Bytes> {
+    raw::halved(payload).map(|text| text.into_owned().into())
+}
+
+/// A range of the payload, cut to the limit at the start of a character.
+fn part(payload: &Bytes, range: Range<usize>) -> Selection {
+    let end =
+        if range.len() > MAX_PART_BYTES { down_to_char(payload, range.start + MAX_PART_BYTES) } else { range.end };
+    let range = range.start..end.min(payload.len()).max(range.start);
+    Selection { body: payload.slice(range.clone()), range: Some(range), ..Selection::default() }
+}
+
+fn lines(payload: &Bytes, first: usize, last: usize) -> Selection {
+    // The start of each line. Text after the last line end is a line; an empty rest is none.
+    let starts = [0].into_iter().chain(memchr_iter(b'\n', payload).map(|at| at + 1)).filter(|at| *at < payload.len());
+    let (mut n_lines, mut start, mut end) = (0, payload.len(), payload.len());
+    for at in starts {
+        n_lines += 1;
+        if n_lines == first {
+            start = at;
+        }
+        if n_lines - 1 == last {
+            end = at;
+        }
+    }
+    Selection { lines: Some(n_lines), ..part(payload, start..end) }
+}
+
+fn grep(payload: &Bytes, needle: &[u8]) -> Selection {
+    let finder = memmem::Finder::new(needle);
+    let (mut text, mut n) = (String::new(), 0);
+    for (number, line) in payload.split(|byte| *byte == b'\n').enumerate() {
+        let Some(at) = finder.find(line) else { continue };
+        n += 1;
+        if text.len() < MAX_GREP_BYTES {
+            // Writing to a String cannot fail.
+            let _written = writeln!(text, "{}:{}", number + 1, excerpt(line, at, needle.len()));
+        }
+    }
+    Selection { body: text.into(), matches: Some(n), is_copy: true, ..Selection::default() }
+}
+
+/// The line, or, if it is very long, the part around the match.
+fn excerpt(line: &[u8], at: usize, len: usize) -> String {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() <= MAX_GREP_LINE {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let around = MAX_GREP_LINE.saturating_sub(len) / 2;
+    let (start, end) = (at.saturating_sub(around), at.saturating_add(len + around));
+    let (start, end) = (down_to_char(line, start), down_to_char(line, end));
+    let text = String::from_utf8_lossy(line.get(start..end).unwrap_or_default());
+    let [before, after] = [start > 0, end < line.len()].map(|cut| if cut { "…" } else { "" });
+    format!("{before}{text}{after}")
+}
+
+// === helpers ===
+
+/// The offset, or the nearest one below it where a character begins; at most the length.
+fn down_to_char(text: &[u8], offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    // A character has at most four bytes; without a start within those, the bytes are no text.
+    let within = offset.saturating_sub(3);
+    let from = offset;
+    while text.get(offset).is_some_and(|byte| is_continuation(*byte)) {
+        if offset == within {
+            return from;
+        }
+        offset -= 1;
+    }
+    offset
+}
+
+fn up_to_char(text: &[u8], offset: usize) -> usize {
+    let rest = text.get(offset..).unwrap_or_default();
+    offset.min(text.len()) + rest.iter().take(3).take_while(|byte| is_continuation(**byte)).count()
+}
+
+/// Whether a byte of UTF-8 continues a character.
+fn is_continuation(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+fn number(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// `A-B`, `A-` or `A`.
+fn line_range(text: &str) -> Option<(usize, usize)> {
+    let (first, last) = match text.split_once('-') {
+        None => (number(text)?, number(text)?),
+        Some((first, "")) => (number(first)?, usize::MAX),
+        Some((first, last)) => (number(first)?, number(last)?),
+    };
+    (1..=last).contains(&first).then_some((first, last))
+}
+
+/// Decodes `%20` and `+`. Invalid escapes stay unchanged.
+pub(in crate::admin) fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut rest = text.as_bytes();
+    let mut decoded = Vec::with_capacity(rest.len());
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%').and_then(|digits| hex(*digits));
+        if escaped.is_some() {
+            rest = behind.get(2..).unwrap_or_default();
+        }
+        decoded.push(escaped.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
+    }
+    decoded
+}
+
+fn hex(digits: [u8; 2]) -> Option<u8> {
+    let digits = str::from_utf8(&digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
+}
