@@ -21,7 +21,6 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::planner;
 use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
@@ -226,8 +225,7 @@ fn rules_of(
     rules: &EngineConfig,
 ) -> anyhow::Result<Arc<EngineConfig>> {
     let config = config.under_policy(policy)?;
-    let recall = rules.planner.settings.recall.clone();
-    let planner = rules.planner.under(planner::PlanSettings { recall, ..config.plan_settings() });
+    let planner = config.planner_beside(&rules.planner);
     Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
 }
 

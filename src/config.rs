@@ -211,6 +211,12 @@ impl Config {
         Planner::with(settings, meter, keys, self.offload())
     }
 
+    /// The planner for these settings beside that of others, with which it shares counts, keys and address.
+    pub fn planner_beside(&self, other: &Planner) -> Planner {
+        let recall = other.settings.recall.clone();
+        other.under(planner::PlanSettings { recall, ..self.plan_settings() })
+    }
+
     /// The token counter for these settings.
     pub fn meter(&self) -> Meter {
         Meter::new(&self.tokens, &self.models)

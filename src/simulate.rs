@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::planner::Planner;
+use crate::upstream::routes::Routes;
 
 pub use self::figures::{Figures, Price, Prices};
 pub use self::summaries::SummarySource;
@@ -46,8 +47,8 @@ mod transcript;
 pub struct PolicyUnderTest {
     /// The name in the tables.
     pub name: String,
-    /// The planner with this policy.
-    pub planner: Planner,
+    /// The planners with this policy, by the upstream of a transcript.
+    pub planners: Routes<Planner>,
 }
 
 /// The transcripts to play.
@@ -168,8 +169,9 @@ fn play_all(
     summary_source: SummarySource<'_>,
 ) -> Result<TranscriptResult, TranscriptError> {
     let run = |candidate: &PolicyUnderTest| {
-        let window = candidate.planner.meter.for_model(transcript.model()).window();
-        let figures = play::play(transcript, candidate, prices, summary_source)?;
+        let planner = transcript.choose(&candidate.planners);
+        let window = planner.meter.for_model(transcript.model()).window();
+        let figures = play::play(transcript, planner, prices, summary_source)?;
         Ok(PolicyResult { policy: candidate.name.clone(), window, figures })
     };
     let runs: Result<Vec<_>, TranscriptError> = candidates.iter().map(run).collect();

@@ -8,8 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Config;
 use super::check;
-use super::error::ConfigError;
+use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
 use super::value::{LocatedValue, Value};
+use crate::payload::Keys;
+use crate::planner::Planner;
+use crate::tokens::Meter;
+use crate::upstream::routes::Routes;
 
 /// Tables of settings by name, as TOML.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -57,6 +61,40 @@ impl Config {
         let mut config = Self::from_value(&settings)?;
         config.read_instruction(&settings)?;
         Ok(config)
+    }
+
+    /// The planners of the upstreams, each under the policy that its upstream names, or all under the policy `named`.
+    pub fn planners(
+        &self,
+        named: Option<&str>,
+        address: Option<String>,
+        meter: Meter,
+        keys: Keys,
+    ) -> anyhow::Result<Routes<Planner>> {
+        if let Some(name) = named {
+            self.check_policy_flag(name)?;
+            return Ok(Routes::only(self.under_policy(name)?.planner(address, meter, keys)));
+        }
+        let default = self.planner(address, meter, keys);
+        let routes = self.upstreams.iter().map(|upstream| {
+            let planner = match &upstream.policy {
+                Some(name) => self.under_policy(name)?.planner_beside(&default),
+                None => self.planner_beside(&default),
+            };
+            Ok((upstream.requests().unwrap_or_default().matcher(), planner))
+        });
+        Ok(Routes::new(routes.collect::<anyhow::Result<_>>()?, default))
+    }
+
+    /// Checks that there is a policy of this name, which a flag has.
+    fn check_policy_flag(&self, name: &str) -> Result<(), ConfigError> {
+        if self.policies.0.contains_key(name) {
+            return Ok(());
+        }
+        let names: Vec<_> = self.policies.names().collect();
+        let allowed = if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
+        let kind = ConfigErrorKind::Other(format!("there is no policies.{name}; allowed: {allowed}"));
+        Err(ConfigError::new(SourceLocation::Flag("--policy"), kind))
     }
 
     /// Checks the policies, and that each one that an upstream names is there.

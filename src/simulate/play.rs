@@ -5,20 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::summaries::{SummaryCache, SummarySource};
-use super::{Figures, PolicyUnderTest, Prices, Transcript, TranscriptError};
+use super::{Figures, Prices, Transcript, TranscriptError};
 use crate::dialect;
 use crate::plan::{Action, Need};
+use crate::planner::Planner;
 use crate::span::{joined, splice};
 
 /// Plays the transcript and returns its counts.
 pub fn play(
     transcript: &Transcript,
-    candidate: &PolicyUnderTest,
+    planner: &Planner,
     prices: Prices,
     summary_source: SummarySource<'_>,
 ) -> Result<Figures, TranscriptError> {
     let mut summaries = SummaryCache::default();
-    let gauge = candidate.planner.meter.for_model(transcript.model());
+    let gauge = planner.meter.for_model(transcript.model());
     let mut figures = Figures::default();
     let (mut cleared, mut truncated, mut offloaded) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
     let mut before: Option<SentRequest> = None;
@@ -26,12 +27,12 @@ pub fn play(
         // A request that is not understood is sent unchanged, as in the proxy.
         let dialect = dialect::of_body(&body);
         let planned = loop {
-            let context = candidate.planner.anonymous(&summaries.0);
-            let mut planned = candidate.planner.policy.plan(dialect, &body, &context);
+            let context = planner.anonymous(&summaries.0);
+            let mut planned = planner.policy.plan(dialect, &body, &context);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(job)) = needs else { break planned };
             let waits = job.waits;
-            let (call, made) = summaries.make(*job, summary_source, candidate, &gauge, before.as_ref())?;
+            let (call, made) = summaries.make(*job, summary_source, planner, &gauge, before.as_ref())?;
             figures.add_summary_call(call, made);
             if !waits {
                 break planned; // it is there for the next request

@@ -38,12 +38,12 @@ fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
     if let Some(window) = window {
         planner.meter.learn_window("m", window);
     }
-    PolicyUnderTest { name: "p".to_owned(), planner }
+    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner) }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, &candidate(settings, window), prices, SummarySource::default()).unwrap()
+    play::play(&transcript, candidate(settings, window).planners.default(), prices, SummarySource::default()).unwrap()
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -89,7 +89,8 @@ fn a_stand_in_text_replaces_a_summary_where_no_model_is_called() {
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summary_source| {
-        play::play(&transcript, &candidate(settings, None), Prices::default(), summary_source).unwrap()
+        play::play(&transcript, candidate(settings, None).planners.default(), Prices::default(), summary_source)
+            .unwrap()
     };
     let made = play(SUMMARIZE, SummarySource::StandIn(50));
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
@@ -135,7 +136,7 @@ fn a_truncated_result_is_counted_once() {
 
 #[test]
 fn changed_tool_definitions_share_no_prefix() {
-    let gauge = candidate(NONE, None).planner.meter.for_model(None);
+    let gauge = candidate(NONE, None).planners.default().meter.for_model(None);
     let body = |tools: &str| {
         let text = "u".repeat(4000);
         format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)
