@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The policies to compare; the flag may be repeated.
-    #[arg(long = "policy", value_name = "FILE", default_values = [PRESENT, NONE])]
+    #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NONE])]
     #[arg(
         help = "A settings file to compare, or NAME of policies.NAME; present: the settings in effect, with the policies of \
                   [[upstreams]]; none: no edits; may be repeated"

@@ -26,19 +26,19 @@ pub fn play(
     for body in transcript.requests() {
         // A request that is not understood is sent unchanged, as in the proxy.
         let dialect = dialect::of_body(&body);
-        let planned = loop {
+        let outcome = loop {
             let context = planner.anonymous(&summaries.0);
-            let mut planned = planner.policy.plan(dialect, &body, &context);
-            let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
-            let Some(Need::Make(job)) = needs else { break planned };
+            let mut outcome = planner.policy.plan(dialect, &body, &context);
+            let needs = outcome.as_mut().ok().and_then(|plan| plan.needs.take());
+            let Some(Need::Make(job)) = needs else { break outcome };
             let waits = job.waits;
             let (call, made) = summaries.make(*job, summary_source, planner, &gauge, before.as_ref())?;
             figures.add_summary_call(call, made);
             if !waits {
-                break planned; // it is there for the next request
+                break outcome; // it is there for the next request
             }
         };
-        let body = match planned {
+        let body = match outcome {
             Ok(plan) => {
                 for change in &plan.report.changes {
                     match change.action {

@@ -221,7 +221,7 @@ async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>
     let abridge = Setup::to(upstream.url())
         .with("tokens.ask_upstream = false")
         .with(format!("store.path = '{}'", store.display()))
-        .with(policy.replace("UPSTREAM", &upstream.url()))
+        .with(policy.replace("UPSTREAM", upstream.url()))
         .start()
         .await;
     let mut client = abridge.connect().await;
