@@ -8,10 +8,6 @@ list:
 ci:
     scripts/ci.sh
 
-# Format the code
-fmt:
-    cargo fmt
-
 # Lint the code, its tests and its benches
 clippy:
     cargo clippy --all-targets -- -D warnings
@@ -55,6 +51,10 @@ fuzz target minutes:
 # Measure the core alone
 bench:
     cargo bench --bench core
+
+# Compare the instructions that the core takes with benches/instructions.json (needs valgrind); `just bench-guard --write` records them
+bench-guard *args:
+    scripts/bench-guard.py {{ args }}
 
 # Measure the whole proxy beside nginx; docs/benchmarking.md says how to read it
 bench-load *args:

@@ -10,7 +10,7 @@ use std::{
     collections::HashMap,
     fmt::Write as _,
     hint::black_box,
-    sync::{Arc, RwLock, mpsc},
+    sync::{Arc, Barrier, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -235,7 +235,7 @@ fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'
         Operation::new(format!("plan, {n} cleared, all seen before"), clean, move || reduce(&warm)),
         Operation::new(format!("plan, {n} cleared, nothing seen"), clean, move || reduce(&Meter::new(tokens, &[]))),
     ]);
-    if clean.len() > SIZES[0].1 {
+    if clean.len() > 100_000 {
         let memory = summarised(summarizing, dialect, clean);
         operations.push(Operation::new("plan, a summary found", clean, move || {
             let plan = summarizing.policy.plan(dialect, clean, &summarizing.anonymous(&memory)).expect("a request");
@@ -285,8 +285,7 @@ fn main() {
 /// Runs each operation once in a thread of its own, after a first run that fills caches. No thread ends before the last
 /// operation is done: callgrind writes a file per thread, by number, and numbers of threads that ended are used again.
 fn count_instructions(operations: &mut [Operation<'_>]) {
-    let all_done = RwLock::new(());
-    let running = all_done.write();
+    let all_done = Barrier::new(operations.len() + 1);
     thread::scope(|scope| {
         for operation in operations {
             (operation.run)();
@@ -295,11 +294,11 @@ fn count_instructions(operations: &mut [Operation<'_>]) {
             scope.spawn(move || {
                 counted(&mut operation.run);
                 done.send(operation.name.as_str()).expect("the main thread waits");
-                drop(all_done.read());
+                all_done.wait();
             });
             println!("{}", is_done.recv().expect("no panic"));
         }
-        drop(running);
+        all_done.wait();
     });
 }
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
-use crate::config::{Config, Environment, NoStorePathError, Secret, Sources, clients};
+use crate::config::{Config, Environment, Secret, Sources, clients};
 use crate::engine::summarizer::Endpoints;
-use crate::engine::{Engine, EngineConfig, export};
+use crate::engine::{Engine, EngineConfig};
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
@@ -27,14 +27,16 @@ use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, local_url};
 use crate::server::tls::Acceptor;
 use crate::server::{DrainOutcome, Server};
-use crate::store::{self, Clock, RedbStore, Store, SweepResult};
 use crate::tasks::{Tasks, run_blocking, yield_thread};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
+use crate::upstream::routes;
 use crate::webhook::Webhook;
 
+mod fleet;
 pub mod manual_summary;
 mod startup;
+mod store;
 
 use startup::StartupOutput;
 
@@ -84,13 +86,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let recorder = record
         .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
         .transpose()?;
-    let limits = Limits {
-        max_body: config.server.max_body.as_usize(),
-        pause: config.server.body_timeout.0,
-        budget: Budget::new(config.server.max_buffered.as_usize()),
-        pool: Pool::default(),
-    };
-    let (store, keys) = open_store(&config, &environment)?;
+    let (store, keys) = store::open(&config, &environment).await?;
     let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
     let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
     let listeners = listeners(&config.server.listen.0)?;
@@ -109,8 +105,9 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tasks.spawn(async move { summaries.read_index().await });
     let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
     let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
+    let proxy = Arc::new(Proxy::new(live, engine, limits(&config), config.server.max_in_flight, shared));
     proxy.trim_inspected();
+    let notes = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await;
     let webhook = webhook.map(WebhookTask::start);
     let mut signals = Signals::new()?;
 
@@ -123,7 +120,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         startup::announce_operators(&listener.address()?, acceptor.is_some());
         server.listen_for_operators(listener);
     }
-    let upkeep = store.clone().map(|store| maintain_store(store, Arc::clone(&proxy), config.store.clone(), &tasks));
+    let upkeep = store.clone().map(|store| store::maintain(store, Arc::clone(&proxy), config.store.clone(), &tasks));
     let output = StartupOutput::of(&config, colour);
     startup::report_settings(&config, &environment, address.as_deref(), output);
     let probing = startup::spawn_probes(&config, &proxy.live().destinations, &tasks, output);
@@ -139,14 +136,14 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let draining = async {
         let drained = server.drain(grace).await;
-        drop((upkeep, probing));
+        drop((upkeep, notes, probing));
         // Only the last writes remain, or tunnels that would never end by themselves.
         let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
         if let Some(webhook) = webhook {
             webhook.finish().await;
         }
         if let Some(store) = store {
-            close_store(&*store).await;
+            store::close(&*store).await;
         }
         drained
     };
@@ -162,6 +159,15 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(drained)
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        max_body: config.server.max_body.as_usize(),
+        pause: config.server.body_timeout.0,
+        budget: Budget::new(config.server.max_buffered.as_usize()),
+        pool: Pool::default(),
+    }
 }
 
 /// Builds the part of the proxy that a reload replaces. State learned by `present` is kept where the settings that it
@@ -217,16 +223,20 @@ fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpo
     endpoints.context("[summarize]")
 }
 
-/// The edits of an upstream that names a policy. They share the counts of tokens with all others.
+/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. They share the counts
+/// of tokens with all others, and where nothing differs they are those of `[upstream]`.
 fn rules_of(
-    policy: &str,
+    route: &routes::Settings,
     config: &Config,
     environment: &Environment,
-    rules: &EngineConfig,
+    rules: &Arc<EngineConfig>,
 ) -> anyhow::Result<Arc<EngineConfig>> {
-    let config = config.under_policy(policy)?;
-    let planner = config.planner_beside(&rules.planner);
-    Ok(Arc::new(EngineConfig { planner, endpoints: endpoints(&config, environment)? }))
+    let endpoints = match &route.policy {
+        Some(policy) => endpoints(&config.under_policy(policy)?, environment)?,
+        None if rules.planner.settings.asks_for_prices() => rules.endpoints.clone(),
+        None => return Ok(Arc::clone(rules)),
+    };
+    Ok(Arc::new(EngineConfig { planner: config.planner_for(route, &rules.planner)?, endpoints }))
 }
 
 /// Builds the upstreams, without open connections.
@@ -239,10 +249,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
         lacks_compaction: AtomicBool::new(false),
     };
     let routes = config.upstreams.iter().map(|settings| {
-        let rules = match &settings.policy {
-            Some(policy) => rules_of(policy, config, environment, rules)?,
-            None => Arc::clone(rules),
-        };
+        let rules = rules_of(settings, config, environment, rules)?;
         let upstream = clients::of_route(config, environment, settings)?;
         Ok((settings.requests().unwrap_or_default().matcher(), destination(upstream, rules)))
     });
@@ -270,74 +277,6 @@ fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
 
 fn listen_error(address: &Address) -> String {
     format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
-}
-
-// === store ===
-
-/// The interval between two maintenance runs of the store.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(1);
-
-/// The minimum interval between two sweeps of the exported files.
-const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
-
-/// The maximum time for closing the store.
-const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Opens the store and derives the keys from its secret. Without a store, the keys are the well-known ones.
-fn open_store(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
-    if !config.store.enabled {
-        return Ok((None, Keys::well_known()));
-    }
-    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
-    let store = RedbStore::open(&path, config.store.clone(), Clock::system())?;
-    let keys = Keys::new(store.secret());
-    Ok((Some(Arc::new(store)), keys))
-}
-
-/// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
-fn maintain_store(store: Arc<dyn Store>, proxy: Arc<Proxy>, settings: store::Settings, tasks: &Tasks) -> DropGuard {
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tasks.spawn(async move {
-        let keeping = async {
-            let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
-            let mut swept: Option<Instant> = None;
-            loop {
-                // A failure has been reported by the store, and the next run tries again.
-                let _maintained = store.maintain().await;
-                if swept.is_none_or(|swept| swept.elapsed() >= pause) {
-                    swept = Some(Instant::now());
-                    sweep_exports(&proxy, &settings).await;
-                }
-                sleep(MAINTENANCE_INTERVAL).await;
-            }
-        };
-        stopped.run_until_cancelled(keeping).await;
-    });
-    stop.drop_guard()
-}
-
-/// Removes exported files by the same limits as stored payloads.
-async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
-    let Some(dir) = proxy.live().destinations.default().rules.export_dir() else { return };
-    let settings = settings.clone();
-    let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
-    match run_blocking(sweep).await {
-        Ok(Ok(swept)) if swept == SweepResult::default() => {}
-        Ok(Ok(SweepResult { aged, crowded_out, stored_bytes, .. })) => {
-            tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
-        }
-        Ok(Err(error)) => tracing::warn!(%error, "the files in recall.export_dir were not all swept"),
-        Err(_) => {}
-    }
-}
-
-async fn close_store(store: &dyn Store) {
-    match timeout(STORE_CLOSE_TIMEOUT, store.close()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, cause = %error.source, "the store was not closed well"),
-        Err(_) => tracing::warn!("the store was not closed in time; nothing that was sent upstream is lost"),
-    }
 }
 
 // === webhook ===

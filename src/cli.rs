@@ -13,7 +13,7 @@ use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
 use crate::server::tls::TlsError;
-use crate::store::{OpenError, StoreError};
+use crate::store::{OpenError, StoreError, postgres};
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
@@ -86,7 +86,7 @@ pub enum Command {
     /// Print what the edits changed in a request, message by message; reads it from a running proxy.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(diff::Args),
-    /// List, print, sweep or compact the contents of the store, while no proxy has it open.
+    /// List, print, sweep, compact or copy the contents of the store. No proxy may have the file of a store open.
     #[command(subcommand, after_help = STORE_EXAMPLES)]
     Store(store::Command),
 }
@@ -185,9 +185,13 @@ the share of tokens in the prefix that did not change from one request to the ne
 that did not begin with the request before. The longest transcripts come first. A text of fixed length replaces each
 summary; with --upstream, summaries are made there under the present settings, with the key that upstream.api_key_env names.
 
+Faults are texts that the recorded answer repeats and that the policy had taken out of sight; they are hard where an edit
+fails without them. Each is followed by a recall, one more request, which is part of the cost with recalls.
+
 Examples:
   abridge simulate ./transcripts
   abridge simulate ./exchanges --policy a.toml --policy b.toml --policy none --limit 10
+  abridge simulate ./transcripts --policy a.toml --placebo --html compared.html
   abridge simulate session.json --model gpt-4o --cache-read 0.5 --json";
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -243,7 +247,9 @@ const STORE_EXAMPLES: &str = "\
 Examples:
   abridge store ls
   abridge store get 01j8z4k0v6m2n9x7q3r5t1w8ye | less
-  abridge store sweep && abridge store compact";
+  abridge store sweep && abridge store compact
+  abridge store init                               make the tables of store.engine = \"postgres\"
+  abridge store copy --from store.redb             from a file to the engine of the settings";
 
 /// Exit codes, as in sysexits.h.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -344,6 +350,12 @@ impl Exit {
             } else {
                 Self::Unavailable
             };
+        }
+        if error.is::<store::NoEngineError>() {
+            return Self::Config;
+        }
+        if error.is::<postgres::OpenError>() || error.is::<postgres::PostgresError>() {
+            return Self::Unavailable;
         }
         if error.is::<OpenError>() || error.is::<StoreError>() || error.is::<ClientError>() {
             return Self::Unavailable;

@@ -26,7 +26,7 @@ use crate::planner::{Offload, Planner};
 use crate::proxy::{rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
-use crate::tokens::{Meter, models};
+use crate::tokens::{Meter, models, prices};
 use crate::upstream::routes;
 use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
 
@@ -86,7 +86,7 @@ pub struct Config {
     ///
     /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
     pub policies: policies::Policies,
-    /// The file that keeps what edits take out of conversations. Changes need a restart.
+    /// Where abridge keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.
     pub policy: planner::Settings,
@@ -111,6 +111,10 @@ pub struct Config {
     ///
     /// Example: `"read_*" = { truncate = false, keep_last = 5 }`
     ///
+    /// Example: `"load_*" = { reads = "uri" }`
+    ///
+    /// Example: `save_document = { edits = "uri" }`
+    ///
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
     /// false }`
     pub tools: tools::Settings,
@@ -134,6 +138,10 @@ pub struct Config {
     /// the first to the last; then the upstream's list of models, then the built-in table. `abridge models` prints all
     /// of it.
     pub models: Vec<models::Settings>,
+    /// What input tokens cost, where an input token that no prompt cache knows costs 1. Built in are the prices of
+    /// OpenAI, Anthropic, Gemini and DeepSeek; tokens of models at loopback and private addresses cost nothing to read. Used by
+    /// `clear_tool_results.clear_at_least = "auto"`.
+    pub prices: prices::Settings,
 }
 
 impl Default for Config {
@@ -167,6 +175,7 @@ impl Default for Config {
             responses: responses::Settings::default(),
             tokens: tokens::Settings::default(),
             models: Vec::new(),
+            prices: prices::Settings::default(),
         }
     }
 }
@@ -211,12 +220,6 @@ impl Config {
         Planner::with(settings, meter, keys, self.offload())
     }
 
-    /// The planner for these settings beside that of others, with which it shares counts, keys and address.
-    pub fn planner_beside(&self, other: &Planner) -> Planner {
-        let recall = other.settings.recall.clone();
-        other.under(planner::PlanSettings { recall, ..self.plan_settings() })
-    }
-
     /// The token counter for these settings.
     pub fn meter(&self) -> Meter {
         Meter::new(&self.tokens, &self.models)
@@ -250,6 +253,8 @@ impl Config {
             tools: self.tools.clone(),
             tokens: self.tokens.clone(),
             models: self.models.clone(),
+            prices: self.prices.clone(),
+            upstream: self.upstream.url.host().to_owned(),
         }
     }
 

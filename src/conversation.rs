@@ -14,7 +14,7 @@ mod pairing;
 mod turns;
 
 pub use fold::Fold;
-pub use index::{BlockIndex, CallIndex, ElementIndex};
+pub use index::{BlockIndex, CallIndex, ElementIndex, UnitIndex};
 pub use pairing::{PairedCall, PairedResult, Pairing};
 pub use turns::{TurnUnit, unread_from};
 
@@ -68,7 +68,7 @@ pub struct Element {
     /// Its JSON value, without the white space and the comma around it.
     pub span: Span,
     /// Where its units are in [`Conversation::units`].
-    pub units: Range<usize>,
+    pub units: Range<UnitIndex>,
 }
 
 /// What one speaker says in one JSON value.
@@ -85,7 +85,7 @@ pub struct Unit {
     /// The JSON value of its content, unless that is absent or null.
     pub content: Option<Span>,
     /// Where its blocks are in [`Conversation::blocks`].
-    pub blocks: Range<usize>,
+    pub blocks: Range<BlockIndex>,
     /// What else is known of it.
     pub flags: Flags,
     /// What it is known by, once somebody has asked: see [`Unit::fingerprints`].
@@ -141,7 +141,7 @@ pub enum Role {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Block<'a> {
     /// The index of the unit that it is, or is in.
-    pub unit: usize,
+    pub unit: UnitIndex,
     /// Its JSON value: an entry of the array inside an element, or the unit.
     pub span: Span,
     /// What it is.
@@ -183,8 +183,8 @@ pub struct CallId<'a> {
 impl<'a> Conversation<'a> {
     /// Adds an element that is one unit. Its blocks are those that were added since the unit before it.
     pub fn push_element(&mut self, unit: Unit) {
-        let first = self.units.len();
-        self.elements.push(Element { span: unit.span, units: first..first + 1 });
+        let first = self.next_unit();
+        self.elements.push(Element { span: unit.span, units: first..first.next() });
         self.units.push(unit);
     }
 
@@ -195,7 +195,7 @@ impl<'a> Conversation<'a> {
 
     /// The blocks of one unit.
     pub fn blocks_of(&self, unit: &Unit) -> &[Block<'a>] {
-        self.blocks.get(unit.blocks.clone()).unwrap_or_default()
+        self.blocks.get(BlockIndex::numbers(&unit.blocks)).unwrap_or_default()
     }
 
     /// An element.
@@ -208,9 +208,34 @@ impl<'a> Conversation<'a> {
         ElementIndex::new(self.elements.len())
     }
 
+    /// A unit.
+    pub fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
+        self.units.get(unit.get())
+    }
+
+    /// Units that stand together.
+    pub fn unit_range(&self, units: &Range<UnitIndex>) -> &[Unit] {
+        self.units.get(UnitIndex::numbers(units)).unwrap_or_default()
+    }
+
+    /// The units, each with its index.
+    pub fn indexed_units(&self) -> impl Iterator<Item = (UnitIndex, &Unit)> {
+        self.units.iter().enumerate().map(|(index, unit)| (UnitIndex::new(index), unit))
+    }
+
+    /// The index that the next unit has.
+    pub fn next_unit(&self) -> UnitIndex {
+        UnitIndex::new(self.units.len())
+    }
+
     /// A block.
     pub fn block(&self, block: BlockIndex) -> Option<&Block<'a>> {
         self.blocks.get(block.get())
+    }
+
+    /// The index that the next block has.
+    pub fn next_block(&self) -> BlockIndex {
+        BlockIndex::new(self.blocks.len())
     }
 
     /// A block, to be changed.
@@ -227,40 +252,39 @@ impl<'a> Conversation<'a> {
     }
 
     /// The unit of the model that calls in block `call`.
-    pub fn caller(&self, call: BlockIndex) -> Option<usize> {
+    pub fn caller(&self, call: BlockIndex) -> Option<UnitIndex> {
         self.block(call).map(|block| block.unit)
     }
 
     /// The blocks of units that stand together.
     pub fn block_range(
         &self,
-        units: Range<usize>,
+        units: Range<UnitIndex>,
     ) -> impl ExactSizeIterator<Item = BlockIndex> + DoubleEndedIterator + use<> {
-        let range = match self.units.get(units) {
-            Some([first, .., last]) => first.blocks.start..last.blocks.end,
-            Some([only]) => only.blocks.clone(),
-            _ => 0..0,
-        };
-        range.map(BlockIndex::new)
+        BlockIndex::each(&match self.unit_range(&units) {
+            [first, .., last] => first.blocks.start..last.blocks.end,
+            [only] => only.blocks.clone(),
+            [] => Range::default(),
+        })
     }
 
     /// The elements that units are in.
-    pub fn elements_of(&self, units: Range<usize>) -> Range<ElementIndex> {
-        match self.units.get(units) {
-            Some([first, .., last]) => first.element..last.element.next(),
-            Some([only]) => only.element..only.element.next(),
-            _ => ElementIndex::default()..ElementIndex::default(),
+    pub fn elements_of(&self, units: Range<UnitIndex>) -> Range<ElementIndex> {
+        match self.unit_range(&units) {
+            [first, .., last] => first.element..last.element.next(),
+            [only] => only.element..only.element.next(),
+            [] => Range::default(),
         }
     }
 
     /// The first unit of an element; one behind the last of all for an element behind the last.
-    pub fn first_unit(&self, element: ElementIndex) -> usize {
-        self.element(element).map_or(self.units.len(), |element| element.units.start)
+    pub fn first_unit(&self, element: ElementIndex) -> UnitIndex {
+        self.element(element).map_or(self.next_unit(), |element| element.units.start)
     }
 
     /// Whether a unit is the first of its element.
-    pub fn begins_element(&self, unit: usize) -> bool {
-        self.units.get(unit).is_none_or(|of| self.first_unit(of.element) == unit)
+    pub fn begins_element(&self, unit: UnitIndex) -> bool {
+        self.unit(unit).is_none_or(|of| self.first_unit(of.element) == unit)
     }
 
     /// Whether a unit is all of its element, and not an entry in it.
@@ -270,14 +294,14 @@ impl<'a> Conversation<'a> {
 
     /// What an element is known by, as it is written.
     pub fn element_fingerprint(&self, element: &Element, body: &[u8]) -> Fingerprint {
-        match self.units.get(element.units.clone()) {
-            Some([unit]) if unit.span == element.span => unit.fingerprints(body).unit,
+        match self.unit_range(&element.units) {
+            [unit] if unit.span == element.span => unit.fingerprints(body).unit,
             _ => Fingerprint::of(element.span.of(body)),
         }
     }
 
     /// The bytes from the first to the last of the elements that some units are in.
-    pub fn span_of(&self, units: Range<usize>) -> Span {
+    pub fn span_of(&self, units: Range<UnitIndex>) -> Span {
         match self.elements.get(ElementIndex::numbers(&self.elements_of(units))) {
             Some([first, .., last]) => Span { start: first.span.start, end: last.span.end },
             Some([only]) => only.span,
@@ -285,11 +309,11 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// How many units at the beginning are instructions, or are stood for by a compaction. No edit touches them.
-    pub fn n_leading(&self) -> usize {
+    /// The first unit that edits may touch: those before it are instructions, or are stood for by a compaction.
+    pub fn first_editable(&self) -> UnitIndex {
         let rest = self.units.get(self.traits.n_compacted..).unwrap_or_default();
         let instructions = rest.iter().take_while(|unit| matches!(unit.role, Role::System | Role::Developer)).count();
-        self.traits.n_compacted + instructions
+        UnitIndex::new(self.traits.n_compacted + instructions)
     }
 }
 
@@ -325,14 +349,14 @@ mod tests {
     use super::*;
 
     fn check_parts(body: &[u8], conversation: &Conversation<'_>) {
-        for (index, unit) in conversation.units.iter().enumerate() {
+        for (index, unit) in conversation.indexed_units() {
             for block in conversation.blocks_of(unit) {
                 let unit = unit.span.of(body);
                 assert_eq!(block.unit, index);
                 assert!(unit.as_ptr_range().contains(&block.span.of(body).as_ptr()));
             }
         }
-        let n_blocks: usize = conversation.units.iter().map(|unit| unit.blocks.len()).sum();
+        let n_blocks: usize = conversation.units.iter().map(|unit| BlockIndex::numbers(&unit.blocks).len()).sum();
         assert_eq!(n_blocks, conversation.blocks.len());
     }
 
@@ -343,25 +367,26 @@ mod tests {
             {"role":"tool","tool_call_id":"b"},{"role":"tool","tool_call_id":"c"},{"role":"user"}]}"#;
         let whole = crate::dialect::for_path("/chat/completions").unwrap().parse(body).unwrap();
         check_parts(body, &whole);
-        assert_eq!(whole.last_answer(), Some(3..4));
+        assert_eq!(whole.last_answer(), Some(UnitIndex::new(3)..UnitIndex::new(4)));
         let spans = |units: &[Unit]| units.iter().map(|unit| unit.span).collect::<Vec<_>>();
         let before = spans(&whole.units);
         let pairing = Pairing::of(&whole);
         for (start, end) in (0..before.len()).flat_map(|start| (start + 1..=before.len()).map(move |end| (start, end)))
         {
-            let Some(fold) = Fold::of(&whole, &pairing, start..end) else {
+            let Some(fold) = Fold::of(&whole, &pairing, UnitIndex::new(start)..UnitIndex::new(end)) else {
                 assert!(whole.units[start..end].iter().all(|unit| unit.role != Role::User));
                 continue;
             };
             let folded = whole.folded(&fold);
             check_parts(body, &folded);
             let one = whole.span_of(fold.place());
-            let standing: Vec<_> = fold.in_place().map(|unit| fold.original_unit(unit)).collect();
-            let standing = standing.iter().map(|&came| if came == fold.place().start { one } else { before[came] });
+            let standing: Vec<_> = UnitIndex::each(&fold.in_place()).map(|unit| fold.original_unit(unit)).collect();
+            let standing =
+                standing.iter().map(|&came| if came == fold.place().start { one } else { before[came.get()] });
             let standing: Vec<_> = standing.collect();
             assert_eq!(spans(&folded.units), [&before[..start], &standing, &before[end..]].concat());
-            let summary = &folded.units[fold.summary()];
-            assert_eq!((summary.role, summary.blocks.len(), summary.span), (Role::User, 0, one));
+            let summary = folded.unit(fold.summary()).unwrap();
+            assert_eq!((summary.role, summary.blocks.is_empty(), summary.span), (Role::User, true, one));
         }
     }
 
@@ -372,7 +397,7 @@ mod tests {
             let start = before.len();
             let content = (!content.is_empty()).then_some(Span { start, end: start + content.len() });
             let span = Span { start: 0, end: body.len() };
-            let (blocks, flags, known) = (0..0, Flags::default(), OnceCell::new());
+            let (blocks, flags, known) = (Range::default(), Flags::default(), OnceCell::new());
             let unit = Unit {
                 element: ElementIndex::default(),
                 span,

@@ -3,7 +3,6 @@
 use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use crate::{
     conversation::{CallId, Conversation},
@@ -15,6 +14,8 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
+    registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
+    types::{BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpeningEvents, Switch},
 };
 
 mod answer;
@@ -25,10 +26,12 @@ mod error_body;
 mod json;
 mod messages;
 mod object;
+mod registry;
 mod responses;
 pub mod strings;
 mod thorough;
 mod tokens;
+mod types;
 
 /// A wire format: everything that is known of it alone.
 ///
@@ -46,7 +49,7 @@ mod tokens;
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
-/// | `render_user_message`, `render_tool_result`, `result_elements` | a message | an item by the kind of call | a block in a user message |
+/// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
 /// | `cache_mark`, `drop_reasoning` | none | none | `cache_control`, `thinking.block_binding` |
 /// | `compaction_…` | none | none | `compaction` |
@@ -156,6 +159,9 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
+    /// The elements in which the model calls a function and reads its answer.
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
+
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
 
@@ -223,219 +229,4 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The body of an answer that reports an error of abridge's own.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
-}
-
-/// The names of events at the beginning of a streamed answer. With any other event, an answer has begun.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct OpeningEvents {
-    /// Events that do not tell yet whether there is an answer.
-    pub silent: &'static [&'static str],
-    /// Events by which the request has failed.
-    pub failed: &'static [&'static str],
-}
-
-/// An error of abridge's own, as clients are told of it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ErrorFields<'a> {
-    /// What is wrong, and what to do.
-    pub message: &'a str,
-    /// Whether the client can mend it: its status is 4xx.
-    pub is_client_error: bool,
-    /// A short fixed name, for programs.
-    pub code: &'a str,
-}
-
-/// A conversation that was compacted.
-#[derive(Clone, Copy, Debug)]
-pub struct Compaction<'a> {
-    /// The request, with what it has become in place of its conversation.
-    pub body: &'a [u8],
-    /// A name for the answer.
-    pub id: &'a str,
-    /// When it was made, in seconds since 1970.
-    pub made_at: u64,
-    /// The tokens that the conversation had, and those that it has.
-    pub tokens: (usize, usize),
-}
-
-/// A field of a message, as [`Dialect::fields`] gives it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Field<'a> {
-    /// Its name; empty for a message that is not read field by field.
-    pub name: &'a str,
-    /// Its value, in pieces.
-    pub value: Vec<&'a [u8]>,
-}
-
-/// The arguments of a call, and what stands for none.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct CallInput {
-    /// Their JSON value.
-    pub span: Span,
-    /// The JSON value of a call without arguments, in the same form.
-    pub emptied: &'static str,
-}
-
-impl CallInput {
-    /// The arguments that stand for none, as text.
-    pub fn emptied_text(&self) -> &'static str {
-        self.emptied.trim_matches('"')
-    }
-}
-
-/// Bytes that are inserted into a JSON value.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BytesAt {
-    /// Their place in the value.
-    pub at: usize,
-    /// The bytes.
-    pub bytes: Bytes,
-}
-
-/// What has a server do something with a request that it does not do otherwise.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Switch {
-    /// What is put into the request.
-    pub insertion: BytesAt,
-    /// The name of the feature, which the request's header has to name.
-    pub beta: &'static str,
-}
-
-/// The array inside an element.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Entries {
-    /// Its entries, in order.
-    pub spans: Vec<Span>,
-    /// Those that are reasoning of the model.
-    pub reasoning: Vec<Span>,
-    /// What becomes of the element when none of them is left.
-    pub emptied: Emptied,
-}
-
-/// What becomes of an element that all entries have left.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Emptied {
-    /// It stays without the key that held them: this is cut out.
-    CutKey(Span),
-    /// It leaves.
-    Leaves,
-}
-
-/// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 3] = [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages];
-
-/// The dialect spoken at `path` (without the query), if it is one that edits know.
-pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
-}
-
-/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
-pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
-}
-
-/// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
-pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.compacting_path().is_some_and(|end| path.ends_with(end)))
-}
-
-/// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
-/// instance. [`default`] if they do not say.
-pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
-    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
-    match json::fields(&mut json::Cursor::new(body), keys) {
-        Ok([None, Some(_), _]) => &responses::Responses,
-        Ok([Some(_), _, Some(_)]) => &messages::Messages,
-        // A quote inside of a string has a backslash before it.
-        Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
-        _ => default(),
-    }
-}
-
-/// What only bodies in Anthropic Messages have among their strings.
-const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
-
-/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
-pub fn default() -> &'static dyn Dialect {
-    let [first, ..] = ALL;
-    first
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chat_completions_under_any_prefix() {
-        for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
-            assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
-        }
-        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/embeddings", "/v1/chat/completions/x", "", "/"] {
-            assert!(for_path(path).is_none(), "{path}");
-        }
-        assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());
-    }
-
-    #[test]
-    fn messages_behind_a_version() {
-        for path in ["/v1/messages", "/anthropic/v1/messages", "/api/v1/messages"] {
-            assert_eq!(for_path(path).map(Dialect::name), Some("messages"), "{path}");
-        }
-        assert_eq!(for_path("/x/v1/messages").and_then(|dialect| dialect.base_path("/x/v1/messages")), Some("/x/v1"));
-        let others = [
-            "/v1/messages/",
-            "/v1/messages/count_tokens",
-            "/v1/messages/batches",
-            "/v1/threads/t/messages",
-            "/messages",
-        ];
-        for path in others {
-            assert!(for_path(path).is_none(), "{path}");
-        }
-    }
-
-    #[test]
-    fn responses_under_any_prefix() {
-        for path in ["/v1/responses", "/responses", "/backend-api/codex/responses", "/openai/v1/responses"] {
-            assert_eq!(for_path(path).map(Dialect::name), Some("responses"), "{path}");
-        }
-        for path in ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1", "/v1/responses/"] {
-            assert!(for_path(path).is_none(), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_body_says_what_it_is() {
-        for body in [r#"{"model":"m","input":[]}"#, r#" {"input":"x"}"#, r#"{"input":{}}"#] {
-            assert_eq!(of_body(body.as_bytes()).name(), "responses", "{body}");
-        }
-        for body in
-            [r#"{"messages":[]}"#, r#"{"input":1,"messages":[]}"#, r#"{"x":{"input":1}}"#, "{}", "", "[]", "{\"input\""]
-        {
-            assert_eq!(of_body(body.as_bytes()).name(), "chat_completions", "{body}");
-        }
-    }
-
-    #[test]
-    fn blocks_say_that_a_body_is_in_messages() {
-        for body in [
-            r#"{"messages":[],"system":"x"}"#,
-            r#"{"messages":[{"role":"user","content":[{"type":"tool_result"}]}]}"#,
-            r#"{"messages":[],"tools":[{"name":"f","input_schema":{}}]}"#,
-        ] {
-            assert_eq!(of_body(body.as_bytes()).name(), "messages", "{body}");
-        }
-        let quoted = r#"{"messages":[{"role":"user","content":"{\"type\":\"tool_use\"}"}]}"#;
-        assert_eq!(of_body(quoted.as_bytes()).name(), "chat_completions");
-    }
-
-    #[test]
-    fn each_dialect_has_a_name_and_a_number_of_its_own() {
-        for (n, one) in ALL.into_iter().enumerate() {
-            for other in ALL.into_iter().skip(n + 1) {
-                assert!(one.name() != other.name() && one.tag() != other.tag());
-            }
-            assert!(for_path(one.path()).is_some_and(|found| found.name() == one.name()));
-        }
-    }
 }

@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, index::index},
+    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex, index::index},
     dialect::{Dialect, Entries, Switch},
     language::Language,
     payload::{Caller, Keys},
@@ -130,27 +130,27 @@ pub struct Draft<'a> {
     context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
-    /// How many units at the beginning no edit touches.
-    n_leading: usize,
+    /// The first unit that edits may touch.
+    first_editable: UnitIndex,
     /// The units of the last turn of the model; results behind it have not been read.
-    last_answer: Option<Range<usize>>,
+    last_answer: Option<Range<UnitIndex>>,
 
     /// For each unit, whether it still stands in its place.
     in_place: Vec<bool>,
     /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
     /// The units that are among what was added.
-    moved: BTreeSet<usize>,
+    moved: BTreeSet<UnitIndex>,
     /// The calls that leave, by their blocks.
     dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
-    batches: BTreeMap<usize, usize>,
+    batches: BTreeMap<UnitIndex, usize>,
     /// The arrays inside of elements that were asked for, by element.
     entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
     /// The turns that leave as a whole or not at all.
     bound_turns: OnceCell<BTreeSet<usize>>,
     /// The units that no result is moved across.
-    barriers: OnceCell<Vec<usize>>,
+    barriers: OnceCell<Vec<UnitIndex>>,
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
@@ -159,15 +159,15 @@ pub struct Draft<'a> {
     /// Whether the end of what passes have edited is marked.
     marks: marks::Settings,
     /// The last model call before which what was sent is another now.
-    prefix_changed: usize,
+    prefix_changed: UnitIndex,
     /// The units of the model, for those that ask.
-    of_model: OnceCell<Vec<usize>>,
+    of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
-    stripped: BTreeSet<usize>,
+    stripped: BTreeSet<UnitIndex>,
     /// The rows that were dropped with their calls, by the first model call without them.
-    dropped_rows: BTreeMap<usize, Vec<Row>>,
+    dropped_rows: BTreeMap<UnitIndex, Vec<Row>>,
     /// The results that no request has had, as they answer no call.
-    orphans: BTreeSet<usize>,
+    orphans: BTreeSet<UnitIndex>,
     /// The values that are replaced, by where they begin.
     replacements: BTreeMap<usize, replacement::Replacement>,
     /// What was decided.
@@ -191,7 +191,7 @@ pub struct Draft<'a> {
     window: OnceCell<Option<usize>>,
     counts: OnceCell<measure::Counts>,
     /// Of messages that were counted as they are now, which is not as they came.
-    tokens_now: RefCell<BTreeMap<usize, usize>>,
+    tokens_now: RefCell<BTreeMap<UnitIndex, usize>>,
     retrieval_method: OnceCell<RetrievalMethod<'a>>,
 }
 
@@ -204,7 +204,7 @@ index! {
 #[derive(Debug)]
 struct Insertion {
     /// The unit that it is put behind, which may itself have left.
-    behind: usize,
+    behind: UnitIndex,
     what: InsertedResult,
     /// The change that says so.
     change: ChangeId,
@@ -215,7 +215,7 @@ struct Insertion {
 #[derive(Debug)]
 enum InsertedResult {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
-    Moved { unit: usize, until_then: Bytes },
+    Moved { unit: UnitIndex, until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
     New { call: BlockIndex, bytes: Bytes },
 }
@@ -234,7 +234,7 @@ impl<'a> Draft<'a> {
             context: *context,
             recall,
             language,
-            n_leading: conversation.n_leading(),
+            first_editable: conversation.first_editable(),
             last_answer: conversation.last_answer(),
             in_place: vec![true; conversation.units.len()],
             insertions: Vec::new(),
@@ -248,7 +248,7 @@ impl<'a> Draft<'a> {
             drops: None,
             betas: Vec::new(),
             marks: marks::Settings::default(),
-            prefix_changed: 0,
+            prefix_changed: UnitIndex::default(),
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             dropped_rows: BTreeMap::new(),
@@ -289,12 +289,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether the model has not read a unit yet: it stands behind the last turn of the model.
-    pub fn is_unread(&self, unit: usize) -> bool {
+    pub fn is_unread(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
     }
 
     /// Whether a unit is in the last turn of the model.
-    pub(super) fn is_in_last_answer(&self, unit: usize) -> bool {
+    pub(super) fn is_in_last_answer(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_some_and(|last| last.contains(&unit))
     }
 
@@ -302,7 +302,7 @@ impl<'a> Draft<'a> {
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
     /// False if the message is not to be touched.
-    pub fn drop_result(&mut self, edit: &'static str, unit: usize) -> bool {
+    pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
         if self.breaks_placement([unit]) || !self.take(unit) {
             return false;
         }
@@ -314,8 +314,8 @@ impl<'a> Draft<'a> {
 
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
-    pub fn move_result(&mut self, edit: &'static str, unit: usize, behind: usize, placeholder: &str) -> bool {
-        if behind >= self.in_place.len()
+    pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
+        if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
             || self.breaks_placement([unit])
             || !self.take(unit)
@@ -325,7 +325,8 @@ impl<'a> Draft<'a> {
         self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = self.journal.make(self.about_result(edit, Action::Move { message: unit, behind }, unit, sizes));
+        let action = Action::Move { message: unit.get(), behind: behind.get() };
+        let change = self.journal.make(self.about_result(edit, action, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion {
@@ -340,15 +341,15 @@ impl<'a> Draft<'a> {
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
     /// behind what has been put there before. False if the block is no call, or has left.
-    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: usize, text: &str) -> bool {
+    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
         let caller = self.request.conversation.caller(call).unwrap_or_default();
-        if behind >= self.in_place.len() || caller < self.n_leading || self.dropped_calls.contains(&call) {
+        if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {
             return false;
         }
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = self.journal.make(self.about_call(edit, Action::Insert { behind }, call, sizes));
+        let change = self.journal.make(self.about_call(edit, Action::Insert { behind: behind.get() }, call, sizes));
         self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
         true
     }
@@ -368,13 +369,14 @@ impl<'a> Draft<'a> {
     /// Notes that a change was not made.
     pub fn skip_change(&mut self, edit: &'static str, row: Option<&Row>, why: SkipReason) {
         let unit = row.and_then(|row| row.unit);
+        let (drop, none) = (Action::Drop { message: 0 }, Sizes::default());
         let about = match row.and_then(|row| row.call) {
-            Some(call) => self.about_call(edit, Action::Drop { message: 0 }, call, Sizes::default()),
-            None => self.about_result(edit, Action::Drop { message: 0 }, unit.unwrap_or(usize::MAX), Sizes::default()),
+            Some(call) => self.about_call(edit, drop, call, none),
+            None => self.about_result(edit, drop, unit.unwrap_or(UnitIndex::new(usize::MAX)), none),
         };
         self.journal.skip(SkippedChange {
             edit,
-            message: unit,
+            message: unit.map(UnitIndex::get),
             call_id: about.call_id,
             tool_name: about.tool_name,
             why,
@@ -383,31 +385,36 @@ impl<'a> Draft<'a> {
 
     // === helpers ===
 
-    fn span(&self, unit: usize) -> Span {
-        self.request.conversation.units.get(unit).map_or(Span::default(), |unit| unit.span)
+    fn span(&self, unit: UnitIndex) -> Span {
+        self.request.conversation.unit(unit).map_or(Span::default(), |unit| unit.span)
     }
 
     /// Takes a unit out of its place, if it is still there and may leave.
-    fn take(&mut self, unit: usize) -> bool {
-        self.may_leave(unit) && self.in_place.get_mut(unit).is_some_and(std::mem::take)
+    fn take(&mut self, unit: UnitIndex) -> bool {
+        self.may_leave(unit) && self.in_place.get_mut(unit.get()).is_some_and(std::mem::take)
+    }
+
+    /// Whether a unit still stands in its place.
+    fn is_in_place(&self, unit: UnitIndex) -> bool {
+        self.in_place.get(unit.get()).copied().unwrap_or_default()
     }
 
     /// Whether a unit can be taken out: it is no instruction at the beginning, and an element, or an entry of an array that
     /// can be edited.
-    fn may_leave(&self, unit: usize) -> bool {
+    fn may_leave(&self, unit: UnitIndex) -> bool {
         let conversation = self.request.conversation;
         let is_element = |unit: &Unit| conversation.is_element(unit) || self.entries(unit.element).is_some();
-        unit >= self.n_leading && conversation.units.get(unit).is_some_and(is_element)
+        unit >= self.first_editable && conversation.unit(unit).is_some_and(is_element)
     }
 
     /// Whether a value in a message has been replaced.
-    fn has_replacements(&self, unit: usize) -> bool {
+    fn has_replacements(&self, unit: UnitIndex) -> bool {
         let Span { start, end } = self.span(unit);
         self.replacements.range(start..end.max(start)).next().is_some()
     }
 
     /// Takes back what was written on a message, and that it was.
-    fn undo_replacements(&mut self, unit: usize) {
+    fn undo_replacements(&mut self, unit: UnitIndex) {
         let Span { start, end } = self.span(unit);
         while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
             let Some(replacement) = self.replacements.remove(&at) else { return };
@@ -436,35 +443,35 @@ impl<'a> Draft<'a> {
         self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
     }
 
-    fn record_drop(&mut self, edit: &'static str, unit: usize) {
+    fn record_drop(&mut self, edit: &'static str, unit: UnitIndex) {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
         let sizes = Sizes { before, after: 0 };
         self.journal.make(match self.call_that_is(unit) {
-            Some(call) => self.about_call(edit, Action::DropCall { message: unit }, call, sizes),
-            None => self.about_result(edit, Action::Drop { message: unit }, unit, sizes),
+            Some(call) => self.about_call(edit, Action::DropCall { message: unit.get() }, call, sizes),
+            None => self.about_result(edit, Action::Drop { message: unit.get() }, unit, sizes),
         });
     }
 
     /// The call that a unit is, and not just has.
-    fn call_that_is(&self, unit: usize) -> Option<BlockIndex> {
+    fn call_that_is(&self, unit: UnitIndex) -> Option<BlockIndex> {
         let conversation = self.request.conversation;
-        let of = conversation.units.get(unit)?;
-        let call = conversation.block_range(unit..unit + 1).next()?;
+        let of = conversation.unit(unit)?;
+        let call = conversation.block_range(unit..unit.next()).next()?;
         let block = conversation.block(call)?;
         let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
         is_call.then_some(call)
     }
 
     /// A change about a unit that perhaps is a result.
-    fn about_result(&self, edit: &'static str, action: Action, unit: usize, bytes: Sizes) -> Change {
+    fn about_result(&self, edit: &'static str, action: Action, unit: UnitIndex, bytes: Sizes) -> Change {
         let conversation = self.request.conversation;
-        let block = conversation.units.get(unit).and_then(|unit| conversation.blocks_of(unit).first());
+        let block = conversation.unit(unit).and_then(|unit| conversation.blocks_of(unit).first());
         let call_id = match block.map(|block| &block.kind) {
             Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new() }
+        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new(), why: None }
     }
 
     /// A change about a call, or about the result of one.
@@ -475,7 +482,7 @@ impl<'a> Draft<'a> {
             }
             _ => (String::new(), None),
         };
-        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new() }
+        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new(), why: None }
     }
 }
 

@@ -257,8 +257,8 @@ impl<'a> RequestView<'a> {
     }
 
     fn units(&self, message: usize) -> &'a [Unit] {
-        let units = self.conversation.elements.get(message).map(|element| element.units.clone());
-        units.and_then(|units| self.conversation.units.get(units)).unwrap_or_default()
+        let element = self.conversation.elements.get(message);
+        element.map(|element| self.conversation.unit_range(&element.units)).unwrap_or_default()
     }
 
     fn role(&self, message: usize) -> &'static str {

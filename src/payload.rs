@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 mod chain;
 mod fingerprint;
 
-pub use chain::{Chain, ChainKey};
+pub use chain::{Chain, ChainKey, Place};
 pub use fingerprint::Fingerprint;
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, nor do the 96 of a payload's content; on purpose only

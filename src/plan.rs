@@ -65,6 +65,8 @@ pub enum Need {
 pub struct SummaryJob {
     /// The name of what it will stand for.
     pub key: ChainKey,
+    /// The name behind the second message, by which other processes find it.
+    pub root: ChainKey,
     /// Whether the request waits for it. If not, a later one will use it.
     pub waits: bool,
     /// The messages that it will stand for, as they came.
@@ -156,6 +158,20 @@ pub struct Change {
     pub tokens: Option<Sizes>,
     /// The names of what was taken out and stored: of each text of a result one.
     pub handles: Vec<PayloadKey>,
+    /// Why a file that was read is not kept by `clear_tool_results.keep_reads`, if something has happened to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Stale>,
+}
+
+/// What has happened to a file since a result was read from it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub enum Stale {
+    /// It was read again: as a whole, or the same part of it.
+    #[serde(rename = "read again")]
+    ReadAgain,
+    /// It was written, moved or removed.
+    #[serde(rename = "edited since")]
+    EditedSince,
 }
 
 /// A size before and after a change.
@@ -351,6 +367,7 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         }
     }
 

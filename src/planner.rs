@@ -11,21 +11,24 @@ use crate::{
     draft::{Draft, ParsedRequest, PrefixKeys, marks, reasoning},
     edit::{
         Edit, Language,
-        clear_tool_results::{self, ClearToolResults, Frontier},
+        clear_tool_results::{self, AtLeast, ClearToolResults, Frontier},
         filter_tool_calls::{self, FilterToolCalls},
         keep::Keep,
         own_texts::OwnTexts,
         patch_tool_calls::{self, PatchToolCalls},
         summarize::{self, Summarize},
         tools::{self, Tools},
-        trigger::{Condition, Trigger},
+        trigger::{Condition, Moment, Trigger},
         truncate_tool_results::{self, TruncateToolResults},
     },
     payload::{Caller, ChainKey, Keys},
     plan::Plan,
     recall,
     summary::{NoSummaries, SummaryIndex},
-    tokens::{self, Meter, models},
+    tokens::{
+        self, Meter, models,
+        prices::{self, PriceList},
+    },
 };
 
 pub use crate::draft::{Offload, PlanContext, SummaryTiming};
@@ -62,6 +65,10 @@ pub struct PlanSettings {
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
     pub models: Vec<models::Settings>,
+    /// What tokens cost.
+    pub prices: prices::Settings,
+    /// The host of the upstream, for its prices; empty if it is not known.
+    pub upstream: String,
 }
 
 /// `[policy]` of `proxy.toml`.
@@ -138,6 +145,11 @@ pub struct Policy {
 }
 
 impl PlanSettings {
+    /// Whether plans depend on prices, and so on the upstream.
+    pub fn asks_for_prices(&self) -> bool {
+        self.clear_tool_results.clear_at_least == Some(AtLeast::Auto)
+    }
+
     /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
     /// are cleared.
     #[must_use]
@@ -146,7 +158,9 @@ impl PlanSettings {
         let clear = &mut settings.clear_tool_results;
         clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
         clear.keep = Keep::Results(0);
-        clear.clear_at_least = Some(0);
+        clear.clear_at_least = Some(AtLeast::Tokens(0));
+        clear.when = Moment::Any;
+        clear.keep_reads = 0;
         clear.frontier = Frontier::Sliding;
         let edits = &mut settings.policy.edits;
         if !edits.contains(&EditName::ClearToolResults) {
@@ -225,7 +239,9 @@ impl Policy {
                     Box::new(edit)
                 }
                 EditName::ClearToolResults => {
-                    let edit = ClearToolResults::new(&settings.clear_tool_results, &tools, &own_texts, language);
+                    let prices = PriceList::new(&settings.prices, &settings.upstream);
+                    let edit =
+                        ClearToolResults::new(&settings.clear_tool_results, &tools, &own_texts, prices, language);
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
@@ -299,6 +315,14 @@ impl Policy {
         let request = ParsedRequest { dialect, body, conversation: &conversation };
         let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
+    }
+
+    /// The name under which processes that share a store look up the summaries of a conversation, if this policy uses any.
+    pub fn root(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Option<ChainKey> {
+        let scope = self.summaries.as_ref()?;
+        let conversation = dialect.parse(body).ok()?;
+        let scope = scope.of_model(conversation.model.as_deref());
+        PrefixKeys::root_of(ParsedRequest { dialect, body, conversation: &conversation }, context, &scope)
     }
 
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.

@@ -264,9 +264,9 @@ impl Proxy {
             readable,
             self.accounting.prefixes.cache_scope(&target, caller),
         );
-        let meter = &destination.rules.planner.meter;
+        let planner = &destination.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&parts, text.clone(), &edited, treatment.form(), meter, dry_run)
+            recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         if self.events.has_subscribers() {

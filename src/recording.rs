@@ -112,6 +112,9 @@ pub struct PlanInputs {
     /// The context windows that the upstream had announced, by model: that of the request, if an edit needed it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub windows: BTreeMap<String, usize>,
+    /// The host of the upstream, if the plan depends on its prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
     /// Whether the payloads could not be stored, so that they stayed in the body.
     #[serde(skip_serializing_if = "is_false")]
     pub not_stored: bool,

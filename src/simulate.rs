@@ -17,11 +17,16 @@
 //! whole blocks behind them cost `cache_write`, as they are written for the next request; the rest of the last block
 //! costs 1.
 //!
+//! # Segments
+//! Where an agent has put a summary in place of all before it, the model has not seen both sides. Such a transcript is
+//! played in segments, each with an empty cache at its beginning. What was missed, and what recalls cost, is in [`regret`].
+//!
 //! # Summaries
 //! Without an upstream that makes them, a text of fixed size replaces each summary, and everything around it is
 //! computed from the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share
 //! with the request before, 1 for the rest. Their output is not.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -31,12 +36,17 @@ use crate::planner::Planner;
 use crate::upstream::routes::Routes;
 
 pub use self::figures::{Figures, Price, Prices};
+pub use self::page::Page;
+pub use self::regret::Regret;
 pub use self::summaries::SummarySource;
 pub use self::transcript::{Transcript, TranscriptError};
 
 mod discover;
 mod figures;
+mod page;
 pub mod play;
+pub mod regret;
+mod run;
 pub mod sent_request;
 mod summaries;
 mod table;
@@ -60,6 +70,38 @@ pub struct TranscriptSelection {
     pub limit: Option<usize>,
     /// The model for transcripts that name none.
     pub model: Option<String>,
+}
+
+/// What all policies are compared under.
+#[derive(Clone, Copy, Default)]
+pub struct Conditions<'a> {
+    /// The prices of cached tokens.
+    pub prices: Prices,
+    /// The source of summaries.
+    pub summary_source: SummarySource<'a>,
+    /// Whether faults are also counted with the results of another session.
+    pub noise: Noise,
+    /// Is told of what has been played.
+    pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
+}
+
+/// Whether the noise of the faults is measured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Noise {
+    /// It is not.
+    #[default]
+    Unknown,
+    /// By a placebo: the results of another session.
+    Placebo,
+}
+
+/// What has been played, in requests of transcripts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// The number that has been played.
+    pub played: usize,
+    /// The number of all.
+    pub all: usize,
 }
 
 /// The result of a simulation.
@@ -86,6 +128,8 @@ pub struct TranscriptResult {
     pub model: Option<String>,
     /// The number of messages.
     pub messages: usize,
+    /// The number of parts that the agent's own summaries make of it.
+    pub segments: usize,
     /// The results, one per policy, in the order given.
     pub runs: Vec<PolicyResult>,
 }
@@ -97,8 +141,13 @@ pub struct PolicyResult {
     pub policy: String,
     /// The context window of the model in tokens, if known.
     pub window: Option<usize>,
-    /// The counts.
+    /// The counts, without recalls.
     pub figures: Figures,
+    /// What was missed, and what recalls cost.
+    pub regret: Regret,
+    /// The tokens of each request.
+    #[serde(skip)]
+    pub tokens: Vec<usize>,
 }
 
 /// All transcripts under one policy.
@@ -108,6 +157,8 @@ pub struct PolicyTotal {
     pub policy: String,
     /// The sums; for the largest request, the maximum.
     pub figures: Figures,
+    /// The sums of what was missed.
+    pub regret: Regret,
 }
 
 /// A file that could not be played.
@@ -119,69 +170,16 @@ pub struct UnreadableFile {
     pub why: String,
 }
 
-// === impl Simulation ===
-
-impl Simulation {
-    /// Plays all transcripts through all policies.
-    pub fn run(
-        selection: &TranscriptSelection,
-        candidates: &[PolicyUnderTest],
-        prices: Prices,
-        summary_source: SummarySource<'_>,
-    ) -> Self {
-        let mut unreadable = Vec::new();
-        let mut found = discover::find_transcripts(&selection.paths, &mut unreadable);
-        // Equal sizes are ordered by path, so that the same call prints the same table.
-        found.sort_by(|a, b| b.n_bytes.cmp(&a.n_bytes).then_with(|| a.path.cmp(&b.path)));
-        let mut transcripts = Vec::new();
-        for found in found {
-            if selection.limit.is_some_and(|limit| transcripts.len() >= limit) {
-                break;
-            }
-            let name = found.path.display().to_string();
-            let read = Transcript::read(&found.path, selection.model.as_deref());
-            match read.and_then(|transcript| play_all(name.clone(), &transcript, candidates, prices, summary_source)) {
-                Ok(played) => transcripts.push(played),
-                Err(error) => unreadable.push(UnreadableFile::new(name, &error)),
-            }
-        }
-        unreadable.sort_by(|a, b| a.name.cmp(&b.name));
-        let totals = candidates.iter().enumerate().map(|(n, candidate)| PolicyTotal {
-            policy: candidate.name.clone(),
-            figures: transcripts
-                .iter()
-                .filter_map(|played| played.runs.get(n))
-                .fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
-        });
-        let stand_in = match summary_source {
-            SummarySource::StandIn(tokens) => Some(tokens),
-            SummarySource::Model(_) => None,
-        };
-        Self { prices, stand_in, totals: totals.collect(), transcripts, unreadable }
+impl fmt::Debug for Conditions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prices, summary_source, noise, progress: _ } = self;
+        let mut debug = f.debug_struct("Conditions");
+        debug.field("prices", prices).field("summary_source", summary_source).field("noise", noise);
+        debug.finish_non_exhaustive()
     }
 }
 
-fn play_all(
-    name: String,
-    transcript: &Transcript,
-    candidates: &[PolicyUnderTest],
-    prices: Prices,
-    summary_source: SummarySource<'_>,
-) -> Result<TranscriptResult, TranscriptError> {
-    let run = |candidate: &PolicyUnderTest| {
-        let planner = transcript.choose(&candidate.planners);
-        let window = planner.meter.for_model(transcript.model()).window();
-        let figures = play::play(transcript, planner, prices, summary_source)?;
-        Ok(PolicyResult { policy: candidate.name.clone(), window, figures })
-    };
-    let runs: Result<Vec<_>, TranscriptError> = candidates.iter().map(run).collect();
-    Ok(TranscriptResult {
-        name,
-        model: transcript.model().map(str::to_owned),
-        messages: transcript.n_messages(),
-        runs: runs?,
-    })
-}
+// === impl UnreadableFile ===
 
 impl UnreadableFile {
     fn new(name: String, error: &dyn std::error::Error) -> Self {

@@ -15,18 +15,25 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::histogram::Snapshot;
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
+mod codec;
 pub mod conformance;
+mod counts;
 mod expiry;
 mod known_keys;
 pub mod memory;
 pub mod page;
+pub mod postgres;
 pub mod redb;
+pub mod secret;
+pub mod shared;
 
 pub use page::{Cursor, Page, PageQuery};
+pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore};
+pub use shared::{Offered, SharedStore};
 
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -34,6 +41,42 @@ pub use redb::{OpenError, RedbStore};
 pub struct Settings {
     /// Keeps what edits take out of conversations. With `false`, no edit takes out a text that must be recallable.
     pub enabled: bool,
+    /// Where it is kept. With `"file"`, one process uses it; with any other, all processes that have the same settings do.
+    pub engine: StoreEngine,
+    /// The name of the environment variable with the URL of the engine: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with
+    /// several hosts if need be. To a host that is not this machine TLS is used, unless the URL says `sslmode=disable`.
+    ///
+    /// Not set: allowed with `engine = "file"` alone.
+    ///
+    /// Example: `"ABRIDGE_STORE_URL"`
+    pub url_env: Option<String>,
+    /// The name of the environment variable with the secret that handles are made with: 64 hexadecimal digits, as
+    /// `openssl rand -hex 32` prints. The same for all processes. Not with `engine = "file"`.
+    ///
+    /// Not set: the first process makes a secret, which is kept in the store.
+    ///
+    /// Example: `"ABRIDGE_STORE_SECRET"`
+    pub secret_env: Option<String>,
+    /// The name of the environment variable with the secrets that this one has replaced, separated by commas. A store that
+    /// belongs to one of them is taken over.
+    ///
+    /// Not set: a store that belongs to another secret is refused.
+    ///
+    /// Example: `"ABRIDGE_OLD_STORE_SECRETS"`
+    pub old_secrets_env: Option<String>,
+    /// Keeps several fleets apart in one database: a part of the names of its tables. Allowed: up to 32 lower-case letters,
+    /// digits and `_`.
+    ///
+    /// Not set: the tables have no such part in their names.
+    ///
+    /// Example: `"prod"`
+    pub namespace: Option<String>,
+    /// Certificates that the engine's may be signed with, besides the system's.
+    ///
+    /// Not set: the system's alone.
+    ///
+    /// Example: `"/etc/abridge/store-ca.pem"`
+    pub ca_file: Option<PathBuf>,
     /// The file. One process uses it at a time.
     ///
     /// Not set: `abridge/store.redb` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
@@ -58,6 +101,17 @@ pub struct Settings {
     pub timeout: Period,
 }
 
+/// What a store is kept in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreEngine {
+    /// A file of this process.
+    #[default]
+    File,
+    /// PostgreSQL, or what speaks its protocol. `abridge store init` makes the tables.
+    Postgres,
+}
+
 /// A store of payloads and summaries, used by many requests at once.
 ///
 /// If a future is dropped before it has ended, its operation is done completely or not at all.
@@ -75,9 +129,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
     fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()>;
 
-    /// Stores the summary of a beginning of a conversation, replacing an earlier one. When it returns, the summary
-    /// survives a crash.
-    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()>;
+    /// Stores the summary of a beginning of a conversation, unless there is one. When it returns, the summary survives a
+    /// crash.
+    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered>;
 
     /// The summary, which counts as used now; `None` if it is not stored.
     fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>>;
@@ -131,6 +185,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Whether the last write failed.
     fn is_failing(&self) -> bool {
         false
+    }
+
+    /// The store as one that other processes use at the same time, if it is.
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        None
     }
 
     /// Writes pending uses and closes the file. Later operations fail.
@@ -288,6 +347,12 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: true,
+            engine: StoreEngine::File,
+            url_env: None,
+            secret_env: None,
+            old_secrets_env: None,
+            namespace: None,
+            ca_file: None,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),
             keep_for_chained: Period(Duration::from_hours(24 * 30)),

@@ -27,6 +27,7 @@ pub use self::memo::Subject;
 mod estimate;
 mod memo;
 pub mod models;
+pub mod prices;
 pub mod tiktoken;
 mod vocabulary;
 
@@ -146,6 +147,11 @@ impl Meter {
     /// All that is known of models, the first that fits one first.
     pub fn models(&self) -> Vec<models::Entry> {
         self.shared.models.entries()
+    }
+
+    /// The windows that upstreams have named.
+    pub fn learned_windows(&self) -> Vec<(Arc<str>, usize)> {
+        self.shared.models.learned()
     }
 
     /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.

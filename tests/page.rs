@@ -1,4 +1,5 @@
 //! The page at `/abridge/` in a real browser, in front of real processes: `tests/page/page.mjs` does what a person does.
+//! The page of `abridge simulate --html`, too: `tests/page/simulate.mjs`.
 //!
 //! With `ABRIDGE_SCREENS`, pictures of it go into that folder, too.
 //!
@@ -14,7 +15,8 @@
 #![expect(clippy::print_stderr, clippy::print_stdout, reason = "what the browser saw is shown")]
 #![expect(dead_code, unused_imports, reason = "other tests use what this one does not of what they share")]
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 #[path = "it"]
@@ -24,6 +26,8 @@ mod it {
 
 use it::support::{Abridge, Setup, Upstream, Wire, upstream};
 
+/// A line that would be markup.
+const EVIL: &str = r#"<img src=x onerror="globalThis.hacked=1"></code><script>globalThis.hacked = 2 && 'x'</script>"#;
 const TOKEN: &str = "a-token-of-operators-0123456789";
 
 fn main() -> ExitCode {
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let passed = runtime.block_on(async {
         let mut upstream = Upstream::start().await;
+        let simulated = tempfile::TempDir::new().unwrap();
         let inspected = Setup::before(&upstream).with("inspect.keep = 50").start().await;
         let bare = Setup::before(&upstream).start().await;
         let shown = Setup::before(&upstream).with("inspect.keep = 50").start().await;
@@ -47,6 +52,8 @@ fn main() -> ExitCode {
             "guarded": origin(&guarded),
             "token": TOKEN,
             "elsewhere": upstream.origin(),
+            "simulated": simulate(simulated.path()),
+            "evil": EVIL,
         });
         tokio::spawn(async move {
             while let Some(wire) = upstream.accept().await {
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
             status.is_ok_and(|status| status.success())
         };
         let mut passed = drive("page.mjs").await;
+        passed &= drive("simulate.mjs").await;
         if std::env::var_os("ABRIDGE_SCREENS").is_some() {
             passed &= drive("screens.mjs").await;
         }
@@ -73,6 +81,42 @@ fn main() -> ExitCode {
     });
     runtime.shutdown_background();
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes the page of a simulation in which an edit needs a text that was cleared, and returns its path.
+fn simulate(folder: &Path) -> PathBuf {
+    let call = |id: &str, name: &str, arguments: &str| {
+        let function = serde_json::json!({ "name": name, "arguments": arguments });
+        serde_json::json!({ "role": "assistant", "content": null,
+            "tool_calls": [{ "id": id, "type": "function", "function": function }] })
+    };
+    let result = |id: &str, text: &str| {
+        let text = format!("{text}\n{}", "filler ".repeat(200));
+        serde_json::json!({ "role": "tool", "tool_call_id": id, "content": text })
+    };
+    let read = |id: &str| call(id, "read", "{}");
+    let edit = serde_json::json!({ "old_string": EVIL }).to_string();
+    let messages = serde_json::json!([
+        { "role": "user", "content": "Do it." },
+        read("a"), result("a", EVIL), read("b"), result("b", ""), read("c"), result("c", ""),
+        call("d", "edit", &edit), result("d", "ok"),
+    ]);
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
+    write("session.json", serde_json::json!({ "model": "gpt-4o", "messages": messages }).to_string());
+    write("policy.toml", "[clear_tool_results]\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\n".to_owned());
+    let mut abridge = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    abridge.args([
+        "simulate",
+        "session.json",
+        "--policy",
+        "policy.toml",
+        "--policy",
+        "none",
+        "--html",
+        "compared.html",
+    ]);
+    assert!(abridge.current_dir(folder).env_clear().output().unwrap().status.success());
+    folder.join("compared.html")
 }
 
 /// Answers the requests of one connection: conversations, and pages of an origin that is not abridge's.

@@ -19,7 +19,7 @@ use abridge_proxy::dialect;
 use abridge_proxy::plan::Action;
 use abridge_proxy::planner::Planner;
 use abridge_proxy::simulate::sent_request::SentRequest;
-use abridge_proxy::simulate::{PolicyUnderTest, Prices, Simulation, SummarySource, Transcript, TranscriptSelection};
+use abridge_proxy::simulate::{Conditions, PolicyUnderTest, Simulation, Transcript, TranscriptSelection};
 use abridge_proxy::span::{joined, splice};
 use abridge_proxy::upstream::routes::Routes;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -108,7 +108,7 @@ fn step(
     let tokens: Vec<_> = sent.message_tokens().collect();
     let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
     let (unread, read): (Vec<_>, Vec<_>) =
-        results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end));
+        results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end.get()));
     let kept = read.iter().rev().take(KEEP);
     let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
     let patches = changes.iter().filter(|change| change.edit == "patch").map(ToString::to_string);
@@ -176,7 +176,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
         candidate("at once", AT_ONCE)?,
     ];
     let choice = TranscriptSelection { paths: vec![folder], limit: Some(10), model: None };
-    let simulation = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default());
+    let simulation = Simulation::run(&choice, &candidates, &Conditions::default());
     let mut wrong = Vec::new();
     let mut totals = [0; 4];
     for played in &simulation.transcripts {
@@ -196,7 +196,9 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
                 wrong.push(format!("{}: {name} costs {}, none {}", played.name, figures.cost, none.cost));
             }
         }
-        if sticky.cost >= sliding.cost {
+        // A segment may end soon after a pass, before the pass has paid for itself.
+        let (part, whole) = if played.segments > 1 { (10, 11) } else { (1, 1) };
+        if sticky.cost * part >= sliding.cost * whole {
             wrong.push(format!("{}: sticky costs {}, sliding {}", played.name, sticky.cost, sliding.cost));
         }
     }

@@ -53,7 +53,7 @@ fn shows_values(dialect: &dyn Dialect, body: &Bytes, conversation: &Conversation
     for element in &conversation.elements {
         is_value(body, element.span);
         count(dialect, &gauge, element.span.of(body));
-        for unit in &conversation.units[element.units.clone()] {
+        for unit in conversation.unit_range(&element.units) {
             is_value(body, unit.span);
             assert!(is_within(unit.span, element.span));
             for text in unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default() {
@@ -66,7 +66,7 @@ fn shows_values(dialect: &dyn Dialect, body: &Bytes, conversation: &Conversation
         }
     }
     for block in &conversation.blocks {
-        assert!(is_within(block.span, conversation.units[block.unit].span));
+        assert!(is_within(block.span, conversation.unit(block.unit).expect("it is there").span));
         if let BlockKind::ToolCall { .. } = block.kind
             && let Some(input) = dialect.input(body, block.span)
         {

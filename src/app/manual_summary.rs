@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use super::{TASK_DRAIN_TIMEOUT, build_live, close_store, open_store};
+use super::{TASK_DRAIN_TIMEOUT, build_live, store as of_app};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
 use crate::dialect::{self, Dialect};
@@ -80,7 +80,7 @@ pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Res
 
 async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let tasks = Tasks::default();
-    let (store, keys) = open_store(config, environment)?;
+    let (store, keys) = of_app::open(config, environment).await?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::of_body(&body);
     let Destination { upstream, rules, .. } = live.destinations.default();
@@ -95,7 +95,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {
-        close_store(&*store).await;
+        of_app::close(&*store).await;
     }
     let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((edited, outcome))

@@ -9,10 +9,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, Environment};
 use crate::dialect;
-use crate::edit::trigger::{Condition, Trigger};
+use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
 use crate::server::listen::Address;
+use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
@@ -150,7 +151,8 @@ fn describe_edits(config: &Config) -> String {
                 format!("cut results over {} bytes", grouped(config.truncate_tool_results.max_bytes))
             }
             EditName::ClearToolResults => {
-                format!("clear old results from {} on", describe_trigger(&config.clear_tool_results.trigger))
+                let settings = &config.clear_tool_results;
+                format!("clear old results from {}", describe_trigger(&settings.trigger, settings.when))
             }
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
@@ -161,7 +163,7 @@ fn describe_edits(config: &Config) -> String {
                         model.model, model.base_url
                     ),
                 };
-                format!("summarise from {} on{calls}", describe_trigger(&config.summarize.trigger))
+                format!("summarise from {}{calls}", describe_trigger(&config.summarize.trigger, config.summarize.when))
             }
         });
     }
@@ -172,9 +174,10 @@ fn describe_edits(config: &Config) -> String {
     }
 }
 
-fn describe_trigger(trigger: &Trigger) -> String {
+fn describe_trigger(trigger: &Trigger, when: Moment) -> String {
     let either: Vec<_> = trigger.0.iter().map(describe_condition).collect();
-    either.join(" or ")
+    let sooner = if when == Moment::Turn { ", sooner where a user's turn begins" } else { "" };
+    format!("{} on{sooner}", either.join(" or "))
 }
 
 fn describe_condition(condition: &Condition) -> String {
@@ -189,6 +192,10 @@ fn describe_condition(condition: &Condition) -> String {
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
     match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
+        _ if store.enabled && store.engine == StoreEngine::Postgres => format!(
+            "kept in PostgreSQL for {} after their last use, {} at most, with all processes that share it",
+            store.keep_for, store.max_bytes
+        ),
         Some(file) => format!(
             "kept in {} for {} after their last use, {} at most",
             file.display(),
@@ -246,8 +253,10 @@ mod tests {
     fn describes_a_trigger_with_units_and_joining_words() {
         let tokens = Condition { tokens: Some(160_000), messages: Some(8), ..Condition::default() };
         let part = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
-        let told = describe_trigger(&Trigger(vec![tokens, part]));
-        assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window");
+        let trigger = Trigger(vec![tokens, part]);
+        let told = describe_trigger(&trigger, Moment::Any);
+        assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window on");
+        assert!(describe_trigger(&trigger, Moment::Turn).ends_with(" on, sooner where a user's turn begins"));
     }
 
     #[test]

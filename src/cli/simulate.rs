@@ -1,16 +1,21 @@
 //! `abridge simulate`: runs transcripts through policies and compares the results.
 
+use std::fs;
+use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
-use crate::simulate::{PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection};
+use crate::simulate::{
+    Conditions, Noise, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
+};
 use crate::summary::Summary;
 use crate::tokens::models;
 
@@ -50,13 +55,19 @@ pub struct Args {
     /// The length of the text that replaces a summary, in tokens; with --upstream, the upstream makes the summaries
     #[arg(long, value_name = "TOKENS", default_value = "1500")]
     summary_tokens: usize,
+    /// Count faults with the results of another session as well, which shows how many are chance
+    #[arg(long)]
+    placebo: bool,
+    /// Write the result as a page of HTML, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the simulation and prints it. With `--upstream`, `summarizer` makes the summaries.
-pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>>>(
+pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     args: Args,
     sources: &Sources,
     config: &Config,
@@ -91,10 +102,30 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>>>(
     let summary_source = summarizer
         .as_ref()
         .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));
-    let simulation = Simulation::run(&selection, &candidates, prices, summary_source);
+    let noise = if args.placebo { Noise::Placebo } else { Noise::Unknown };
+    let bar = progress_bar(args.json);
+    let show = |progress: Progress| {
+        bar.set_length(progress.all as u64);
+        bar.set_position(progress.played as u64);
+    };
+    let conditions = Conditions { prices, summary_source, noise, progress: Some(&show) };
+    let simulation = Simulation::run(&selection, &candidates, &conditions);
+    bar.finish_and_clear();
+    if let Some(file) = &args.html {
+        fs::write(file, Page(&simulation).to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let text = if args.json { serde_json::to_string_pretty(&simulation)? + "\n" } else { simulation.to_string() };
     print([text])?;
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })
+}
+
+/// A bar on standard error, if that is a terminal; none beside JSON that goes elsewhere.
+fn progress_bar(json: bool) -> ProgressBar {
+    let is_shown = io::stderr().is_terminal() && (!json || io::stdout().is_terminal());
+    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} requests, {eta} left");
+    let bar = ProgressBar::with_draw_target(Some(0), target);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// A window for every model, which overrides all other sources.

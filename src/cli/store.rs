@@ -1,4 +1,5 @@
-//! `abridge store`: lists, prints, sweeps and compacts the store, while no proxy has it open.
+//! `abridge store`: lists, prints, sweeps and compacts the store; makes the tables of an engine, and copies a file there
+//! and back. A file must not be open in a proxy.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,11 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Subcommand;
 use tokio::runtime;
+use tokio::time::timeout;
 
 use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
-use crate::store::{Clock, OpenError, PayloadInfo, RedbStore, Stats, Store, SweepResult, Time};
+use crate::store::{
+    Clock, OpenError, PayloadInfo, PostgresStore, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, postgres,
+};
+
+mod copy;
 
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
@@ -25,6 +31,10 @@ pub enum Command {
     Sweep(OutputArgs),
     /// Compact the file to its smallest size.
     Compact(OutputArgs),
+    /// Make the tables that the store of a fleet needs, where they do not exist.
+    Init,
+    /// Copy a store file to the engine of the settings, or from there to a new file: texts, summaries and the secret.
+    Copy(copy::Args),
 }
 
 /// Arguments of `ls`.
@@ -57,15 +67,23 @@ pub struct OutputArgs {
 #[error("there is no store at {}; a proxy creates it when it first runs; set store.path if it is elsewhere", .0.display())]
 pub struct StoreNotFoundError(PathBuf);
 
+/// A command for an engine, and the settings have none.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("store.engine is \"file\", which is made by the proxy; set another engine and store.url_env")]
+pub struct NoEngineError;
+
 /// Runs the subcommand and closes the store.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, config)?;
-    let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
-    let clock = Clock::system();
-    let store = open(&path, config, clock.clone())?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(async {
-        let done = command.run(&store, clock.now()).await;
+        match command {
+            Command::Init => return init(config, &environment).await,
+            Command::Copy(args) => return copy::run(args, config, &environment).await,
+            _ => {}
+        }
+        let store = open(config, &environment).await?;
+        let done = command.run(&*store, Clock::system().now()).await;
         let closed = store.close().await;
         let exit = done?;
         closed?;
@@ -73,11 +91,42 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
     })
 }
 
-fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<RedbStore> {
+/// Makes the tables.
+async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
+    if config.store.engine == StoreEngine::File {
+        return Err(NoEngineError.into());
+    }
+    let options = environment.store_options(&config.store);
+    postgres::init::init(&options.url, &options.settings).await?;
+    print(["the tables are there\n"])?;
+    Ok(Exit::Ok)
+}
+
+/// Opens the store of the settings.
+async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Box<dyn Store>> {
+    match config.store.engine {
+        StoreEngine::File => {
+            let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
+            Ok(Box::new(open_file(&path, config)?))
+        }
+        StoreEngine::Postgres => Ok(Box::new(open_engine(environment.store_options(&config.store)).await?)),
+    }
+}
+
+/// Opens the engine. One that is away is an error.
+async fn open_engine(options: postgres::Options) -> anyhow::Result<PostgresStore> {
+    let patience = 2 * options.settings.timeout.0;
+    let away = || postgres::PostgresError::TimedOut(patience);
+    let store = timeout(patience, PostgresStore::open(options)).await.map_err(|_| away())??;
+    store.state()?;
+    Ok(store)
+}
+
+fn open_file(path: &Path, config: &Config) -> anyhow::Result<RedbStore> {
     if !path.exists() {
         return Err(StoreNotFoundError(path.to_owned()).into());
     }
-    let opened = RedbStore::open(path, config.store.clone(), clock);
+    let opened = RedbStore::open(path, config.store.clone(), Clock::system());
     opened.map_err(|error| match error {
         error @ OpenError::InUse { .. } => {
             anyhow::Error::new(error).context("ask the running proxy, GET /abridge/recall/HANDLE, or stop it first")
@@ -89,7 +138,7 @@ fn open(path: &Path, config: &Config, clock: Clock) -> anyhow::Result<RedbStore>
 // === impl Command ===
 
 impl Command {
-    async fn run(&self, store: &impl Store, now: Time) -> anyhow::Result<Exit> {
+    async fn run(&self, store: &dyn Store, now: Time) -> anyhow::Result<Exit> {
         let text = match self {
             Self::Ls(Ls { most, output }) => {
                 let entries = store.list(*most).await?;
@@ -123,6 +172,8 @@ impl Command {
                     )
                 }
             }
+            // They open what they need.
+            Self::Init | Self::Copy(_) => String::new(),
             Self::Compact(output) => {
                 let before = store.stats().await?.file_bytes;
                 store.compact().await?;

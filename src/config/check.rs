@@ -1,6 +1,5 @@
 //! Checks that deserialisation cannot make: ranges, formats, and settings that contradict each other.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::uri::Authority;
@@ -14,6 +13,8 @@ use crate::recall;
 use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
+mod clearing;
+mod store;
 mod summarize;
 mod upstreams;
 
@@ -34,6 +35,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.policy()?;
     checker.placeholders()?;
     checker.truncation()?;
+    checker.clearing()?;
     checker.summarize()
 }
 
@@ -167,34 +169,6 @@ impl Checker<'_> {
         Err(self.error_at_any(&[&["tls", missing], &["tls"]], message))
     }
 
-    fn store(&self) -> Result<(), ConfigError> {
-        let store = &self.config.store;
-        for (key, period, least) in [
-            ("keep_for", store.keep_for, Period::secs(60)),
-            ("keep_for_chained", store.keep_for_chained, Period::secs(60)),
-            ("timeout", store.timeout, Period(Duration::from_millis(1))),
-        ] {
-            let most = MAX_PERIOD;
-            if !(least..=most).contains(&period) {
-                let message = format!("{period} is out of range; allowed: {least} to {most}");
-                return Err(self.error(&["store", key], message));
-            }
-        }
-        for (key, size, least) in
-            [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]
-        {
-            let most = ByteSize::mib(1 << 30);
-            if !(least..=most).contains(&size) {
-                return Err(self.error(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
-            }
-        }
-        let is_empty = |path: &Path| path.as_os_str().is_empty();
-        if store.path.as_deref().is_some_and(is_empty) {
-            return Err(self.error(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
-        }
-        Ok(())
-    }
-
     fn inspect(&self) -> Result<(), ConfigError> {
         let (keep, most) = (self.config.inspect.keep, crate::inspect::MAX_REQUESTS);
         if keep > most {
@@ -256,6 +230,11 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    fn clearing(&self) -> Result<(), ConfigError> {
+        let Config { clear_tool_results, prices, tools, .. } = self.config;
+        clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
     }
 
     fn summarize(&self) -> Result<(), ConfigError> {

@@ -12,6 +12,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
+use crate::store::postgres::{EngineClock, Options};
+use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
 use crate::upstream::{KeyHeader, routes};
 
@@ -42,6 +44,10 @@ pub struct Environment {
     pub admin_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
     pub summarizer_keys: BTreeMap<String, Secret>,
+    /// The value of the variable that `store.url_env` names.
+    pub store_url: Option<Secret>,
+    /// The values of the variables that `store.secret_env` and `store.old_secrets_env` name.
+    pub store_secrets: Secrets,
     /// The folder for a user's state, from `XDG_STATE_HOME` or `HOME`; `None` if neither is set.
     pub state: Option<PathBuf>,
     /// Whether terminal output is without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
@@ -145,8 +151,50 @@ impl Environment {
             .collect::<Result<_, ConfigError>>()?;
         let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
         let proxies = proxies(variables)?;
-        Ok(Self { proxies, api_key, upstream_keys, admin_token, summarizer_keys, state, plain_terminal })
+        let store_url = config.store.url_env.as_deref();
+        let store_url =
+            store_url.map(|name| key(name, "store.url_env names it for the URL of the store")).transpose()?;
+        let store_secrets = store_secrets(variables, &config.store)?;
+        Ok(Self {
+            proxies,
+            api_key,
+            upstream_keys,
+            admin_token,
+            summarizer_keys,
+            store_url,
+            store_secrets,
+            state,
+            plain_terminal,
+        })
     }
+}
+
+impl Environment {
+    /// How these settings open a store in an engine.
+    pub fn store_options(&self, settings: &store::Settings) -> Options {
+        Options {
+            url: self.store_url.as_ref().map(|url| url.expose().to_owned()).unwrap_or_default(),
+            settings: settings.clone(),
+            secrets: self.store_secrets.clone(),
+            clock: EngineClock::engine(),
+            fresh: None,
+        }
+    }
+}
+
+/// Reads the secrets of the store.
+fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Secrets, ConfigError> {
+    let read = |name: &Option<String>, setting: &str| {
+        let name = name.as_deref();
+        name.map(|name| Secret::from_variable(variables, name, &format!("store.{setting} names it"))).transpose()
+    };
+    let current = read(&settings.secret_env, "secret_env")?;
+    let old = read(&settings.old_secrets_env, "old_secrets_env")?;
+    Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
+        let variables = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
+        let variables: Vec<_> = variables.map(String::as_str).collect();
+        variable_error(&variables.join(" or "), &error.to_string())
+    })
 }
 
 /// Reads the operators' token. A short one is refused because it could be guessed.

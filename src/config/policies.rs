@@ -11,9 +11,9 @@ use super::check;
 use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
 use super::value::{LocatedValue, Value};
 use crate::payload::Keys;
-use crate::planner::Planner;
+use crate::planner::{PlanSettings, Planner};
 use crate::tokens::Meter;
-use crate::upstream::routes::Routes;
+use crate::upstream::routes::{self, Routes};
 
 /// Tables of settings by name, as TOML.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -76,14 +76,22 @@ impl Config {
             return Ok(Routes::only(self.under_policy(name)?.planner(address, meter, keys)));
         }
         let default = self.planner(address, meter, keys);
-        let routes = self.upstreams.iter().map(|upstream| {
-            let planner = match &upstream.policy {
-                Some(name) => self.under_policy(name)?.planner_beside(&default),
-                None => self.planner_beside(&default),
-            };
-            Ok((upstream.requests().unwrap_or_default().matcher(), planner))
-        });
+        let routes = self
+            .upstreams
+            .iter()
+            .map(|route| Ok((route.requests().unwrap_or_default().matcher(), self.planner_for(route, &default)?)));
         Ok(Routes::new(routes.collect::<anyhow::Result<_>>()?, default))
+    }
+
+    /// The planner for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. It shares counts,
+    /// keys and address with that of `[upstream]`.
+    pub fn planner_for(&self, route: &routes::Settings, default: &Planner) -> anyhow::Result<Planner> {
+        let settings = match &route.policy {
+            Some(name) => self.under_policy(name)?.plan_settings(),
+            None => self.plan_settings(),
+        };
+        let (recall, upstream) = (default.settings.recall.clone(), route.url.host().to_owned());
+        Ok(default.under(PlanSettings { recall, upstream, ..settings }))
     }
 
     /// Checks that there is a policy of this name, which a flag has.

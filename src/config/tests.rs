@@ -8,6 +8,8 @@ use crate::planner::EditName;
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
+mod clearing;
+
 /// Loads a settings file with this text; the error is the line that is printed.
 fn file(text: &str) -> Result<Config, String> {
     load(text, &[], Flags::default())
@@ -37,11 +39,11 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
@@ -307,10 +309,6 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
         (("ABRIDGE__UPSTREAM__HEADERS", "secret"), "upstream.headers must be a table, and is a string"),
         (("ABRIDGE__SERVER", "1"), "server must be a table, and is a whole number"),
         (
-            ("ABRIDGE__", "1"),
-            "unknown key \"\" at the top level; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models",
-        ),
-        (
             ("ABRIDGE__SERVER__MAX_BODY", "64"),
             "\"64\" is not a size: write a whole number and a unit, one of B, KiB, MiB, GiB, kB, MB, GB, such as \"64MiB\"",
         ),
@@ -318,6 +316,8 @@ fn errors_in_variables_and_flags_name_the_variable_or_flag() {
     ] {
         assert_eq!(load("", &[(name, value)], Flags::default()).map(drop), Err(format!("{name}: {line}")));
     }
+    let line = load("", &[("ABRIDGE__", "1")], Flags::default()).unwrap_err();
+    assert!(line.starts_with("ABRIDGE__: unknown key \"\" at the top level; allowed: preset, language, "), "{line}");
     let flags = Flags { upstream: vec!["nowhere".into()], ..Flags::default() };
     let line = load("", &[], flags).unwrap_err();
     assert!(line.starts_with("--upstream: \"nowhere\" is not an upstream URL: write "), "{line}");

@@ -6,41 +6,39 @@
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
-use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit};
+use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit, UnitIndex};
 
 /// Units that one element stands for, but for those that stay beside it. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fold {
     /// The units as they came, those that stay among them.
-    pub units: Range<usize>,
+    pub units: Range<UnitIndex>,
     /// The stretches that are not sent, in order.
-    hidden: Vec<Range<usize>>,
+    hidden: Vec<Range<UnitIndex>>,
     /// The one of them that the summary takes the place of.
-    place: Range<usize>,
+    place: Range<UnitIndex>,
     /// Which of the units have an index in the view, in order: those that stay, and the first of `place`.
-    standing: Vec<usize>,
+    standing: Vec<UnitIndex>,
 }
 
 impl Fold {
     /// The fold of some units of a conversation. None if there is nothing left for a summary to stand for, or nothing of it
     /// before a unit that follows the user.
-    pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, units: Range<usize>) -> Option<Self> {
+    pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, units: Range<UnitIndex>) -> Option<Self> {
         let mut standing = reopened(conversation, pairing, &units);
-        let follows = |unit: &usize| conversation.units.get(*unit).is_some_and(|unit| unit.flags.follows_user);
-        let following: Vec<_> = units.clone().filter(follows).collect();
+        let follows = |unit: &UnitIndex| conversation.unit(*unit).is_some_and(|unit| unit.flags.follows_user);
+        let following: Vec<_> = UnitIndex::each(&units).filter(follows).collect();
         standing.extend(&following);
         let (mut hidden, mut from) = (Vec::new(), units.start);
         for end in standing.iter().copied().chain([units.end]) {
             if from < end {
                 hidden.push(from..end);
             }
-            from = end + 1;
+            from = end.next();
         }
         // In the view, nothing may part a result without an id from the call directly before it.
-        let parts_no_run = |stretch: &&Range<usize>| {
-            let units = conversation.units.get(Range::clone(stretch)).unwrap_or_default();
-            units.iter().any(|unit| unit.role != Role::Tool)
-        };
+        let parts_no_run =
+            |stretch: &&Range<UnitIndex>| conversation.unit_range(stretch).iter().any(|unit| unit.role != Role::Tool);
         let place = hidden.iter().find(parts_no_run)?.clone();
         if following.first().is_some_and(|first| *first < place.start) {
             return None;
@@ -50,61 +48,62 @@ impl Fold {
     }
 
     /// The units that the summary takes the place of.
-    pub fn place(&self) -> Range<usize> {
+    pub fn place(&self) -> Range<UnitIndex> {
         self.place.clone()
     }
 
     /// The stretches that are not sent, in order.
-    pub fn hidden(&self) -> impl Iterator<Item = Range<usize>> {
+    pub fn hidden(&self) -> impl Iterator<Item = Range<UnitIndex>> {
         self.hidden.iter().cloned()
     }
 
     /// The units of the view that stand for the folded ones: the summary, and what stays beside it.
-    pub fn in_place(&self) -> Range<usize> {
-        self.units.start..self.units.start + self.standing.len()
+    pub fn in_place(&self) -> Range<UnitIndex> {
+        self.units.start..self.units.start.plus(self.standing.len())
     }
 
     /// The index of the summary in the view.
-    pub fn summary(&self) -> usize {
+    pub fn summary(&self) -> UnitIndex {
         self.view_unit(self.place.start)
     }
 
     /// The index in the view of a unit; that of the summary for one that is not sent.
-    pub fn view_unit(&self, unit: usize) -> usize {
+    pub fn view_unit(&self, unit: UnitIndex) -> UnitIndex {
         let Range { start, end } = self.units;
         if unit < start {
             return unit;
         }
         if unit >= end {
-            return unit - end + self.in_place().end;
+            return self.in_place().end.plus(unit.get() - end.get());
         }
         let at = self.standing.binary_search(&unit).or_else(|_| self.standing.binary_search(&self.place.start));
-        start + at.unwrap_or_default()
+        start.plus(at.unwrap_or_default())
     }
 
     /// The index that a unit of the view has in the conversation; the first of those that it takes the place of for the
     /// summary.
-    pub fn original_unit(&self, unit: usize) -> usize {
+    pub fn original_unit(&self, unit: UnitIndex) -> UnitIndex {
         let Range { start, end } = self.in_place();
-        match unit.checked_sub(start).and_then(|at| self.standing.get(at)) {
+        match unit.get().checked_sub(start.get()).and_then(|at| self.standing.get(at)) {
             Some(unit) => *unit,
             None if unit < start => unit,
-            None => unit - end + self.units.end,
+            None => self.units.end.plus(unit.get() - end.get()),
         }
     }
 }
 
 /// The units of the rounds that a result behind the folded ones belongs to, and what is in one element with them.
-fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<usize>) -> BTreeSet<usize> {
+fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<UnitIndex>) -> BTreeSet<UnitIndex> {
     let from = |unit| pairing.results.partition_point(|result| result.unit < unit);
     let (first, behind) = (from(units.start), from(units.end));
     let results = |range: Range<usize>| pairing.results.get(range).unwrap_or_default().iter();
     let turn = |call: Option<CallIndex>| {
         let caller = conversation.caller(pairing.call(call?)?.block)?;
-        conversation.units.get(caller).map(|unit| (unit.turn, caller))
+        conversation.unit(caller).map(|unit| (unit.turn, caller))
     };
+    let first_of_all = UnitIndex::default();
     let late = results(behind..pairing.results.len()).filter_map(|result| turn(result.answers));
-    let mut new: Vec<usize> = late.map(|(_, caller)| caller).filter(|caller| units.contains(caller)).collect();
+    let mut new: Vec<UnitIndex> = late.map(|(_, caller)| caller).filter(|caller| units.contains(caller)).collect();
     let mut reopened = BTreeSet::new();
     if new.is_empty() {
         return reopened;
@@ -116,11 +115,12 @@ fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<us
         if !units.contains(&unit) || !reopened.insert(unit) {
             continue;
         }
-        let Some(of) = conversation.units.get(unit) else { continue };
-        new.extend(conversation.element(of.element).into_iter().flat_map(|element| element.units.clone()));
+        let Some(of) = conversation.unit(unit) else { continue };
+        new.extend(conversation.element(of.element).into_iter().flat_map(|element| UnitIndex::each(&element.units)));
         if of.role == Role::Assistant {
-            new.extend(conversation.turn_of(unit));
-            let answers: Vec<_> = in_time.range((of.turn, 0)..(of.turn + 1, 0)).copied().collect();
+            new.extend(UnitIndex::each(&conversation.turn_of(unit)));
+            let answers: Vec<_> =
+                in_time.range((of.turn, first_of_all)..(of.turn + 1, first_of_all)).copied().collect();
             in_time.retain(|answer| !answers.contains(answer));
             new.extend(answers.into_iter().map(|(_, result)| result));
         }
@@ -146,9 +146,11 @@ impl Conversation<'_> {
         };
         // The element and the unit before, as they came.
         let (mut element, mut before) = (None, None);
-        for index in (0..start).chain(fold.standing.iter().copied()).chain(end..self.units.len()) {
-            let Some(unit) = self.units.get(index) else { continue };
-            let (at, first) = (view.units.len(), view.blocks.len());
+        let before_it = UnitIndex::each(&(UnitIndex::default()..start));
+        let behind = UnitIndex::each(&(end..self.next_unit()));
+        for index in before_it.chain(fold.standing.iter().copied()).chain(behind) {
+            let Some(unit) = self.unit(index) else { continue };
+            let (at, first) = (view.next_unit(), view.next_block());
             if index == fold.place.start {
                 let (span, turn) = (self.span_of(fold.place()), view.next_turn(false));
                 let flags = Flags { speaks: true, ..Flags::default() };
@@ -166,8 +168,8 @@ impl Conversation<'_> {
                 });
                 continue;
             }
-            let turn_before = before.and_then(|before: usize| self.units.get(before)).map(|before| before.turn);
-            let continues = before.is_some_and(|before| before + 1 == index) && turn_before == Some(unit.turn);
+            let turn_before = before.and_then(|before: UnitIndex| self.unit(before)).map(|before| before.turn);
+            let continues = before.is_some_and(|before| before.next() == index) && turn_before == Some(unit.turn);
             let turn = view.next_turn(continues);
             if element != Some(unit.element) {
                 element = Some(unit.element);
@@ -175,12 +177,12 @@ impl Conversation<'_> {
                 view.elements.push(Element { span, units: at..at });
             }
             if let Some(element) = view.elements.last_mut() {
-                element.units.end = at + 1;
+                element.units.end = at.next();
             }
             before = Some(index);
             let blocks = self.blocks_of(unit).iter().cloned();
             view.blocks.extend(blocks.map(|block| super::Block { unit: at, ..block }));
-            let blocks = first..view.blocks.len();
+            let blocks = first..view.next_block();
             let element = ElementIndex::new(view.elements.len() - 1);
             view.units.push(Unit { element, turn, blocks, ..unit.clone() });
         }

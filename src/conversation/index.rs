@@ -24,9 +24,22 @@ macro_rules! index {
                 Self(self.0 + 1)
             }
 
+            /// The place so many further on.
+            #[must_use]
+            pub const fn plus(self, n: usize) -> Self {
+                Self(self.0 + n)
+            }
+
             /// The numbers of places that stand together.
             pub const fn numbers(places: &std::ops::Range<Self>) -> std::ops::Range<usize> {
                 places.start.0..places.end.0
+            }
+
+            /// Places that stand together, one by one.
+            pub fn each(
+                places: &std::ops::Range<Self>,
+            ) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + use<> {
+                Self::numbers(places).map(Self)
             }
         }
     };
@@ -37,6 +50,11 @@ pub(crate) use index;
 index! {
     /// An element of a [`Conversation`](super::Conversation).
     ElementIndex
+}
+
+index! {
+    /// A unit of a [`Conversation`](super::Conversation).
+    UnitIndex
 }
 
 index! {

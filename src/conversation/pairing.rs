@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::{Block, BlockIndex, BlockKind, CallId, CallIndex, Conversation, Role};
+use super::{Block, BlockIndex, BlockKind, CallId, CallIndex, Conversation, Role, UnitIndex};
 
 /// Who answers whom.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub struct PairedCall {
 #[derive(Debug)]
 pub struct PairedResult {
     /// The index of the unit.
-    pub unit: usize,
+    pub unit: UnitIndex,
     /// The call it answers; none makes it an orphan.
     pub answers: Option<CallIndex>,
     /// Whether it may leave if it is an orphan.
@@ -51,23 +51,23 @@ struct Batch {
     first_call: usize,
     first_result: usize,
     /// The last unit of the run; of the turn itself, if the run is empty.
-    run_end: usize,
+    run_end: UnitIndex,
 }
 
 impl Pairing {
     /// Pairs the calls and results of a conversation.
     pub fn of(conversation: &Conversation<'_>) -> Self {
         let mut walk = Walk { by_position: conversation.traits.pairs_by_position, ..Walk::default() };
-        let mut units = conversation.units.iter().enumerate().peekable();
+        let mut units = conversation.indexed_units().peekable();
         while let Some((index, unit)) = units.next() {
             match (unit.role, conversation.blocks_of(unit)) {
                 (Role::Tool, [Block { kind: BlockKind::ToolResult { call_id, may_leave }, .. }]) => {
                     walk.result(index, call_id, *may_leave);
                 }
                 (Role::Assistant, _) => {
-                    let mut end = index + 1;
+                    let mut end = index.next();
                     while units.next_if(|(_, next)| next.turn == unit.turn).is_some() {
-                        end += 1;
+                        end = end.next();
                     }
                     walk.end_run();
                     walk.turn(conversation, index..end);
@@ -80,7 +80,7 @@ impl Pairing {
     }
 
     /// The answer that a message is, if it is a result.
-    pub fn result(&self, unit: usize) -> Option<&PairedResult> {
+    pub fn result(&self, unit: UnitIndex) -> Option<&PairedResult> {
         let at = self.results.binary_search_by_key(&unit, |result| result.unit).ok()?;
         self.results.get(at)
     }
@@ -91,7 +91,7 @@ impl Pairing {
     }
 
     /// The block of the call that a message answers.
-    pub fn answered_block(&self, unit: usize) -> Option<BlockIndex> {
+    pub fn answered_block(&self, unit: UnitIndex) -> Option<BlockIndex> {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
@@ -102,12 +102,12 @@ impl Pairing {
     }
 
     /// The last message of the run behind the batch that `call` is in.
-    pub fn run_end(&self, call: CallIndex) -> Option<usize> {
+    pub fn run_end(&self, call: CallIndex) -> Option<UnitIndex> {
         self.run_end_of(self.call(call)?)
     }
 
     /// The last message of the run behind the batch that `call` is in.
-    pub fn run_end_of(&self, call: &PairedCall) -> Option<usize> {
+    pub fn run_end_of(&self, call: &PairedCall) -> Option<UnitIndex> {
         self.batches.get(call.batch).map(|batch| batch.run_end)
     }
 }
@@ -128,14 +128,12 @@ fn key<'a>(id: &'a CallId<'a>) -> (&'static str, &'a str) {
 
 impl<'a> Walk<'a> {
     /// A turn of the model.
-    fn turn(&mut self, conversation: &'a Conversation<'a>, units: Range<usize>) {
+    fn turn(&mut self, conversation: &'a Conversation<'a>, units: Range<UnitIndex>) {
         let blocks = conversation.block_range(units.clone());
-        if blocks.len() == 0 {
-            return;
-        }
+        let Some(run_end) = UnitIndex::each(&units).next_back().filter(|_| blocks.len() > 0) else { return };
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
-        batches.push(Batch { first_call, first_result: results.len(), run_end: units.end - 1 });
+        batches.push(Batch { first_call, first_result: results.len(), run_end });
         // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all
         // of this batch in front of those of earlier batches.
         for (n, block) in blocks.enumerate().rev() {
@@ -152,7 +150,7 @@ impl<'a> Walk<'a> {
         self.in_run = true;
     }
 
-    fn result(&mut self, index: usize, id: &'a CallId<'a>, may_leave: bool) {
+    fn result(&mut self, index: UnitIndex, id: &'a CallId<'a>, may_leave: bool) {
         let answers = self.open.get_mut(&key(id)).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
         self.pairing.results.push(PairedResult { unit: index, answers, may_leave, named: !id.text.is_empty() });
         if self.in_run

@@ -2,63 +2,63 @@
 
 use std::ops::Range;
 
-use super::{Conversation, Role};
+use super::{Conversation, Role, UnitIndex};
 
 impl Conversation<'_> {
     /// The units of the turn that a unit is in.
-    pub fn turn_of(&self, unit: usize) -> Range<usize> {
-        let Some(turn) = self.units.get(unit).map(|unit| unit.turn) else { return 0..0 };
-        let end = |turn| self.units.partition_point(|unit| unit.turn < turn);
+    pub fn turn_of(&self, unit: UnitIndex) -> Range<UnitIndex> {
+        let Some(turn) = self.unit(unit).map(|unit| unit.turn) else { return Range::default() };
+        let end = |turn| UnitIndex::new(self.units.partition_point(|unit| unit.turn < turn));
         end(turn)..end(turn + 1)
     }
 
     /// The turns, from the last to the first.
-    fn turns_backwards(&self) -> impl Iterator<Item = Range<usize>> {
+    fn turns_backwards(&self) -> impl Iterator<Item = Range<UnitIndex>> {
         let mut end = self.units.len();
         std::iter::from_fn(move || {
-            let turn = self.turn_of(end.checked_sub(1)?);
-            end = turn.start;
+            let turn = self.turn_of(UnitIndex::new(end.checked_sub(1)?));
+            end = turn.start.get();
             Some(turn)
         })
     }
 
     /// The last turn in which the model has answered. What stands behind it has not been read by the model yet. Turns of
     /// the model without calls at the end of a request are a prefill, which the model is to continue, and no answer.
-    pub fn last_answer(&self) -> Option<Range<usize>> {
+    pub fn last_answer(&self) -> Option<Range<UnitIndex>> {
         let mut turns = self.turns_backwards().skip_while(|turn| self.is_plain_answer(turn));
-        turns.find(|turn| self.units.get(turn.start).is_some_and(|unit| unit.role == Role::Assistant))
+        turns.find(|turn| self.unit(turn.start).is_some_and(|unit| unit.role == Role::Assistant))
     }
 
     /// Where the model was called, each place as the index of the unit behind it: before each of its turns, and at the
     /// end. What follows a turn of the model without calls was called for with that as a prefill, so that no call is
     /// known of between the two.
-    pub fn model_calls(&self) -> Vec<usize> {
+    pub fn model_calls(&self) -> Vec<UnitIndex> {
         let mut places = Vec::new();
-        let (mut start, mut before_is_plain) = (0, false);
-        while start < self.units.len() {
+        let (mut start, mut before_is_plain) = (UnitIndex::default(), false);
+        while start < self.next_unit() {
             let turn = self.turn_from(start);
-            if !before_is_plain && self.units.get(start).is_some_and(|unit| unit.role == Role::Assistant) {
+            if !before_is_plain && self.unit(start).is_some_and(|unit| unit.role == Role::Assistant) {
                 places.push(start);
             }
             before_is_plain = self.is_plain_answer(&turn);
             start = turn.end;
         }
         if !before_is_plain {
-            places.push(self.units.len());
+            places.push(self.next_unit());
         }
         places
     }
 
     /// The rest of the turn that a unit is in.
-    fn turn_from(&self, start: usize) -> Range<usize> {
-        let turn = self.units.get(start).map(|unit| unit.turn);
-        let rest = self.units.get(start..).unwrap_or_default();
-        start..start + rest.iter().take_while(|unit| Some(unit.turn) == turn).count()
+    fn turn_from(&self, start: UnitIndex) -> Range<UnitIndex> {
+        let turn = self.unit(start).map(|unit| unit.turn);
+        let rest = self.unit_range(&(start..self.next_unit()));
+        start..start.plus(rest.iter().take_while(|unit| Some(unit.turn) == turn).count())
     }
 
     /// Whether a turn is of the model and calls nothing. At the end of a request it is a prefill.
-    fn is_plain_answer(&self, turn: &Range<usize>) -> bool {
-        let units = self.units.get(turn.clone()).unwrap_or_default();
+    fn is_plain_answer(&self, turn: &Range<UnitIndex>) -> bool {
+        let units = self.unit_range(turn);
         units.first().is_some_and(|unit| unit.role == Role::Assistant)
             && units.iter().all(|unit| unit.blocks.is_empty())
     }
@@ -137,7 +137,8 @@ mod tests {
             });
             let body = format!(r#"{{"messages":[{}]}}"#, messages.collect::<Vec<_>>().join(","));
             let conversation = crate::dialect::for_path("/chat/completions").unwrap().parse(body.as_bytes()).unwrap();
-            assert_eq!(conversation.model_calls(), calls, "{roles}");
+            let model_calls: Vec<_> = conversation.model_calls().into_iter().map(UnitIndex::get).collect();
+            assert_eq!(model_calls, calls, "{roles}");
         }
     }
 

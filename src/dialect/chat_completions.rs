@@ -3,16 +3,17 @@
 //! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
 //! what is odd but valid, and what is refused.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::OnceCell};
 
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
     json::{Unsupported, push_string},
+    strings,
 };
 use crate::{
-    conversation::{CallId, Conversation, Traits},
+    conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
     span::Span,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -111,6 +112,17 @@ impl Dialect for ChatCompletions {
         tokens::count_format(gauge, raw)
     }
 
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
+        let [id, name, arguments, result] =
+            [exchange.id, exchange.name, exchange.arguments, exchange.result].map(strings::render);
+        let function = [br#"{"name":"#, &*name, br#","arguments":"#, &arguments, b"}"].concat();
+        let call = [br#"{"id":"#, &*id, br#","type":"function","function":"#, &function, b"}"].concat();
+        [
+            [br#"{"role":"assistant","content":null,"tool_calls":["#, &*call, b"]}"].concat().into(),
+            [br#"{"role":"tool","tool_call_id":"#, &*id, br#","content":"#, &result, b"}"].concat().into(),
+        ]
+    }
+
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
     }
@@ -141,6 +153,25 @@ fn conversation<'a>() -> Conversation<'a> {
 /// Whether a message with this content says something beside its calls.
 fn speaks(content: Option<&[u8]>) -> bool {
     content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
+}
+
+/// What either reader finds of a message beside its blocks.
+#[derive(Clone, Copy)]
+struct Message {
+    span: Span,
+    role: Role,
+    content: Option<Span>,
+    /// Whether it says something beside its calls.
+    speaks: bool,
+}
+
+/// Adds a message whose blocks are those from `first_block` on. Each message is a turn of its own.
+fn push_message(conversation: &mut Conversation<'_>, first_block: BlockIndex, message: Message) {
+    let Message { span, role, content, speaks } = message;
+    let blocks = first_block..conversation.next_block();
+    let (element, turn) = (conversation.next_element(), conversation.next_turn(false));
+    let flags = Flags { speaks, ..Flags::default() };
+    conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known: OnceCell::new() });
 }
 
 fn error(offset: usize, kind: ParseErrorKind) -> ParseError {

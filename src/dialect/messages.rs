@@ -12,9 +12,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
-    Switch,
+    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, ParseError,
+    ParseErrorKind, Stop, Switch,
     json::{Unsupported, push_string},
+    strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -158,6 +159,17 @@ impl Dialect for Messages {
 
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
         thinking::drop_mismatches(request)
+    }
+
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
+        let [id, name, result] = [exchange.id, exchange.name, exchange.result].map(strings::render);
+        let arguments = exchange.arguments.as_bytes();
+        let call = [br#"{"type":"tool_use","id":"#, &*id, br#","name":"#, &name, br#","input":"#, arguments, b"}"];
+        let result = [br#"{"type":"tool_result","tool_use_id":"#, &*id, br#","content":"#, &result, b"}"];
+        [
+            [br#"{"role":"assistant","content":["#, &*call.concat(), b"]}"].concat().into(),
+            [br#"{"role":"user","content":["#, &*result.concat(), b"]}"].concat().into(),
+        ]
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

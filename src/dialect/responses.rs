@@ -12,9 +12,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Field, InvalidAnswer, OpeningEvents, ParseError,
-    ParseErrorKind, Stop,
+    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, OpeningEvents,
+    ParseError, ParseErrorKind, Stop,
     json::{Unsupported, push_string},
+    strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -132,6 +133,15 @@ impl Dialect for Responses {
 
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_instructions(gauge, raw)
+    }
+
+    fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
+        let [id, name, arguments, result] =
+            [exchange.id, exchange.name, exchange.arguments, exchange.result].map(strings::render);
+        let call =
+            [br#"{"type":"function_call","call_id":"#, &*id, br#","name":"#, &name, br#","arguments":"#, &arguments];
+        let result = [br#"{"type":"function_call_output","call_id":"#, &*id, br#","output":"#, &result, b"}"];
+        [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

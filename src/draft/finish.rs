@@ -13,7 +13,7 @@ use super::{
     splice_array::{InsertedElement, splice_array},
 };
 use crate::{
-    conversation::ElementIndex,
+    conversation::{ElementIndex, UnitIndex},
     dialect::{BytesAt, Emptied, Switch},
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
@@ -41,10 +41,10 @@ impl Draft<'_> {
         let (mut changes, mut left_out) = std::mem::take(&mut self.journal).outcome();
         for change in &mut changes {
             change.tokens = self.measured(change.action, &rewritten);
-            change.action = change.action.renumbered(|unit| self.original_element(unit));
+            change.action = change.action.renumbered(|unit| self.original_element(UnitIndex::new(unit)));
         }
         for skipped in &mut left_out {
-            skipped.message = skipped.message.map(|unit| self.original_element(unit));
+            skipped.message = skipped.message.map(|unit| self.original_element(UnitIndex::new(unit)));
         }
         let report = Report {
             model: self.request.conversation.model.clone().map(Into::into),
@@ -72,18 +72,18 @@ impl Draft<'_> {
     }
 
     /// The index that the element of a unit had as it came.
-    fn original_element(&self, unit: usize) -> usize {
-        self.whole.units.get(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
+    fn original_element(&self, unit: UnitIndex) -> usize {
+        self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
     /// A unit as the edits have left it; none if no value and no call in it is another one now.
-    pub(super) fn rewritten(&self, unit: usize) -> Option<Bytes> {
+    pub(super) fn rewritten(&self, unit: UnitIndex) -> Option<Bytes> {
         let splices = self.splices_in(unit, &[]);
         (!splices.is_empty()).then(|| self.spliced(self.span(unit), &splices))
     }
 
     /// A message with more values replaced than are yet.
-    pub(super) fn json_with(&self, unit: usize, replacements: &[Replacement]) -> Bytes {
+    pub(super) fn json_with(&self, unit: UnitIndex, replacements: &[Replacement]) -> Bytes {
         self.spliced(self.span(unit), &self.splices_in(unit, replacements))
     }
 
@@ -101,7 +101,7 @@ impl Draft<'_> {
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
-    fn splices_in(&self, unit: usize, more: &[Replacement]) -> Vec<Splice> {
+    fn splices_in(&self, unit: UnitIndex, more: &[Replacement]) -> Vec<Splice> {
         let Span { start, end } = self.span(unit);
         let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
         let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
@@ -112,12 +112,12 @@ impl Draft<'_> {
     }
 
     /// Whether calls or reasoning have left a unit.
-    pub(super) fn has_lost_entries(&self, unit: usize) -> bool {
+    pub(super) fn has_lost_entries(&self, unit: UnitIndex) -> bool {
         self.batches.contains_key(&unit) || self.stripped.contains(&unit)
     }
 
     /// What takes calls and reasoning out of a unit.
-    fn calls_out(&self, unit: usize) -> Vec<Splice> {
+    fn calls_out(&self, unit: UnitIndex) -> Vec<Splice> {
         let element = self.element_of(unit);
         if self.has_lost_entries(unit) { self.entries_changed(element, &[]) } else { Vec::new() }
     }
@@ -127,9 +127,9 @@ impl Draft<'_> {
         let Some(entries) = self.entries(element) else { return Vec::new() };
         let conversation = self.request.conversation;
         let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
-        let units_gone = units.clone().filter(|unit| !self.in_place.get(*unit).copied().unwrap_or_default());
-        let units_gone = units_gone.filter_map(|unit| conversation.units.get(unit)).map(|unit| unit.span.start);
-        let stripped = units.clone().any(|unit| self.stripped.contains(&unit));
+        let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
+        let units_gone = units_gone.filter_map(|unit| conversation.unit(unit)).map(|unit| unit.span.start);
+        let stripped = UnitIndex::each(&units).any(|unit| self.stripped.contains(&unit));
         let reasoning = entries.reasoning.iter().filter(|_| stripped).map(|span| span.start);
         let calls = conversation.block_range(units);
         let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
@@ -195,12 +195,12 @@ impl Draft<'_> {
     pub(super) fn inside(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let conversation = self.request.conversation;
         let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
-        let is_array = conversation.units.get(units.start).is_some_and(|unit| !conversation.is_element(unit));
+        let is_array = conversation.unit(units.start).is_some_and(|unit| !conversation.is_element(unit));
         if !is_array {
             return self.splices_in(units.start, &[]);
         }
         let mut splices = self.entries_changed(element, inserted);
-        let standing = units.filter(|unit| self.in_place.get(*unit).copied().unwrap_or_default());
+        let standing = UnitIndex::each(&units).filter(|unit| self.is_in_place(*unit));
         splices.extend(standing.flat_map(|unit| self.splices_in(unit, &[])));
         splices.sort_by_key(|splice| splice.span.start); // stable
         splices
@@ -232,7 +232,7 @@ impl Draft<'_> {
                 self.request.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
             let moved = |added: &Insertion| match added.what {
                 InsertedResult::Moved { unit, .. } => {
-                    conversation.units.get(unit).filter(|unit| conversation.is_element(unit))
+                    conversation.unit(unit).filter(|unit| conversation.is_element(unit))
                 }
                 InsertedResult::New { .. } => None,
             };
@@ -266,15 +266,15 @@ impl Draft<'_> {
     }
 
     /// The units with something in them that is another now.
-    fn changed_units(&self) -> BTreeSet<usize> {
+    fn changed_units(&self) -> BTreeSet<UnitIndex> {
         let units = &self.request.conversation.units;
-        let in_unit = |at: &usize| units.partition_point(|unit| unit.span.end <= *at);
+        let in_unit = |at: &usize| UnitIndex::new(units.partition_point(|unit| unit.span.end <= *at));
         let lost = self.batches.keys().chain(&self.stripped).copied();
         self.replacements.keys().map(in_unit).chain(lost).collect()
     }
 
     /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.
-    fn rewritten_tokens(&self) -> BTreeMap<usize, usize> {
+    fn rewritten_tokens(&self) -> BTreeMap<UnitIndex, usize> {
         let asked = self.counts.get().map(|_| self.changed_units());
         asked.into_iter().flatten().map(|unit| (unit, self.message_tokens(unit))).collect()
     }
@@ -287,17 +287,17 @@ impl Draft<'_> {
     }
 
     /// The tokens before and after a change that made a text smaller, if anybody has asked for tokens.
-    fn measured(&self, action: Action, rewritten: &BTreeMap<usize, usize>) -> Option<Sizes> {
+    fn measured(&self, action: Action, rewritten: &BTreeMap<UnitIndex, usize>) -> Option<Sizes> {
         let counts = self.counts.get()?;
         let (unit, is_dropped) = match action {
-            Action::Truncate { message } | Action::Clear { message } => (message, false),
-            Action::Drop { message } => (message, true),
+            Action::Truncate { message } | Action::Clear { message } => (UnitIndex::new(message), false),
+            Action::Drop { message } => (UnitIndex::new(message), true),
             Action::Summarize { from, .. } => {
                 (self.summarised().filter(|summary| self.original_element(*summary) == from)?, false)
             }
             _ => return None,
         };
-        let before = counts.units.get(unit).copied()?;
+        let before = counts.of(unit)?;
         let after = if is_dropped { 0 } else { rewritten.get(&unit).copied().unwrap_or(before) };
         Some(Sizes { before, after })
     }

@@ -95,6 +95,7 @@ mod tests {
                 bytes: Sizes::default(),
                 tokens: None,
                 handles: Vec::new(),
+                why: None,
             })
         });
         journal.revoke(second);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Draft;
 use crate::{
-    conversation::Role,
+    conversation::{Role, UnitIndex},
     dialect::BytesAt,
     plan::Action,
     span::{Span, Splice, joined, splice},
@@ -31,12 +31,14 @@ impl Draft<'_> {
 
     /// Adds the mark to splices that are in order.
     pub(super) fn add_mark(&self, splices: &mut Vec<Splice>) {
-        let Some(end) = self.end_of_passes().filter(|_| self.marks.mark_frontier) else { return };
-        let may_carry = |unit: &usize| {
-            let stands = self.in_place.get(*unit).copied().unwrap_or_default();
-            stands && (self.is_entry_of_result(*unit) || self.summarised() == Some(*unit))
+        if !self.marks.mark_frontier {
+            return;
+        }
+        let Some(end) = self.end_of_passes() else { return };
+        let may_carry = |unit: &UnitIndex| {
+            self.is_in_place(*unit) && (self.is_entry_of_result(*unit) || self.summarised() == Some(*unit))
         };
-        let Some(unit) = (self.n_leading..=end).rev().find(may_carry) else { return };
+        let Some(unit) = UnitIndex::each(&(self.first_editable..end.next())).rev().find(may_carry) else { return };
         let span = self.span(unit);
         let json = self.rewritten(unit).unwrap_or_else(|| self.request.body.slice(span.start..span.end));
         let Some(BytesAt { at, bytes: mark }) = self.request.dialect.cache_mark(self.request.body, &json) else {
@@ -56,18 +58,20 @@ impl Draft<'_> {
     }
 
     /// The last unit that a pass has edited.
-    fn end_of_passes(&self) -> Option<usize> {
+    fn end_of_passes(&self) -> Option<UnitIndex> {
         let changes = self.journal.changes().filter(|change| PASSES.contains(&change.edit));
         let units = changes.filter_map(|change| match change.action {
-            Action::Clear { message } | Action::Drop { message } | Action::DropCall { message } => Some(message),
+            Action::Clear { message } | Action::Drop { message } | Action::DropCall { message } => {
+                Some(UnitIndex::new(message))
+            }
             _ => None,
         });
         units.chain(self.summarised()).max()
     }
 
-    fn is_entry_of_result(&self, unit: usize) -> bool {
+    fn is_entry_of_result(&self, unit: UnitIndex) -> bool {
         let conversation = self.request.conversation;
-        let unit = conversation.units.get(unit).filter(|unit| unit.role == Role::Tool);
+        let unit = conversation.unit(unit).filter(|unit| unit.role == Role::Tool);
         unit.is_some_and(|unit| !conversation.is_element(unit))
     }
 }

@@ -6,7 +6,7 @@ use std::{cell::OnceCell, iter};
 
 use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replacement::Replacement};
 use crate::{
-    conversation::{BlockIndex, Fingerprints, Unit},
+    conversation::{BlockIndex, Fingerprints, Unit, UnitIndex},
     payload::Fingerprint,
     plan::PromptSegment,
     span::Span,
@@ -20,6 +20,13 @@ pub(super) struct Counts {
     pub(super) base: usize,
     /// Of each unit.
     pub(super) units: Vec<usize>,
+}
+
+impl Counts {
+    /// The tokens of one unit.
+    pub(super) fn of(&self, unit: UnitIndex) -> Option<usize> {
+        self.units.get(unit.get()).copied()
+    }
 }
 
 impl Draft<'_> {
@@ -67,9 +74,7 @@ impl Draft<'_> {
     /// The same of a message when all of its calls were there.
     pub(super) fn tokens_with_all_calls(&self, row: &Row) -> usize {
         match row.unit {
-            Some(unit) if self.batches.contains_key(&unit) => {
-                self.counts().units.get(unit).copied().unwrap_or_default()
-            }
+            Some(unit) if self.batches.contains_key(&unit) => self.counts().of(unit).unwrap_or_default(),
             _ => self.tokens_of(row),
         }
     }
@@ -86,13 +91,13 @@ impl Draft<'_> {
     }
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
-    pub(super) fn message_tokens(&self, unit: usize) -> usize {
+    pub(super) fn message_tokens(&self, unit: UnitIndex) -> usize {
         let known = self.tokens_now.borrow().get(&unit).copied();
         if let Some(tokens) = known {
             return tokens;
         }
         if !self.has_replacements(unit) && !self.has_lost_entries(unit) {
-            return self.counts().units.get(unit).copied().unwrap_or_default();
+            return self.counts().of(unit).unwrap_or_default();
         }
         let tokens = self.tokens_with(unit, &[]);
         self.tokens_now.borrow_mut().insert(unit, tokens);
@@ -101,7 +106,7 @@ impl Draft<'_> {
 
     /// The tokens of a message with more values replaced than are yet. It is known by what it is made of, and put together
     /// only if that was not counted before.
-    pub(super) fn tokens_with(&self, unit: usize, more: &[Replacement]) -> usize {
+    pub(super) fn tokens_with(&self, unit: UnitIndex, more: &[Replacement]) -> usize {
         let fingerprint = self.fingerprint_with(unit, more);
         self.request.dialect.known_element_tokens(self.gauge(), fingerprint, || self.json_with(unit, more))
     }
@@ -124,7 +129,7 @@ impl Draft<'_> {
     }
 
     /// What a message is known by as its model reads it, whichever way the client spells it.
-    fn read_fingerprint(&self, unit: usize) -> Fingerprint {
+    fn read_fingerprint(&self, unit: UnitIndex) -> Fingerprint {
         let span = self.span(unit);
         let mut replacements = self
             .replacements
@@ -135,7 +140,7 @@ impl Draft<'_> {
             return summary.fingerprint;
         }
         let ParsedRequest { dialect, body, conversation } = self.request;
-        let Some(of) = conversation.units.get(unit) else { return Fingerprint::default() };
+        let Some(of) = conversation.unit(unit) else { return Fingerprint::default() };
         let canonical = || dialect.canonical(span.of(body));
         let read = self.context.keys.message(self.context.caller, of.fingerprints(body).unit, canonical);
         // Places are not the same in every spelling, but which text or which call it is. A content may hold both.
@@ -155,13 +160,13 @@ impl Draft<'_> {
     }
 
     /// What a message is known by.
-    pub(super) fn fingerprints(&self, unit: usize) -> Fingerprints {
-        let unit = self.request.conversation.units.get(unit);
+    pub(super) fn fingerprints(&self, unit: UnitIndex) -> Fingerprints {
+        let unit = self.request.conversation.unit(unit);
         unit.map(|unit| unit.fingerprints(self.request.body)).unwrap_or_default()
     }
 
     /// What a message is known by with more values replaced than are yet.
-    fn fingerprint_with(&self, unit: usize, more: &[Replacement]) -> Fingerprint {
+    fn fingerprint_with(&self, unit: UnitIndex, more: &[Replacement]) -> Fingerprint {
         let Span { start, end } = self.span(unit);
         let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
         let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
@@ -176,13 +181,13 @@ impl Draft<'_> {
     }
 
     /// What a message is known by without the calls that have left it.
-    fn without_calls(&self, unit: usize, known: Fingerprint) -> Fingerprint {
+    fn without_calls(&self, unit: UnitIndex, known: Fingerprint) -> Fingerprint {
         if !self.has_lost_entries(unit) {
             return known;
         }
         let stripped = self.stripped.contains(&unit).then(|| Fingerprint::of_numbers(usize::MAX, usize::MAX));
         let known = stripped.map_or(known, |stripped| known.then(stripped));
-        let calls = self.request.conversation.block_range(unit..unit + 1).enumerate();
+        let calls = self.request.conversation.block_range(unit..unit.next()).enumerate();
         let gone = calls.filter(|(_, call)| self.dropped_calls.contains(call));
         gone.fold(known, |known, (n, _)| known.then(Fingerprint::of_numbers(n, usize::MAX)))
     }
@@ -197,16 +202,16 @@ impl Draft<'_> {
             let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw));
             let applied = self.applied();
             let summary = applied.map(|applied| applied.fold.summary());
-            let tokens = |(index, unit): (usize, &Unit)| {
-                if summary == Some(index) || index < conversation.traits.n_compacted {
+            let tokens = |(index, unit): (UnitIndex, &Unit)| {
+                if summary == Some(index) || index.get() < conversation.traits.n_compacted {
                     return 0;
                 }
                 dialect.known_element_tokens(gauge, unit.fingerprints(body).unit, || unit.span.of(body))
             };
-            let mut units: Vec<_> = conversation.units.iter().enumerate().map(tokens).collect();
+            let mut units: Vec<_> = conversation.indexed_units().map(tokens).collect();
             if let Some(AppliedSummary { fold, summary }) = applied {
-                let reopened: usize = units.get(fold.in_place()).unwrap_or_default().iter().sum();
-                if let Some(tokens) = units.get_mut(fold.summary()) {
+                let reopened: usize = units.get(UnitIndex::numbers(&fold.in_place())).unwrap_or_default().iter().sum();
+                if let Some(tokens) = units.get_mut(fold.summary().get()) {
                     *tokens = summary.tokens_replaced.saturating_sub(reopened);
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedRequest, PlanContext, SummaryTiming};
 use crate::{
-    conversation::{Conversation, Element, ElementIndex, Fold, Pairing, unread_from},
+    conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from},
     payload::ChainKey,
     summary::{Summary, SummaryState},
 };
@@ -15,12 +15,12 @@ pub struct PrefixKeys {
     /// The key of the empty prefix.
     scope: ChainKey,
     /// The first unit, and its element.
-    start: usize,
+    start: UnitIndex,
     first: usize,
     /// The key of each, from the shortest on.
     names: Vec<ChainKey>,
     /// The prefixes with a known summary state, by the unit that they end before.
-    known: Vec<(usize, SummaryState)>,
+    known: Vec<(UnitIndex, SummaryState)>,
     /// The longest one with a summary, if that has to be loaded.
     pub(super) load: Option<ChainKey>,
     applied: Option<AppliedSummary>,
@@ -35,12 +35,15 @@ pub struct AppliedSummary {
     pub summary: Arc<Summary>,
 }
 
+/// How many messages behind the instructions make a conversation's root: the second is the model's first answer.
+const ROOT: usize = 2;
+
 impl PrefixKeys {
     /// The keys of a conversation as it came. `scope` keeps the summaries of other settings apart.
     pub fn of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Self {
         let ParsedRequest { dialect, body, conversation } = request;
-        let start = conversation.n_leading();
-        let first = conversation.units.get(start).map_or(conversation.elements.len(), |unit| unit.element.get());
+        let start = conversation.first_editable();
+        let first = conversation.unit(start).map_or(conversation.elements.len(), |unit| unit.element.get());
         let elements = conversation.elements.get(first..).unwrap_or_default();
         let mut chain = context.keys.chain(context.caller, scope);
         let scope = chain.at();
@@ -58,13 +61,30 @@ impl PrefixKeys {
         let mut prefix_keys = Self { scope, start, first, names, known, load: None, applied: None };
         let reads_all = context.summarize == SummaryTiming::Whole;
         let most = if reads_all { conversation.units.len() } else { unread_from(conversation.turn_units()) };
-        prefix_keys.find(conversation, most);
+        prefix_keys.find(conversation, UnitIndex::new(most));
         prefix_keys
     }
 
     /// The key of the empty prefix, which all conversations of the same caller, model and settings share.
     pub fn scope(&self) -> ChainKey {
         self.scope
+    }
+
+    /// The name behind the second message; none if there is none.
+    pub fn root(&self) -> Option<ChainKey> {
+        self.names.get(ROOT - 1).copied()
+    }
+
+    /// The root of a conversation, without the names of its other beginnings.
+    pub fn root_of(request: ParsedRequest<'_>, context: &PlanContext<'_>, scope: &[u8]) -> Option<ChainKey> {
+        let ParsedRequest { dialect, body, conversation } = request;
+        let first = conversation.unit(conversation.first_editable())?.element.get();
+        let elements = conversation.elements.get(first..first + ROOT)?;
+        let mut chain = context.keys.chain(context.caller, scope);
+        for element in elements {
+            chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
+        }
+        Some(chain.at())
     }
 
     /// The key of the prefix that ends before an element.
@@ -78,13 +98,13 @@ impl PrefixKeys {
     }
 
     /// The prefixes that are longer than what is summarised, from the longest on: where they end, and their summary state.
-    pub fn longer(&self) -> impl Iterator<Item = (usize, &SummaryState)> {
+    pub fn longer(&self) -> impl Iterator<Item = (UnitIndex, &SummaryState)> {
         let summarised = self.applied.as_ref().map_or(self.start, |applied| applied.fold.units.end);
         self.known.iter().rev().map(|(end, known)| (*end, known)).take_while(move |(end, _)| *end > summarised)
     }
 
     /// Finds the longest summary that ends before unit `most` or there: what the model has not read stays.
-    fn find(&mut self, conversation: &Conversation<'_>, most: usize) {
+    fn find(&mut self, conversation: &Conversation<'_>, most: UnitIndex) {
         if !self.known.iter().any(|(_, known)| matches!(known, SummaryState::Summary(_) | SummaryState::Stored)) {
             return;
         }
@@ -99,7 +119,7 @@ impl PrefixKeys {
                 return;
             }
             if self.load.is_none() {
-                self.load = self.name(conversation.elements_of(0..*end).end);
+                self.load = self.name(conversation.elements_of(UnitIndex::default()..*end).end);
             }
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Draft, ParsedRequest};
 use crate::{
-    conversation::{Conversation, Role},
+    conversation::{Conversation, Role, UnitIndex},
     dialect::Switch,
     plan::{Action, Change, Sizes},
     tokens::models::Pattern,
@@ -98,7 +98,7 @@ impl Draft<'_> {
 
     /// What has the upstream drop the reasoning that stands before the last pass, if there is some.
     pub(super) fn drops_reasoning(&self) -> Option<&Switch> {
-        let before = self.request.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed);
+        let before = self.request.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed.get());
         let mut thinking = before.filter(|(unit, in_place)| unit.flags.thinks && **in_place);
         self.drops.as_ref().filter(|_| thinking.next().is_some())
     }
@@ -110,27 +110,27 @@ impl Draft<'_> {
 
     /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
     /// take away what the model is thinking just now.
-    pub fn may_pass(&self, model_call: usize, tokens: usize) -> bool {
+    pub fn may_pass(&self, model_call: UnitIndex, tokens: usize) -> bool {
         if !self.strips_reasoning() {
             return true;
         }
-        let before = self.request.conversation.units.get(..model_call).unwrap_or_default();
+        let before = self.request.conversation.unit_range(&(UnitIndex::default()..model_call));
         let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
         let begins_turn = new().all(|unit| unit.role != Role::Tool);
         begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
     }
 
     /// Notes that what was sent before a model call is another now.
-    pub fn prefix_changes(&mut self, model_call: usize) {
+    pub fn prefix_changes(&mut self, model_call: UnitIndex) {
         self.prefix_changed = self.prefix_changed.max(model_call);
     }
 
     /// Notes that a late result takes the place of what stood for it when the model was called.
-    pub(super) fn late_result_comes(&mut self, behind: usize, result: usize) {
+    pub(super) fn late_result_comes(&mut self, behind: UnitIndex, result: UnitIndex) {
         if !self.strips_reasoning() {
             return;
         }
-        let units = self.request.conversation.units.iter().enumerate();
+        let units = self.request.conversation.indexed_units();
         let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
         let of_model = self.of_model.get_or_init(|| of_model.collect());
         let next = of_model.get(of_model.partition_point(|unit| *unit <= behind));
@@ -144,19 +144,19 @@ impl Draft<'_> {
         if !self.strips_reasoning() {
             return;
         }
-        let units = self.request.conversation.units.iter().enumerate();
-        let units = units.take(self.prefix_changed).skip(self.n_leading);
+        let editable = self.first_editable..self.prefix_changed;
+        let units = self.request.conversation.indexed_units().filter(|(index, _)| editable.contains(index));
         let thinking: Vec<_> = units.filter(|(_, unit)| unit.flags.thinks).map(|(index, _)| index).collect();
         for unit in thinking {
-            if self.in_place.get(unit).copied().unwrap_or_default() {
+            if self.is_in_place(unit) {
                 self.strip(unit);
             }
         }
     }
 
-    fn strip(&mut self, unit: usize) {
+    fn strip(&mut self, unit: UnitIndex) {
         let conversation = self.request.conversation;
-        let Some(of) = conversation.units.get(unit) else { return };
+        let Some(of) = conversation.unit(unit) else { return };
         let entries = self.entries(of.element);
         let reasoning: usize = match &entries {
             Some(entries) => entries.reasoning.iter().map(|span| span.len()).sum(),
@@ -175,12 +175,13 @@ impl Draft<'_> {
         self.n_bytes = self.n_bytes.saturating_sub(reasoning);
         self.journal.make(Change {
             edit: LABEL,
-            action: Action::Strip { message: unit },
+            action: Action::Strip { message: unit.get() },
             call_id: String::new(),
             tool_name: None,
             bytes: Sizes { before: reasoning, after: 0 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         });
     }
 }

@@ -12,10 +12,10 @@ use super::{
     source_text::{CurrentText, ResultText, SourceText, TextCut},
 };
 use crate::{
-    conversation::{BlockIndex, BlockKind, Role},
+    conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
     payload::Fingerprint,
-    plan::{Action, Sizes, SkipReason, SkippedChange},
+    plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::Span,
 };
@@ -32,10 +32,11 @@ pub struct ReplaceOptions {
 /// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
-    pub(super) unit: usize,
+    pub(super) unit: UnitIndex,
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
+    pub(super) why: Option<Stale>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -60,8 +61,14 @@ fn beginning(text: &str) -> &str {
 
 impl ProposedEdit {
     /// The message that it is about.
-    pub fn unit(&self) -> usize {
+    pub fn unit(&self) -> UnitIndex {
         self.unit
+    }
+
+    /// The same, made because of what has happened to the file that the result was read from.
+    #[must_use]
+    pub fn because(self, why: Option<Stale>) -> Self {
+        Self { why, ..self }
     }
 
     /// Adds a cut of one of its texts.
@@ -80,22 +87,22 @@ impl ProposedEdit {
 
 impl<'a> Draft<'a> {
     /// The bytes of the content of a message as it is written; its texts have no more.
-    pub fn content_len(&self, unit: usize) -> usize {
-        let content = self.request.conversation.units.get(unit).and_then(|unit| unit.content);
+    pub fn content_len(&self, unit: UnitIndex) -> usize {
+        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
         content.map_or(0, Span::len)
     }
 
     /// Proposes to replace in each text of a result what `cut` returns for it.
     pub fn propose_result(
         &self,
-        unit: usize,
+        unit: UnitIndex,
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
     ) -> Result<ProposedEdit, NotApplicable> {
         let texts = self.source_texts(unit);
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
-        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default() };
+        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None };
         let mut not_applicable = NotApplicable::Nothing;
         for source in &texts {
             let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
@@ -160,7 +167,7 @@ impl<'a> Draft<'a> {
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let replacement = Replacement::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes })
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes, why: None })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -178,13 +185,13 @@ impl<'a> Draft<'a> {
     /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
-        let ProposedEdit { unit, call, mut replacements, bytes } = proposed;
+        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         let reads = matches!(action, Action::Truncate { .. });
-        let unread = match self.request.conversation.units.get(unit).map(|unit| unit.role) {
+        let unread = match self.request.conversation.unit(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
             _ => self.is_unread(unit),
         };
-        if unit < self.n_leading || (unread && !reads) {
+        if unit < self.first_editable || (unread && !reads) {
             return false;
         }
         if !self.stands(unit) {
@@ -205,13 +212,14 @@ impl<'a> Draft<'a> {
             let (call_id, tool_name) = (change.call_id, change.tool_name);
             self.journal.skip(SkippedChange {
                 edit,
-                message: Some(unit),
+                message: Some(unit.get()),
                 call_id,
                 tool_name,
                 why: SkipReason::NoStore,
             });
             return false;
         }
+        change.why = why;
         change.handles =
             replacements.iter().filter_map(|replacement| replacement.stored.map(|name| name.key)).collect();
         let change = self.journal.make(change);
@@ -232,7 +240,7 @@ impl<'a> Draft<'a> {
 
     /// Notes what a message was before it left, which is as large as it counts in the timeline; nothing of it is sent or
     /// stored.
-    fn replace_in_dropped(&mut self, unit: usize, replacements: Vec<Replacement>) {
+    fn replace_in_dropped(&mut self, unit: UnitIndex, replacements: Vec<Replacement>) {
         let can_store = self.context.offload == Offload::Possible;
         for replacement in replacements.into_iter().filter(|replacement| can_store || replacement.stored.is_none()) {
             self.replacements.insert(replacement.span.start, Replacement { stored: None, change: None, ..replacement });
@@ -241,7 +249,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Revokes the change that a replacement was part of, if none of its replacements is left.
-    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: usize) {
+    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: UnitIndex) {
         let Span { start, end } = self.span(unit);
         if let Some(id) = change
             && self.replacements.range(start..end).all(|(_, replacement)| replacement.change != change)
@@ -251,8 +259,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a message is there, in its place or moved.
-    fn stands(&self, unit: usize) -> bool {
-        self.in_place.get(unit).copied().unwrap_or_default() || self.moved.contains(&unit)
+    fn stands(&self, unit: UnitIndex) -> bool {
+        self.is_in_place(unit) || self.moved.contains(&unit)
     }
 
     pub(super) fn retrieval_method(&self) -> RetrievalMethod<'a> {
@@ -284,13 +292,15 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
-    pub fn is_recall(&self, unit: usize) -> bool {
-        let call = self.pairing().answered_block(unit).and_then(|call| self.request.conversation.block(call));
-        let asks = call.and_then(|call| {
-            let BlockKind::ToolCall { .. } = call.kind else { return None };
-            let raw = self.request.dialect.input(self.request.body, call.span)?.span;
-            Some(self.recall.is_named_in(&strings::text_or_json(self.request.body, raw)?))
-        });
-        asks.unwrap_or_default()
+    pub fn is_recall(&self, unit: UnitIndex) -> bool {
+        let call = self.pairing().answered_block(unit);
+        call.and_then(|call| self.arguments(call)).is_some_and(|arguments| self.recall.is_named_in(&arguments))
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
+    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
+        strings::text_or_json(body, dialect.input(body, block.span)?.span)
     }
 }

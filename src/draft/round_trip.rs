@@ -3,28 +3,32 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{Draft, InsertedResult, Row};
-use crate::conversation::BlockIndex;
+use crate::conversation::{BlockIndex, UnitIndex};
 use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn leave together or not at all.
-    pub fn leaves_with(&self, call: BlockIndex) -> Range<usize> {
+    pub fn leaves_with(&self, call: BlockIndex) -> Range<UnitIndex> {
         let conversation = self.request.conversation;
-        let Some(caller) = conversation.caller(call) else { return 0..0 };
-        let turn = conversation.units.get(caller).map(|unit| unit.turn);
+        let Some(caller) = conversation.caller(call) else { return Range::default() };
+        let turn = conversation.unit(caller).map(|unit| unit.turn);
         let bound = self.bound_turns.get_or_init(|| {
             let bound = conversation.units.iter().filter(|unit| unit.flags.bound);
             bound.map(|unit| unit.turn).collect()
         });
-        if turn.is_some_and(|turn| bound.contains(&turn)) { conversation.turn_of(caller) } else { caller..caller + 1 }
+        if turn.is_some_and(|turn| bound.contains(&turn)) {
+            conversation.turn_of(caller)
+        } else {
+            caller..caller.next()
+        }
     }
 
     /// Leaves results out together with the calls that they answer, and with the units that called, if nothing is left of
     /// those; `since` is the model call that they were not there for any more. False if one of them is not to be
     /// touched, or has not been read; then none leaves. Where a result has come since that is in the place of a row now,
     /// that and the call stay.
-    pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: usize) -> bool {
+    pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: UnitIndex) -> bool {
         let n_bytes = self.n_bytes;
         let left = match rows {
             [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
@@ -39,14 +43,14 @@ impl Draft<'_> {
     }
 
     /// Whether units leave with their calls whatever else they say: they are a turn with reasoning that is bound to it.
-    pub fn leave_whole(&self, units: &Range<usize>) -> bool {
-        let first = self.request.conversation.units.get(units.start);
-        units.len() > 1 || first.is_some_and(|unit| unit.flags.bound)
+    pub fn leave_whole(&self, units: &Range<UnitIndex>) -> bool {
+        let units = self.request.conversation.unit_range(units);
+        units.len() > 1 || units.first().is_some_and(|unit| unit.flags.bound)
     }
 
     /// Whether a unit says something beside its calls.
-    pub(super) fn speaks(&self, unit: usize) -> bool {
-        self.request.conversation.units.get(unit).is_some_and(|unit| unit.flags.speaks)
+    pub(super) fn speaks(&self, unit: UnitIndex) -> bool {
+        self.request.conversation.unit(unit).is_some_and(|unit| unit.flags.speaks)
     }
 
     // === helpers ===
@@ -59,7 +63,7 @@ impl Draft<'_> {
     /// Leaves a result out that answers no call.
     fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
-        let may_go = |unit: &usize| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
+        let may_go = |unit: &UnitIndex| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
         let gone = row.insertion.is_none() && !self.breaks_placement([unit]) && self.take(unit);
         if gone {
@@ -75,19 +79,19 @@ impl Draft<'_> {
         let is_whole_turn = self.leave_whole(&units);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
-        let stays = conversation.units.get(units.clone()).unwrap_or_default().iter().any(|unit| unit.flags.stays);
+        let stays = conversation.unit_range(&units).iter().any(|unit| unit.flags.stays);
         if stays || !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
             return false;
         }
         let results = rows.iter().filter_map(|row| row.unit);
-        let callers = units.clone().filter(|unit| is_whole_turn || !self.speaks(*unit));
+        let callers = UnitIndex::each(&units).filter(|unit| is_whole_turn || !self.speaks(*unit));
         if self.breaks_placement(results.chain(callers)) {
             return false;
         }
         for row in rows {
             self.drop_call(edit, row);
         }
-        for unit in units {
+        for unit in UnitIndex::each(&units) {
             let is_empty = self.batches.get(&unit).is_some_and(|n_left| *n_left == 0) && !self.speaks(unit);
             if (is_whole_turn || is_empty) && self.take(unit) {
                 self.record_drop(edit, unit);
@@ -102,13 +106,13 @@ impl Draft<'_> {
         let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.block(call)?))) else {
             return;
         };
-        let n_calls = conversation.units.get(block.unit).map_or(0, |unit| unit.blocks.len());
+        let n_calls = conversation.unit(block.unit).map_or(0, |unit| conversation.blocks_of(unit).len());
         *self.batches.entry(block.unit).or_insert(n_calls) -= 1;
         self.tokens_now.borrow_mut().remove(&block.unit);
         self.dropped_calls.insert(call);
         if self.call_that_is(block.unit).is_none() {
             let sizes = Sizes { before: block.span.len(), after: 0 };
-            self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit }, call, sizes));
+            self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit.get() }, call, sizes));
             self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
         }
         self.take_result(row);
@@ -138,11 +142,11 @@ impl Draft<'_> {
         let conversation = self.request.conversation;
         let block =
             row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.block(call));
-        let Some((block, unit)) = block.and_then(|block| Some((block, conversation.units.get(block.unit)?))) else {
+        let Some((block, unit)) = block.and_then(|block| Some((block, conversation.unit(block.unit)?))) else {
             return false;
         };
         let caller = block.unit;
-        let is_there = self.in_place.get(caller).copied().unwrap_or_default();
+        let is_there = self.is_in_place(caller);
         let may_change = self.batches.contains_key(&caller) || !self.has_replacements(caller);
         is_there && may_change && (block.span == unit.span || self.entries(unit.element).is_some())
     }
@@ -150,7 +154,7 @@ impl Draft<'_> {
     /// Whether the result of a row can be taken out, and what called for it can with it.
     fn may_lose_result(&self, row: &Row) -> bool {
         let caller = row.call.and_then(|call| self.request.conversation.caller(call));
-        if caller.is_some_and(|caller| caller < self.n_leading || self.is_in_last_answer(caller)) {
+        if caller.is_some_and(|caller| caller < self.first_editable || self.is_in_last_answer(caller)) {
             return false;
         }
         if row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit)) {
@@ -158,7 +162,7 @@ impl Draft<'_> {
         }
         match (row.insertion.and_then(|n| self.insertions.get(n.get())), row.unit) {
             (Some(insertion), _) => !insertion.gone,
-            (None, Some(unit)) => self.may_leave(unit) && self.in_place.get(unit).copied().unwrap_or_default(),
+            (None, Some(unit)) => self.may_leave(unit) && self.is_in_place(unit),
             (None, None) => true,
         }
     }

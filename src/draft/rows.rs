@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{Draft, InsertedResult, InsertionIndex};
-use crate::conversation::{BlockIndex, ElementIndex, Role, TurnUnit, Unit};
+use crate::conversation::{BlockIndex, ElementIndex, Role, TurnUnit, Unit, UnitIndex};
 
 /// One unit, as the edits so far have left the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub struct Row {
     /// Who speaks.
     pub role: Role,
     /// The index of the unit as it came; none for one that an edit has put in.
-    pub unit: Option<usize>,
+    pub unit: Option<UnitIndex>,
     /// Of a result, the block of the call that it answers.
     pub call: Option<BlockIndex>,
     /// The element that it is in, if it is there.
@@ -40,13 +40,13 @@ impl Draft<'_> {
         insertions.sort_by_key(|(_, item)| item.behind); // stable: what was put first stays first
         let mut insertions = insertions.into_iter().peekable();
         let mut rows = Vec::with_capacity(self.in_place.len());
-        let sent = |index: usize, role| {
+        let sent = |index: UnitIndex, role| {
             let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
             let element = RowElement::Original(self.element_of(index));
             Row { role, unit: Some(index), call, element, insertion: None }
         };
-        for (index, (unit, in_place)) in self.request.conversation.units.iter().zip(&self.in_place).enumerate() {
-            if *in_place {
+        for (index, unit) in self.request.conversation.indexed_units() {
+            if self.is_in_place(index) {
                 rows.push(sent(index, unit.role));
             }
             while let Some((n, item)) = insertions.next_if(|(_, item)| item.behind == index) {
@@ -67,7 +67,7 @@ impl Draft<'_> {
     }
 
     /// A result where the client has put it.
-    pub fn row_of(&self, unit: usize) -> Row {
+    pub fn row_of(&self, unit: UnitIndex) -> Row {
         let call = self.pairing().answered_block(unit);
         let element = RowElement::Original(self.element_of(unit));
         Row { role: Role::Tool, unit: Some(unit), call, element, insertion: None }
@@ -76,14 +76,14 @@ impl Draft<'_> {
     /// Whether a message calls, and not all of its calls have left.
     pub fn has_calls(&self, row: &Row) -> bool {
         let Some(unit) = row.unit else { return false };
-        let n_calls = self.request.conversation.units.get(unit).map_or(0, |unit| unit.blocks.len());
+        let n_calls =
+            self.request.conversation.unit(unit).map_or(0, |unit| self.request.conversation.blocks_of(unit).len());
         self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
     }
 
     /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
     pub fn turn_units(&self, rows: &[Row]) -> Vec<TurnUnit> {
-        let turn =
-            |row: &Row| row.unit.and_then(|unit| self.request.conversation.units.get(unit)).map(|unit| unit.turn);
+        let turn = |row: &Row| row.unit.and_then(|unit| self.request.conversation.unit(unit)).map(|unit| unit.turn);
         let mut before = None;
         let turn_units = rows.iter().map(|row| {
             let now = turn(row);
@@ -133,20 +133,20 @@ impl Draft<'_> {
 
     // === helpers ===
 
-    pub(super) fn element_of(&self, unit: usize) -> ElementIndex {
-        self.request.conversation.units.get(unit).map(|unit| unit.element).unwrap_or_default()
+    pub(super) fn element_of(&self, unit: UnitIndex) -> ElementIndex {
+        self.request.conversation.unit(unit).map(|unit| unit.element).unwrap_or_default()
     }
 
     /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
-    pub(super) fn inserts_into_element(&self, behind: usize) -> bool {
+    pub(super) fn inserts_into_element(&self, behind: UnitIndex) -> bool {
         let conversation = self.request.conversation;
-        let unit = conversation.units.get(behind);
+        let unit = conversation.unit(behind);
         let is_entry = |unit: &&Unit| unit.role == Role::Tool && !conversation.is_element(unit);
         unit.filter(is_entry).is_some_and(|unit| self.entries(unit.element).is_some())
     }
 
     /// The element that a result is in which is put behind a unit.
-    pub(super) fn element_behind(&self, behind: usize) -> RowElement {
+    pub(super) fn element_behind(&self, behind: UnitIndex) -> RowElement {
         let element = self.element_of(behind);
         if self.inserts_into_element(behind) { RowElement::Original(element) } else { RowElement::Inserted(element) }
     }

@@ -4,6 +4,7 @@ use std::{borrow::Cow, cell::OnceCell, fmt};
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
+    conversation::UnitIndex,
     dialect::strings,
     payload::{DecodedValue, Fingerprint, PayloadName},
     span::Span,
@@ -123,9 +124,9 @@ impl TextCut {
 
 impl<'a> Draft<'a> {
     /// The texts of a result as the client sent them.
-    pub(super) fn source_texts(&self, unit: usize) -> Vec<SourceText<'a>> {
+    pub(super) fn source_texts(&self, unit: UnitIndex) -> Vec<SourceText<'a>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
-        let Some(content) = conversation.units.get(unit).and_then(|unit| unit.content) else { return Vec::new() };
+        let Some(content) = conversation.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
         let fingerprint = |span: Span| {
             if span == content { self.fingerprints(unit).content } else { Fingerprint::of(span.of(body)) }
         };

@@ -9,7 +9,7 @@ use super::{
     replacement::Replacement,
 };
 use crate::{
-    conversation::{Conversation, ElementIndex},
+    conversation::{Conversation, ElementIndex, UnitIndex},
     payload::PayloadKey,
     plan::{Action, Change, Need, Sizes},
     span::Span,
@@ -59,28 +59,28 @@ impl<'a> Draft<'a> {
         self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &self.context, &scope()))
     }
 
-    /// How many messages at the beginning are instructions.
-    pub fn n_leading(&self) -> usize {
-        self.n_leading
+    /// The first unit that edits may touch: it is behind the instructions.
+    pub fn first_editable(&self) -> UnitIndex {
+        self.first_editable
     }
 
     /// The message that a summary is, if there is one.
-    pub fn summarised(&self) -> Option<usize> {
+    pub fn summarised(&self) -> Option<UnitIndex> {
         self.applied().map(|applied| applied.fold.summary())
     }
 
     /// Whether a message is a summary, or one of a round that is reopened beside it.
-    pub fn is_folded(&self, unit: usize) -> bool {
+    pub fn is_folded(&self, unit: UnitIndex) -> bool {
         self.applied().is_some_and(|applied| applied.fold.in_place().contains(&unit))
     }
 
     /// The index that a message had as it came.
-    pub fn original_unit(&self, unit: usize) -> usize {
+    pub fn original_unit(&self, unit: UnitIndex) -> UnitIndex {
         self.applied().map_or(unit, |applied| applied.fold.original_unit(unit))
     }
 
     /// The index that a message has now; that of the summary for one that it stands for.
-    pub fn view_unit(&self, unit: usize) -> usize {
+    pub fn view_unit(&self, unit: UnitIndex) -> UnitIndex {
         self.applied().map_or(unit, |applied| applied.fold.view_unit(unit))
     }
 
@@ -97,8 +97,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The tokens that messages had as they came, those that a summary stands for among them.
-    pub fn original_tokens(&self, units: Range<usize>) -> usize {
-        self.counts().units.get(units).unwrap_or_default().iter().sum()
+    pub fn original_tokens(&self, units: Range<UnitIndex>) -> usize {
+        self.counts().units.get(UnitIndex::numbers(&units)).unwrap_or_default().iter().sum()
     }
 
     /// The features of the upstream that the conversation uses, as the edits so far have left it.
@@ -162,6 +162,7 @@ impl<'a> Draft<'a> {
             bytes,
             tokens: None,
             handles: transcript.into_iter().collect(),
+            why: None,
         })
     }
 

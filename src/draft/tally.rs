@@ -6,7 +6,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::{Draft, Row, RowElement, RowIndex, TimelineEvent};
-use crate::conversation::{BlockIndex, ElementIndex};
+use crate::conversation::{BlockIndex, ElementIndex, UnitIndex};
 
 /// The size at the present place.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Tally<'t, 'd> {
     n_came: usize,
     rows: Vec<TrackedRow>,
     /// By the first of the units that leave with them.
-    callers: HashMap<usize, DroppedCalls>,
+    callers: HashMap<UnitIndex, DroppedCalls>,
     /// How many units of each element are there, where that has more than one.
     elements: HashMap<RowElement, usize>,
 }
@@ -150,7 +150,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
         let RowElement::Original(element) = row.element else { return false };
-        self.draft.conversation().element(element).is_some_and(|element| element.units.len() > 1)
+        self.draft.conversation().element(element).is_some_and(|element| UnitIndex::numbers(&element.units).len() > 1)
     }
 
     fn call_leaves(&mut self, call: BlockIndex) {
@@ -179,7 +179,7 @@ impl<'t, 'd> Tally<'t, 'd> {
 
     /// The tokens that units which called have beside their calls, and their elements, if they leave with the last of
     /// the calls.
-    fn rest(&self, units: &Range<usize>) -> Option<(usize, usize)> {
+    fn rest(&self, units: &Range<UnitIndex>) -> Option<(usize, usize)> {
         let left = self.callers.get(&units.start)?;
         let conversation = self.draft.conversation();
         let stays = !self.draft.leave_whole(units) && self.draft.speaks(units.start);

@@ -46,9 +46,9 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
     asked
         .iter()
         .map(|&ask| match ask {
-            Ask::Drop(unit) => draft.drop_result("e", unit),
-            Ask::Move(unit, behind) => draft.move_result("e", unit, behind, "-"),
-            Ask::Insert(behind) => draft.insert_result("e", BlockIndex::new(0), behind, "new"),
+            Ask::Drop(unit) => draft.drop_result("e", UnitIndex::new(unit)),
+            Ask::Move(unit, behind) => draft.move_result("e", UnitIndex::new(unit), UnitIndex::new(behind), "-"),
+            Ask::Insert(behind) => draft.insert_result("e", BlockIndex::new(0), UnitIndex::new(behind), "new"),
         })
         .collect()
 }
@@ -142,7 +142,7 @@ const ROUND: &str = r#"{"messages":[{"role":"system","content":"s"},
     {"role":"assistant","content":"done"},{"role":"user","content":"go"}]}"#;
 
 fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
-    draft.rows().iter().map(|row| (row.unit, row.call.map(BlockIndex::get))).collect()
+    draft.rows().iter().map(|row| (row.unit.map(UnitIndex::get), row.call.map(BlockIndex::get))).collect()
 }
 
 /// What has been written is never larger than the draft has said, and hardly smaller.
@@ -156,14 +156,19 @@ fn check_bytes(body: &Bytes, n_bytes: usize, plan: &Plan) {
 fn a_result_that_was_put_in_leaves_with_its_call() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.insert_result("e", BlockIndex::new(0), 2, "a result of some length that was put in"));
+        assert!(draft.insert_result(
+            "e",
+            BlockIndex::new(0),
+            UnitIndex::new(2),
+            "a result of some length that was put in"
+        ));
         assert_eq!(draft.n_added(), 1);
         let standing = [(Some(0), None), (Some(1), None), (Some(2), Some(1))];
         let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
         assert_eq!(places(draft), [&standing[..], &[(None, Some(0))], &behind].concat());
         let row = draft.rows()[3];
-        assert!(draft.drop_round_trips("e", &[row], 4));
-        assert!(!draft.drop_round_trips("e", &[row], 4));
+        assert!(draft.drop_round_trips("e", &[row], UnitIndex::new(4)));
+        assert!(!draft.drop_round_trips("e", &[row], UnitIndex::new(4)));
         assert_eq!(places(draft), [&standing[..], &behind].concat());
         assert!(draft.has_calls(&draft.rows()[1]));
         draft.n_bytes()
@@ -177,7 +182,10 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
         let [result, orphan] = [2, 3].map(|n| draft.rows()[n]);
-        assert!(draft.drop_round_trips("e", &[result], 4) && draft.drop_round_trips("e", &[orphan], 4));
+        assert!(
+            draft.drop_round_trips("e", &[result], UnitIndex::new(4))
+                && draft.drop_round_trips("e", &[orphan], UnitIndex::new(4))
+        );
         draft.n_bytes()
     });
     check_bytes(&body, n_bytes, &plan);
@@ -185,15 +193,15 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     // Not without its call, when the message that calls has been taken.
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let row = draft.rows()[2];
-        assert!(draft.drop_result("e", 1));
-        assert!(!draft.drop_round_trips("e", &[row], 4));
+        assert!(draft.drop_result("e", UnitIndex::new(1)));
+        assert!(!draft.drop_round_trips("e", &[row], UnitIndex::new(4)));
     });
     assert_eq!(plan.report.messages_after, 5);
     // Nor one that answers no call and stands elsewhere now.
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.move_result("e", 3, 1, "-"));
-        let moved = *draft.rows().iter().find(|row| row.unit == Some(3)).unwrap();
-        assert!(!draft.drop_round_trips("e", &[moved], 4));
+        assert!(draft.move_result("e", UnitIndex::new(3), UnitIndex::new(1), "-"));
+        let moved = *draft.rows().iter().find(|row| row.unit == Some(UnitIndex::new(3))).unwrap();
+        assert!(!draft.drop_round_trips("e", &[moved], UnitIndex::new(4)));
     });
     assert_eq!(plan.report.messages_after, 6);
 }
@@ -205,17 +213,17 @@ fn what_has_not_been_read_stays() {
     let body = Bytes::from(unread);
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let rows = draft.rows();
-        assert_eq!([2, 3, 5].map(|unit| draft.is_unread(unit)), [false, false, true]);
-        assert!(!draft.drop_round_trips("e", &[rows[5]], 4));
+        assert_eq!([2, 3, 5].map(|unit| draft.is_unread(UnitIndex::new(unit))), [false, false, true]);
+        assert!(!draft.drop_round_trips("e", &[rows[5]], UnitIndex::new(4)));
     });
     assert!(plan.is_empty());
     // A call of the last message of the model has not been answered until the model has read that.
     let last = ROUND.replace(r#"{"role":"assistant","content":"done"},"#, "");
     let body = Bytes::from(last);
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.insert_result("e", BlockIndex::new(0), 2, "put in"));
+        assert!(draft.insert_result("e", BlockIndex::new(0), UnitIndex::new(2), "put in"));
         let rows = draft.rows();
-        assert!((2..5).all(|n| !draft.drop_round_trips("e", &[rows[n]], 4)));
+        assert!((2..5).all(|n| !draft.drop_round_trips("e", &[rows[n]], UnitIndex::new(4))));
     });
     assert_eq!(plan.report.changes.len(), 1);
 }
@@ -232,10 +240,10 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     let body = Bytes::from_static(ROUND.as_bytes());
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let [instructions, gone, kept] =
-            [0, 3, 2].map(|unit| draft.propose_result(unit, ANY, |text| Some(shorter(text))).unwrap());
-        assert_eq!(kept.unit(), 2);
+            [0, 3, 2].map(|unit| draft.propose_result(UnitIndex::new(unit), ANY, |text| Some(shorter(text))).unwrap());
+        assert_eq!(kept.unit(), UnitIndex::new(2));
         assert!(!draft.apply("e", Action::Truncate { message: 0 }, instructions));
-        assert!(draft.drop_result("e", 3));
+        assert!(draft.drop_result("e", UnitIndex::new(3)));
         assert!(!draft.apply("e", Action::Truncate { message: 3 }, gone));
         assert!(draft.apply("e", Action::Truncate { message: 2 }, kept));
         let input = draft.propose_input(BlockIndex::new(0), ANY);
@@ -253,7 +261,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
             let proposed = draft.propose_input(BlockIndex::new(0), ANY).unwrap();
-            assert_eq!(proposed.unit(), 1);
+            assert_eq!(proposed.unit(), UnitIndex::new(1));
             draft.apply("e", Action::ClearInput { message: 1 }, proposed)
         });
         assert_eq!(made, cleared, "{rest}");
@@ -270,7 +278,7 @@ fn what_the_model_reads_is_known_by_what_and_where_it_is_in_a_message() {
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
             let mut n = 0;
-            let proposed = draft.propose_result(1, ANY, |text| {
+            let proposed = draft.propose_result(UnitIndex::new(1), ANY, |text| {
                 n += 1;
                 (n == shortened).then(|| shorter(text))
             });
@@ -294,7 +302,7 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
         ));
         let ((), plan) = draft(&body, Offload::Possible, |draft| {
             let row = draft.rows()[2 * n_before + 1];
-            assert!(draft.drop_round_trips("e", &[row], 4));
+            assert!(draft.drop_round_trips("e", &[row], UnitIndex::new(4)));
             draft.base_tokens();
         });
         plan.segments[1 + 2 * n_before].fingerprint
@@ -307,9 +315,9 @@ fn a_message_that_a_call_has_left_is_known_by_which_one_that_was() {
 fn a_result_without_a_call_takes_along_what_was_written_on_it() {
     let body = Bytes::from(ROUND.replace("of x", &"x".repeat(300)));
     let (n_bytes, plan) = draft(&body, Offload::Possible, |draft| {
-        let proposed = draft.propose_result(3, ANY, |text| Some(shorter(text))).unwrap();
+        let proposed = draft.propose_result(UnitIndex::new(3), ANY, |text| Some(shorter(text))).unwrap();
         assert!(draft.apply("e", Action::Truncate { message: 3 }, proposed));
-        assert!(draft.drop_result("e", 3));
+        assert!(draft.drop_result("e", UnitIndex::new(3)));
         draft.n_bytes()
     });
     check_bytes(&body, n_bytes, &plan);

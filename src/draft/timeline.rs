@@ -5,8 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, InsertedResult, InsertionIndex, Row, RowElement};
-use crate::conversation::{BlockIndex, Pairing, Role, index::index};
+use super::{Draft, InsertedResult, InsertionIndex, ParsedRequest, Row, RowElement};
+use crate::conversation::{BlockIndex, Pairing, Role, Unit, UnitIndex, index::index};
+
+/// How a text begins that Claude Code adds to what the user says, behind tool results too.
+const REMINDER: &[u8] = b"\"<system-reminder>";
 
 index! {
     /// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
@@ -26,7 +29,7 @@ pub enum TimelineEvent {
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
     /// [`Conversation::model_calls`]: crate::conversation::Conversation::model_calls
-    ModelCall(usize),
+    ModelCall(UnitIndex),
 }
 
 impl Row {
@@ -45,7 +48,7 @@ impl Draft<'_> {
         let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
-        for (index, unit) in conversation.units.iter().enumerate() {
+        for (index, unit) in conversation.indexed_units() {
             while let Some(call) = calls.next_if(|call| *call == index) {
                 timeline.called(call, self);
             }
@@ -63,6 +66,25 @@ impl Draft<'_> {
         timeline.events
     }
 
+    /// Whether the model was called at a place because the user had said something: the newest message before it is the
+    /// user's own, and neither a tool result nor a reminder that a client puts among the user's words. What the model is to
+    /// continue does not count.
+    pub fn begins_user_turn(&self, model_call: UnitIndex) -> bool {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let is_reminder = |unit: &Unit| {
+            let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+            texts.first().is_some_and(|text| text.of(body).starts_with(REMINDER))
+        };
+        let before = conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
+        let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
+        let newest = new.find(|unit| match unit.role {
+            Role::Tool | Role::Assistant => true,
+            Role::User => !is_reminder(unit),
+            Role::System | Role::Developer | Role::Other => false,
+        });
+        newest.is_some_and(|unit| unit.role == Role::User)
+    }
+
     /// The insertions of moved results, and of results for calls.
     fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
         let rows = self.insertions.iter().map(|insertion| match insertion.what {
@@ -77,9 +99,9 @@ impl Draft<'_> {
 fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
-    model_calls: &[usize],
+    model_calls: &[UnitIndex],
     insertions: &HashMap<RowKey, InsertionIndex>,
-) -> Vec<(usize, Row)> {
+) -> Vec<(UnitIndex, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
     for result in &pairing.results {
         if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call.get())) {
@@ -104,7 +126,7 @@ fn missing(
 /// Identifies a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum RowKey {
-    Unit(usize),
+    Unit(UnitIndex),
     /// What stands for the result of the call that is this block.
     MissingResultOf(Option<BlockIndex>),
 }
@@ -131,7 +153,7 @@ impl Timeline {
         self.events.push(TimelineEvent::Added(row));
     }
 
-    fn called(&mut self, call: usize, draft: &Draft<'_>) {
+    fn called(&mut self, call: UnitIndex, draft: &Draft<'_>) {
         let left = draft.dropped_rows.get(&call).into_iter().flatten();
         self.events
             .extend(left.filter_map(|row| self.numbers.get(&RowKey::of(row)).copied()).map(TimelineEvent::Removed));

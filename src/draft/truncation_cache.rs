@@ -18,6 +18,7 @@ use super::{
     replacement::Replacement,
 };
 use crate::{
+    conversation::UnitIndex,
     payload::{Caller, Fingerprint, PayloadName},
     plan::Sizes,
     span::Span,
@@ -86,11 +87,11 @@ impl Draft<'_> {
     pub fn cached(
         &self,
         truncation_cache: &TruncationCache,
-        unit: usize,
+        unit: UnitIndex,
         tool: &str,
         proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
     ) -> Result<ProposedEdit, NotApplicable> {
-        let content = self.request.conversation.units.get(unit).and_then(|unit| unit.content);
+        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
         let rest = truncation_cache.hasher.hash_one((
@@ -110,7 +111,7 @@ impl Draft<'_> {
         proposed
     }
 
-    fn placed_at(&self, known: &CachedEdit, unit: usize, content: Span) -> ProposedEdit {
+    fn placed_at(&self, known: &CachedEdit, unit: UnitIndex, content: Span) -> ProposedEdit {
         let replacements = known.replacements.iter().map(|replacement| {
             let span =
                 Span { start: content.start + replacement.span.start, end: content.start + replacement.span.end };
@@ -123,7 +124,7 @@ impl Draft<'_> {
             }
         });
         let call = self.pairing().answered_block(unit);
-        ProposedEdit { unit, call, replacements: replacements.collect(), bytes: known.bytes }
+        ProposedEdit { unit, call, replacements: replacements.collect(), bytes: known.bytes, why: None }
     }
 }
 

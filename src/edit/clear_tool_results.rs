@@ -5,7 +5,8 @@
 //! becomes a `placeholder`, parts that are no text stay, and the text that the client sent is stored. If
 //! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
 //! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
-//! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass.
+//! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass. With
+//! `"auto"` a pass is made when it pays, by the prices of tokens.
 //!
 //! # When it acts
 //! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
@@ -13,6 +14,9 @@
 //! stays as it was sent, until the trigger holds again. Messages are no fewer when results are cleared, so a condition
 //! that asks for these alone holds again when as many have come since. With `"sliding"` one pass is made at the end, each
 //! time anew.
+//!
+//! With `when = "turn"` a pass is made where a user's turn begins, from three eighths of the trigger on, and between turns
+//! only from the trigger on. Where a turn begins is seen in the messages before the call, so that replay finds it again.
 //!
 //! What is newest is so by when it came. A result that comes late stands with its old call, and is the newest all the
 //! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
@@ -24,17 +28,21 @@
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
 //! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
-//! unless `growth_guard` is off; what cannot be stored, unless `offload` is off; texts that edits have written in place of
-//! results, and the arguments of a call whose result is missing.
+//! unless `growth_guard` is off; of the newest `keep_reads` file reads, those whose files are as they were read; what cannot
+//! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
+//! result is missing.
 
 use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, SeqAccess, Visitor},
+    de::{Error, SeqAccess, Unexpected, Visitor},
 };
 
-use self::replay::{ClearedResults, Replay};
+use self::{
+    rent::Rent,
+    replay::{ClearedResults, Replay},
+};
 use super::{
     Edit, Language,
     keep::Keep,
@@ -42,14 +50,18 @@ use super::{
     own_texts::OwnTexts,
     template::Template,
     tools::Tools,
-    trigger::{Condition, Limits, Trigger},
+    trigger::{Condition, Limits, Moment, Part, Trigger},
 };
 use crate::{
+    conversation::UnitIndex,
     draft::{Draft, Pass, ProposedEdit, ReplaceOptions, Row, TextCut},
-    plan::{Action, SkipReason},
+    plan::{Action, SkipReason, Stale},
+    tokens::prices::PriceList,
     units::Fraction,
 };
 
+mod reads;
+mod rent;
 mod replay;
 
 /// `[clear_tool_results]` of `proxy.toml`.
@@ -64,12 +76,22 @@ pub struct Settings {
     /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
     pub keep: Keep,
-    /// The fewest tokens that a pass must free; a pass that would free fewer is not made.
+    /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
+    /// again since, however old they are. 0 spares none for that. `[tools]` names tools that read and write files besides
+    /// those that are known.
+    pub keep_reads: usize,
+    /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
+    /// needs `frontier = "sticky"`.
+    pub when: Moment,
+    /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
+    /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
+    /// reaches what the pass costs, as the prompt cache loses what stands behind it. Where reading costs nothing, `"auto"`
+    /// is as not set, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
     ///
     /// Not set: a seventh of the least number of tokens at which the trigger holds, and 0 with `frontier = "sliding"`.
     ///
     /// Example: `14285`
-    pub clear_at_least: Option<usize>,
+    pub clear_at_least: Option<AtLeast>,
     /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
@@ -88,6 +110,15 @@ pub struct Settings {
     pub growth_guard: bool,
     /// Whether what was cleared once stays cleared.
     pub frontier: Frontier,
+}
+
+/// The fewest tokens that a pass must free.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AtLeast {
+    /// So many.
+    Tokens(usize),
+    /// As many as make the pass pay.
+    Auto,
 }
 
 /// `true`, `false`, or a list of tools by name or pattern.
@@ -111,6 +142,9 @@ pub enum Frontier {
     Sliding,
 }
 
+/// How [`AtLeast::Auto`] is written.
+const AUTO: &str = "auto";
+
 impl Default for Settings {
     fn default() -> Self {
         let tokens = Condition { tokens: Some(100_000), ..Condition::default() };
@@ -118,6 +152,8 @@ impl Default for Settings {
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
+            keep_reads: 0,
+            when: Moment::default(),
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
@@ -131,6 +167,9 @@ impl Default for Settings {
 
 /// The least that a pass frees, as a part of the least tokens at which the trigger holds.
 const WORTH_A_PASS: usize = 7;
+
+/// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
+const TURN: Part = Part(3, 8);
 
 impl Settings {
     /// The text that stands for a result.
@@ -160,7 +199,20 @@ pub struct ClearToolResults {
     tools: Tools,
     placeholder: Template,
     own_texts: OwnTexts,
+    prices: PriceList,
     language: Language,
+}
+
+/// When a pass is made of one request.
+#[derive(Debug)]
+struct Rules {
+    /// The conditions that hold for a pass anywhere.
+    limits: Limits,
+    /// The conditions for a pass where a user's turn begins, if they are others.
+    turn: Option<Limits>,
+    /// The fewest tokens that a pass frees; none where their price decides.
+    at_least: Option<usize>,
+    keep: Keep,
 }
 
 /// What clearing one result and the arguments of its call would do.
@@ -170,12 +222,21 @@ struct Clearing {
     input: Option<ProposedEdit>,
     /// How many tokens it frees, if anybody needs to know.
     freed: usize,
+    /// What has happened to the file that the result was read from.
+    why: Option<Stale>,
 }
 
 impl ClearToolResults {
-    /// The edit with its settings, those of single tools, and the texts that it leaves alone.
-    pub fn new(settings: &Settings, tools: &Tools, own_texts: &OwnTexts, language: Language) -> Self {
+    /// The edit with its settings, those of single tools, the texts that it leaves alone, and the prices at the upstream.
+    pub fn new(
+        settings: &Settings,
+        tools: &Tools,
+        own_texts: &OwnTexts,
+        prices: PriceList,
+        language: Language,
+    ) -> Self {
         Self {
+            prices,
             placeholder: settings.template(language),
             settings: settings.clone(),
             tools: tools.clone(),
@@ -186,16 +247,25 @@ impl ClearToolResults {
 
     /// A shorter body never has anything to clear.
     pub fn least_bytes(&self) -> usize {
-        self.settings.trigger.least_bytes()
+        let least = self.settings.trigger.least_bytes();
+        if self.settings.when == Moment::Turn { TURN.of(least) } else { least }
     }
 
-    /// How many tokens a pass must free.
-    fn clear_at_least(&self, limits: &Limits) -> usize {
-        match (self.settings.clear_at_least, self.settings.frontier) {
-            (Some(tokens), _) => tokens,
-            (None, Frontier::Sticky) => limits.least_tokens() / WORTH_A_PASS,
+    /// When a pass is made, and the rent that decides if prices do.
+    fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
+        let Settings { when, clear_at_least, frontier, .. } = self.settings;
+        let by_price = clear_at_least == Some(AtLeast::Auto);
+        let prices = by_price.then(|| self.prices.of_model(draft.conversation().model.as_deref()));
+        let prices = prices.filter(|prices| !prices.read.is_free());
+        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
+        let at_least = match (clear_at_least, frontier) {
+            (Some(AtLeast::Tokens(tokens)), _) => tokens,
             (None, Frontier::Sliding) => 0,
-        }
+            _ => limits.least_tokens() / WORTH_A_PASS,
+        };
+        let turn = (when == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
+        let keep = self.settings.keep.resolved(draft);
+        (Rules { limits, turn, at_least: rent.is_none().then_some(at_least), keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -240,27 +310,27 @@ impl ClearToolResults {
         }
         let input =
             row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.propose_input(call, options).ok());
-        let mut clearing = Clearing { result: result.ok(), input, freed: 0 };
+        let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
-            clearing.freed = clearing.truncation_cache().map(|proposed| draft.gain(proposed)).sum();
+            clearing.freed = clearing.proposed_edits().map(|proposed| draft.gain(proposed)).sum();
         }
-        let something = clearing.truncation_cache().next().is_some();
+        let something = clearing.proposed_edits().next().is_some();
         something.then_some(clearing)
     }
 
-    fn clear(&self, draft: &mut Draft<'_>, unit: usize, clearing: Clearing) {
+    fn clear(&self, draft: &mut Draft<'_>, unit: UnitIndex, clearing: Clearing) {
         if let Some(proposed) = clearing.result {
-            draft.apply(self.label(), Action::Clear { message: unit }, proposed);
+            draft.apply(self.label(), Action::Clear { message: unit.get() }, proposed.because(clearing.why));
         }
         if let Some(proposed) = clearing.input {
-            let unit = proposed.unit();
+            let unit = proposed.unit().get();
             draft.apply(self.label(), Action::ClearInput { message: unit }, proposed);
         }
     }
 }
 
 impl Clearing {
-    fn truncation_cache(&self) -> impl Iterator<Item = &ProposedEdit> {
+    fn proposed_edits(&self) -> impl Iterator<Item = &ProposedEdit> {
         self.result.iter().chain(&self.input)
     }
 }
@@ -281,14 +351,15 @@ impl Edit for ClearToolResults {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        if !limits.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
+        let lowest = if self.settings.when == Moment::Turn { &limits.at(TURN) } else { &limits };
+        if !lowest.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Clear) {
             return draft.skip_change(self.label(), None, why);
         }
-        let keep = self.settings.keep.resolved(draft);
-        let ClearedResults { cleared, too_little, last_pass } = Replay::new(self, draft, &limits, keep).run();
+        let (rules, rent) = self.rules(draft, limits);
+        let ClearedResults { cleared, too_little, last_pass } = Replay::new(self, draft, &rules, rent).run();
         draft.prefix_changes(last_pass);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
@@ -296,6 +367,44 @@ impl Edit for ClearToolResults {
         if too_little {
             draft.skip_change(self.label(), None, SkipReason::TooLittle);
         }
+    }
+}
+
+impl Serialize for AtLeast {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Tokens(tokens) => tokens.serialize(to),
+            Self::Auto => AUTO.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AtLeast {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = AtLeast;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number of tokens or {AUTO:?}")
+            }
+
+            fn visit_u64<E: Error>(self, tokens: u64) -> Result<AtLeast, E> {
+                Ok(AtLeast::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX)))
+            }
+
+            fn visit_i64<E: Error>(self, tokens: i64) -> Result<AtLeast, E> {
+                let tokens = u64::try_from(tokens).map_err(|_| E::invalid_value(Unexpected::Signed(tokens), &self))?;
+                self.visit_u64(tokens)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AtLeast, E> {
+                if text == AUTO { Ok(AtLeast::Auto) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
+            }
+        }
+
+        from.deserialize_any(Either)
     }
 }
 

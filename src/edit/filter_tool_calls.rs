@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Edit;
 use crate::{
-    conversation::Role,
+    conversation::{Role, UnitIndex},
     draft::{Draft, Pass, Row, RowIndex, TimelineEvent},
 };
 
@@ -102,7 +102,7 @@ struct Replay<'r, 'd> {
     /// The last unit of the model.
     read: Option<RowIndex>,
     /// The results of turns that leave whole, by the first unit of the turn.
-    whole_turns: HashMap<usize, Vec<RowIndex>>,
+    whole_turns: HashMap<UnitIndex, Vec<RowIndex>>,
     leaving: Vec<Leaving>,
 }
 
@@ -111,7 +111,7 @@ struct Replay<'r, 'd> {
 struct Leaving {
     rows: Vec<Row>,
     /// The model call that they are not there for any more.
-    since: usize,
+    since: UnitIndex,
 }
 
 impl<'r, 'd> Replay<'r, 'd> {
@@ -163,13 +163,13 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// The first unit of the turn that called for a result, if that leaves whole.
-    fn whole_turn(&self, row: &Row) -> Option<usize> {
+    fn whole_turn(&self, row: &Row) -> Option<UnitIndex> {
         let units = self.draft.leaves_with(row.call?);
         self.draft.leave_whole(&units).then_some(units.start)
     }
 
     /// Here a model was called.
-    fn model_call(&mut self, since: usize) {
+    fn model_call(&mut self, since: UnitIndex) {
         if self.n_history <= self.most {
             return;
         }

@@ -18,26 +18,23 @@
 //! Instructions at the beginning; what `keep` spares at the end; results that the model has not read yet; the inside of a
 //! round. Without a summary the request goes on as the other edits have left it.
 
-use std::{ops::Range, path::PathBuf};
-
-use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 use self::{cut::CutPoints, frame::OwnFrame, originals::Originals};
 use super::{
     Edit, Language,
-    keep::Keep,
-    trigger::{Condition, Limits, Trigger},
+    trigger::{Limits, Moment, Part},
 };
 use crate::{
-    conversation::ElementIndex,
+    conversation::{ElementIndex, UnitIndex},
     draft::{Draft, ParsedRequest, Pass, Row},
     payload::{ChainKey, Fingerprint},
     plan::{Need, SkipReason, SummaryJob},
     recall,
     summary::{self, InputElement, Outline, OutlinedMessage, SummaryState},
-    units::{Fraction, Period},
 };
 
+pub use self::settings::{Endpoint, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
 pub use crate::summary::{Backend, PromptMode};
 
 pub mod answer;
@@ -46,194 +43,10 @@ pub mod fit;
 pub mod frame;
 pub mod instruction;
 mod originals;
+mod settings;
 
-/// `[summarize]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
-    pub trigger: Trigger,
-    /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
-    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
-    /// this. What the model has not read always stays, and does not count.
-    pub keep: Keep,
-    /// Whether the request that reaches the trigger waits for the summary.
-    pub mode: Mode,
-    /// Who summarises conversations in Anthropic Messages: `"model"` asks a model as in other dialects, `"api"` has the API
-    /// make a block that stands for the messages (`compaction`, with `compact-2026-09-04` in `anthropic-beta`), and `"auto"`
-    /// tries that once and asks a model where it fails. The block is sent on as it came, and thinking behind it stays
-    /// valid. It has none of what `preserve_user_messages`, `preserve_skills` and the other texts around a summary put
-    /// there, and ends before a `system` message.
-    pub backend: Backend,
-    /// What the model that summarises is given.
-    pub input: PromptMode,
-    /// What the model that summarises is told to do. Excludes `instruction_file`.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"Summarise this conversation."`
-    pub instruction: Option<String>,
-    /// A file with that text.
-    ///
-    /// Not set: no file is read.
-    ///
-    /// Example: `"instruction.txt"`
-    pub instruction_file: Option<PathBuf>,
-    /// The first sentence of the message that holds the summary.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"This session goes on from an earlier one."`
-    pub lead_in: Option<String>,
-    /// The last sentence of that message, which tells the model to continue.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"Go on where it stopped."`
-    pub continuation: Option<String>,
-    /// The most tokens of a summary. Allowed: 1 or more.
-    ///
-    /// Not set: 8192, or a quarter of the model's context window if that is less.
-    ///
-    /// Example: `8192`
-    pub max_tokens: Option<usize>,
-    /// The user's own messages, which stay word for word, the newest first. The first one that does not fit keeps its
-    /// two ends.
-    pub preserve_user_messages: PreserveUserMessages,
-    /// Results of a tool that loads skills, which stay word for word. Without this table none do.
-    pub preserve_skills: Option<PreserveSkills>,
-    /// Stores what is summarised, one message per line, for the model to read. With `true`, no summary is made without
-    /// a store.
-    pub transcript: bool,
-    /// How long all attempts for one summary may take together; then the request goes on without it. A waiting client
-    /// receives nothing meanwhile, so this must be shorter than the client's own time-out. Allowed: 1ms to 365d.
-    pub timeout: Period,
-    /// How long no summary is tried for the same messages after one could not be made. Allowed: 0ms to 365d.
-    pub cooldown: Period,
-    /// How failed calls are repeated.
-    pub retry: Retry,
-    /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
-    /// the request. A model that is named here is sent no header field of the client but `anthropic-version`.
-    pub model: Option<Endpoint>,
-    /// Models that are asked when that has failed, in this order; any number of these tables.
-    pub failover: Vec<Endpoint>,
-}
-
-/// Whether the request that crosses the trigger waits for the summary.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The request waits, for `timeout` at most.
-    #[default]
-    Blocking,
-    /// The summary is made from four fifths of the trigger on, while the conversation continues. A request waits only
-    /// if it reaches the trigger before the summary is there.
-    Background,
-}
-
-/// `[summarize.preserve_user_messages]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PreserveUserMessages {
-    /// Whether they are kept.
-    pub enabled: bool,
-    /// The most tokens of all of them together.
-    ///
-    /// Not set: a third of the tokens of `summarize.trigger`.
-    ///
-    /// Example: `53333`
-    pub max_tokens: Option<usize>,
-}
-
-/// `[summarize.preserve_skills]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PreserveSkills {
-    /// The tool. Its argument `skill` names the skill.
-    pub tool: String,
-    /// The most skills that are kept, the newest first.
-    pub max_skills: usize,
-    /// The most tokens of one skill.
-    pub max_tokens_per_skill: usize,
-    /// The most tokens of all skills together.
-    pub budget: usize,
-}
-
-/// `[summarize.retry]`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Retry {
-    /// How often a call is repeated with one model, where that may help: after 1 s, 2 s, 4 s, each time up to half as
-    /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
-    pub max_retries: usize,
-}
-
-/// A model that summarises.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Endpoint {
-    /// Where the model is served.
-    ///
-    /// Example: `"https://api.openai.com/v1"`
-    pub base_url: String,
-    /// The name of the model.
-    ///
-    /// Example: `"gpt-4o-mini"`
-    pub model: String,
-    /// The name of the environment variable with the key for it. It is sent as `authorization: Bearer KEY`, or as
-    /// `x-api-key` for a conversation in Anthropic Messages, which is summarised in that dialect.
-    ///
-    /// Not set: no key is sent.
-    ///
-    /// Example: `"SUMMARY_API_KEY"`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_key_env: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let tokens = Condition { tokens: Some(160_000), ..Condition::default() };
-        let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
-        Self {
-            trigger: Trigger(vec![tokens, window]),
-            keep: Keep::Rounds(1),
-            mode: Mode::Blocking,
-            backend: Backend::Model,
-            input: PromptMode::Cached,
-            instruction: None,
-            instruction_file: None,
-            lead_in: None,
-            continuation: None,
-            max_tokens: None,
-            preserve_user_messages: PreserveUserMessages::default(),
-            preserve_skills: None,
-            transcript: true,
-            timeout: Period::secs(60),
-            cooldown: Period::secs(60),
-            retry: Retry::default(),
-            model: None,
-            failover: Vec::new(),
-        }
-    }
-}
-
-impl Default for PreserveUserMessages {
-    fn default() -> Self {
-        Self { enabled: true, max_tokens: None }
-    }
-}
-
-impl Default for PreserveSkills {
-    fn default() -> Self {
-        Self { tool: "skill".to_owned(), max_skills: 5, max_tokens_per_skill: 5000, budget: 25_000 }
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { max_retries: 3 }
-    }
-}
+/// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
+const EARLY: Part = Part(4, 5);
 
 /// What no summary stands for yet is not worth one if it is less than this part of the conversation: a tenth.
 const MIN_NEW: usize = 10;
@@ -256,6 +69,10 @@ pub struct Summarize {
 #[derive(Clone, Debug)]
 pub struct Scope(String);
 
+/// Raised when the same settings make another message of a summary than before. A setting that is new has no part in a
+/// scope while it has its default, so that a release leaves the summaries of the one before in use.
+const SCOPE_VERSION: u32 = 1;
+
 /// The rows of a conversation, and what they weigh.
 #[derive(Debug)]
 struct MeasuredRows {
@@ -277,9 +94,9 @@ impl Summarize {
     /// A shorter body is never summarised, unless somebody asks for it.
     pub fn least_bytes(&self) -> usize {
         let least = self.settings.trigger.least_bytes();
-        match self.settings.mode {
-            Mode::Blocking => least,
-            Mode::Background => least - least / 5,
+        match (self.settings.mode, self.settings.when) {
+            (Mode::Blocking, Moment::Any) => least,
+            _ => EARLY.of(least),
         }
     }
 
@@ -329,9 +146,9 @@ impl Summarize {
     ) -> Option<SummaryJob> {
         let end = match measured.rows.get(place) {
             Some(row) => row.unit?,
-            None => draft.conversation().units.len(),
+            None => draft.conversation().next_unit(),
         };
-        let units = draft.n_leading()..draft.original_unit(end);
+        let units = draft.first_editable()..draft.original_unit(end);
         let whole = draft.whole();
         let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
@@ -351,8 +168,9 @@ impl Summarize {
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
+            root: prefix_keys.root()?,
             waits: true,
-            tokens_replaced: draft.original_tokens(draft.n_leading()..end),
+            tokens_replaced: draft.original_tokens(draft.first_editable()..end),
             n_elements: whole.conversation.elements.len(),
             tokens: measured.tokens.get(cuts.first()..place)?.iter().sum(),
             model: whole.conversation.model.clone().map(Into::into),
@@ -412,7 +230,9 @@ impl Edit for Summarize {
         let limits = self.settings.trigger.limits(draft);
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
-        let early = is_background.then(|| limits.nearly());
+        let begins_turn =
+            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
+        let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.conversation().elements.len() + draft.n_added();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
@@ -422,16 +242,17 @@ impl Edit for Summarize {
         }
         let measured = MeasuredRows::of(draft);
         let holds = |limits: &Limits| limits.hold(measured.size, draft.n_elements(&measured.rows));
-        if !now && !draft.may_pass(draft.conversation().units.len(), measured.size) {
+        if !now && !draft.may_pass(draft.conversation().next_unit(), measured.size) {
             return;
         }
-        let due = now || holds(&limits);
-        if !due && !early.as_ref().is_some_and(holds) {
+        let nearly = early.as_ref().is_some_and(holds);
+        let due = now || holds(&limits) || (begins_turn && nearly);
+        if !due && !nearly {
             return;
         }
         let own = self.own_frame();
-        let is_own = |unit: usize| {
-            let originals = Originals { request: draft.whole(), units: 0..0 };
+        let is_own = |unit: UnitIndex| {
+            let originals = Originals { request: draft.whole(), units: Range::default() };
             originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
         };
         let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend, is_own);
@@ -468,8 +289,8 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
         };
         let name = |name: &str| name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into();
         let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
-        let units = element.map(|element| element.units.clone()).filter(|_| !is_folded(index)).unwrap_or_default();
-        let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit + 1)).sum();
+        let units = element.filter(|_| !is_folded(index)).into_iter().flat_map(|of| UnitIndex::each(&of.units));
+        let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit.next())).sum();
         OutlinedMessage { fields: fields.collect(), tokens }
     };
     Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }
@@ -478,20 +299,19 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
 impl Scope {
     /// All settings that shape a summary, and none that only say when one is made, up to where, or how that is tried.
     fn of(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
-        let usual = Settings::default();
-        let shaping = Settings {
-            trigger: usual.trigger,
-            keep: usual.keep,
-            mode: usual.mode,
-            timeout: usual.timeout,
-            cooldown: usual.cooldown,
-            retry: usual.retry,
-            failover: usual.failover,
-            ..settings.clone()
-        };
-        let recall = &recall::Settings { require_auth: recall::Settings::default().require_auth, ..recall.clone() };
-        let text = serde_json::to_string(&(language, &shaping, recall));
-        Self(text.unwrap_or_else(|_| format!("{language:?} {shaping:?} {recall:?}")))
+        #[rustfmt::skip]
+        let Settings {
+            trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
+            backend, input, instruction, instruction_file, lead_in, continuation, max_tokens, preserve_user_messages,
+            preserve_skills, transcript, model,
+        } = settings;
+        let recall::Settings { require_auth: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
+            recall;
+        let asked = (backend, input, instruction, instruction_file, max_tokens, model);
+        let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
+        let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
+        let shaping = (SCOPE_VERSION, language, asked, kept, recall);
+        Self(serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}")))
     }
 
     /// The same for the conversations of one model.

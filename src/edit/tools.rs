@@ -49,6 +49,20 @@ pub struct Tool {
     /// Example: `5`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_last: Option<usize>,
+    /// The argument with the path of the file that a call reads, for `clear_tool_results.keep_reads`.
+    ///
+    /// Not set: what is known of the tools of many agents.
+    ///
+    /// Example: `"path"`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<String>,
+    /// The argument with the path of the file that a call writes, for `clear_tool_results.keep_reads`.
+    ///
+    /// Not set: what is known of the tools of many agents.
+    ///
+    /// Example: `"path"`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edits: Option<String>,
 }
 
 /// `true`, `false`, or a table with any of the following keys.

@@ -31,6 +31,18 @@ pub struct Condition {
     pub fraction: Option<Fraction>,
 }
 
+/// Where in a conversation an edit acts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Moment {
+    /// At every request for which the trigger holds.
+    #[default]
+    Any,
+    /// At the first request of a user's turn: the newest message is the user's own, and no tool result. The conditions of
+    /// the trigger are lower there. Between turns the trigger has to hold as it is written.
+    Turn,
+}
+
 /// The conditions of one request, as numbers.
 #[derive(Debug)]
 pub(super) struct Limits(Vec<Limit>);
@@ -41,8 +53,20 @@ struct Limit {
     messages: usize,
 }
 
+/// A part of a trigger: so many of so many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part(pub(super) usize, pub(super) usize);
+
 /// No model has a smaller window, so no condition that asks for a part of it holds below that part of this.
 const MIN_WINDOW: usize = 4096;
+
+impl Part {
+    /// The part of a number, rounded up.
+    pub(super) fn of(self, n: usize) -> usize {
+        let Self(part, whole) = self;
+        n - n / whole * (whole - part)
+    }
+}
 
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
@@ -94,11 +118,11 @@ impl Limits {
         })
     }
 
-    /// The same at four fifths of them.
-    pub(super) fn nearly(&self) -> Self {
-        let part = |n: usize| n - n / 5;
-        let nearly = |limit: &Limit| Limit { tokens: limit.tokens.map(part), messages: part(limit.messages) };
-        Self(self.0.iter().map(nearly).collect())
+    /// The same at a part of them.
+    pub(super) fn at(&self, part: Part) -> Self {
+        let lower =
+            |limit: &Limit| Limit { tokens: limit.tokens.map(|n| part.of(n)), messages: part.of(limit.messages) };
+        Self(self.0.iter().map(lower).collect())
     }
 
     /// The least tokens that one of them asks for; 0 where none asks for any.

@@ -27,7 +27,7 @@ use super::{
     tools::{self, Tools, Truncate},
 };
 use crate::{
-    conversation::BlockKind,
+    conversation::{BlockKind, UnitIndex},
     draft::{Draft, NotApplicable, ReplaceOptions, ResultText, TextCut, TruncationCache},
     plan::{Action, SkipReason},
     recall,
@@ -180,7 +180,7 @@ impl TruncateToolResults {
         Some(TextCut { from, to, words: notice(&(to - from).to_string()) })
     }
 
-    fn truncate(&self, draft: &mut Draft<'_>, unit: usize) {
+    fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex) {
         let call = draft.pairing().answered_block(unit);
         let conversation = draft.conversation();
         let tool = call.map_or("", |call| conversation.tool_name(call));
@@ -204,7 +204,7 @@ impl TruncateToolResults {
             }
         });
         match proposed {
-            Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit }, proposed)),
+            Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit.get() }, proposed)),
             Err(NotApplicable::NotSmaller) => {
                 let row = draft.row_of(unit);
                 draft.skip_change(self.label(), Some(&row), SkipReason::NotSmaller);

@@ -22,6 +22,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::payload::ChainKey;
 use crate::plan::{Need, Plan, SkipReason, SummaryJob};
 use crate::planner::{Offload, PlanContext, SummaryTiming};
+use crate::summary::NoSummaries;
 use crate::tasks::run_blocking;
 
 /// One request while it is planned.
@@ -71,6 +72,9 @@ pub(super) enum PlanError {
 /// advance.
 pub(super) const BLOCKING_FROM: usize = 2 << 20;
 
+/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless the triggers are lower than usual.
+const LOOK_UP_FROM: usize = 16 << 10;
+
 /// How often a request is planned at most: its summary may be loaded, made, and loaded again.
 const MAX_PLANS: usize = 4;
 
@@ -88,6 +92,7 @@ impl<'a> Planning<'a> {
 
     /// Runs all steps. When it returns, the payloads that the body names are durable.
     pub(super) async fn run(mut self) -> EditedBody {
+        self.look_up_summaries().await;
         let mut state = State::Plan;
         loop {
             state = match state {
@@ -186,6 +191,22 @@ impl<'a> Planning<'a> {
     }
 
     // === helpers ===
+
+    /// Looks up what other processes know of the conversation's summaries, if they use the store too.
+    async fn look_up_summaries(&self) {
+        let (config, dialect, body, caller) =
+            (Arc::clone(self.config), self.dialect, self.body.clone(), self.options.caller);
+        let policy = &self.config.planner.policy;
+        if body.len() < LOOK_UP_FROM.min(policy.counts_from()) || !self.engine.summaries.is_shared() {
+            return;
+        }
+        let is_long = body.len() >= BLOCKING_FROM;
+        let root = move || config.planner.policy.root(dialect, &body, &config.planner.context(caller, &NoSummaries));
+        let root = if is_long { run_blocking(root).await.ok().flatten() } else { root() };
+        if let Some(root) = root {
+            self.engine.summaries.look(root).await;
+        }
+    }
 
     /// Plans the body once, on a blocking thread if that may take long.
     async fn planned(&self) -> Result<Plan, PlanError> {

@@ -12,19 +12,22 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use super::breaker::DiskBreaker;
 use super::flight::Flight;
 use super::recent_summaries::RecentSummaries;
-use crate::payload::ChainKey;
-use crate::store::{MAX_SUMMARIES, Store, StoreError};
+use crate::payload::{ChainKey, Place};
+use crate::store::{MAX_SUMMARIES, Offered, Store, StoreError};
 use crate::summary::{Summary, SummaryIndex, SummaryState};
 
 mod leader;
+mod shared;
 
 pub(super) use leader::Leader;
+pub(super) use shared::{Lease, Turn};
 
 /// All known summaries. There is one per process.
 #[derive(Debug)]
@@ -36,6 +39,9 @@ pub struct Summaries {
     texts: Cache<ChainKey, Arc<CachedSummary>, TextWeight>,
     // The summaries whose use is still to be noted in the store.
     pending_uses: Mutex<Vec<ChainKey>>,
+    // Of each conversation, the summaries that a shared store had when it was last looked up.
+    looked_up: Cache<ChainKey, Arc<[ChainKey]>>,
+    n_theirs: AtomicU64,
     started: Instant,
     index_read: watch::Sender<bool>,
     /// What recent summaries were made from.
@@ -53,6 +59,8 @@ enum Status {
     Unreadable(Instant),
     /// The summary is being made.
     InFlight(Arc<Flight>),
+    /// Another process makes the summary; its lease ends at this time.
+    Elsewhere(Instant),
     /// The summary could not be made, and is not tried again before this time.
     CoolingDown(Instant),
 }
@@ -68,6 +76,15 @@ pub(super) enum Claim {
     Join(Arc<Flight>),
     /// Make it.
     Lead(Leader),
+}
+
+/// A summary as it is stored.
+#[derive(Serialize)]
+struct StoredSummary<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// Not read by this module: by it, a summary is copied to a shared store.
+    root: ChainKey,
 }
 
 /// A summary in memory.
@@ -90,6 +107,9 @@ const MAX_PENDING_USES: usize = 1024;
 /// How long a summary that could not be read is not read again.
 const READ_BACKOFF: Duration = Duration::from_secs(10);
 
+/// Of how many conversations the summaries in a shared store are remembered.
+const MAX_LOOKED_UP: usize = 4096;
+
 /// How many failed beginnings are remembered.
 const MAX_COOLDOWNS: usize = 4096;
 
@@ -99,13 +119,17 @@ impl Summaries {
     /// Creates an empty index; [`Self::read_index`] fills it. New summaries are written to `store`; without one, they
     /// are in memory only, as long as there is room.
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
-        let (index_read, _) = watch::channel(store.is_none());
+        // What is in a shared store is looked up for each request.
+        let has_index = store.as_deref().is_some_and(|store| store.shared().is_none());
+        let (index_read, _) = watch::channel(!has_index);
         Self {
             store,
             breaker,
             statuses: Statuses::default().into(),
             texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, TextWeight),
             pending_uses: Mutex::default(),
+            looked_up: Cache::new(MAX_LOOKED_UP),
+            n_theirs: AtomicU64::new(0),
             started: Instant::now(),
             index_read,
             recent: RecentSummaries::default(),
@@ -114,7 +138,7 @@ impl Summaries {
 
     /// Reads from the store which summaries it has.
     pub async fn read_index(&self) {
-        if let Some(store) = &self.store {
+        if let Some(store) = self.store.as_deref().filter(|_| !self.is_index_read()) {
             match store.summaries().await {
                 Ok(kept) => self.change(|statuses| {
                     for beginning in &kept {
@@ -169,14 +193,23 @@ impl Summaries {
         claim.unwrap_or_else(|| Claim::Lead(Leader::new(Arc::clone(self), beginning, flight)))
     }
 
-    /// Stores a summary durably, if there is a store, and then in memory.
-    pub(super) async fn put(&self, beginning: ChainKey, summary: Summary) -> Result<(), StoreError> {
+    /// Stores a summary durably, if there is a store, and then in memory. If the store has another one by now, that one is
+    /// used.
+    pub(super) async fn put(&self, place: Place, mut summary: Summary) -> Result<(), StoreError> {
         if let Some(store) = &self.store {
-            let json = serde_json::to_vec(&summary).unwrap_or_default();
-            store.put_summary(beginning, json.into()).await?;
+            let json = serde_json::to_vec(&StoredSummary { summary: &summary, root: place.root }).unwrap_or_default();
+            if let Offered::Theirs(theirs) = store.offer_summary(place, json.into()).await? {
+                self.n_theirs.fetch_add(1, Ordering::Relaxed);
+                summary = serde_json::from_slice(&theirs).unwrap_or(summary);
+            }
         }
-        self.insert(beginning, summary);
+        self.insert(place.beginning, summary);
         Ok(())
+    }
+
+    /// How often another process had stored its summary first.
+    pub(super) fn n_theirs(&self) -> u64 {
+        self.n_theirs.load(Ordering::Relaxed)
     }
 
     /// Notes that a summary could not be made, and is not to be tried again for `cooldown`.
@@ -246,7 +279,12 @@ impl Summaries {
         let changed = change(&mut statuses);
         if statuses.len() > 2 * MAX_SUMMARIES {
             // The store has swept these, or there is no store.
-            statuses.retain(|key, status| !matches!(status, Status::Stored) || self.texts.peek(key).is_some());
+            let now = Instant::now();
+            statuses.retain(|key, status| match status {
+                Status::Stored => self.texts.peek(key).is_some(),
+                Status::Elsewhere(until) => *until > now,
+                _ => true,
+            });
         }
         changed
     }
@@ -275,8 +313,10 @@ impl SummaryIndex for Summaries {
                 None => SummaryState::Stored,
             },
             Some(Status::Unreadable(until)) if *until <= Instant::now() => SummaryState::Stored,
-            Some(Status::CoolingDown(until)) if *until <= Instant::now() => SummaryState::Unknown,
-            Some(Status::InFlight(_)) => SummaryState::InProgress,
+            Some(Status::CoolingDown(until) | Status::Elsewhere(until)) if *until <= Instant::now() => {
+                SummaryState::Unknown
+            }
+            Some(Status::InFlight(_) | Status::Elsewhere(_)) => SummaryState::InProgress,
             Some(Status::Unreadable(_) | Status::CoolingDown(_)) => SummaryState::CoolingDown,
         }
     }
@@ -292,7 +332,7 @@ fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
         Status::InFlight(flight) => Some(Claim::Join(Arc::clone(flight))),
         Status::CoolingDown(until) | Status::Unreadable(until) if *until > now => Some(Claim::CoolingDown),
         Status::Stored | Status::Unreadable(_) => Some(Claim::Stored),
-        Status::CoolingDown(_) => None,
+        Status::CoolingDown(_) | Status::Elsewhere(_) => None,
     }
 }
 

@@ -17,11 +17,11 @@ use tokio::time::{Instant, timeout};
 use super::EngineConfig;
 use super::error::SummaryError;
 use super::persist::DiskBreakers;
-use super::summaries::{Claim, Leader, Summaries};
+use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
-use crate::payload::{Caller, Lifetime};
+use crate::payload::{Caller, Lifetime, Place};
 use crate::plan::SummaryJob;
 use crate::store::Store;
 use crate::summary::Summary;
@@ -95,6 +95,8 @@ pub struct SummaryCounts {
     pub failed: u64,
     /// Requests that waited for a summary that another request had begun.
     pub joined: u64,
+    /// Summaries that were not used, because another process had stored its own first.
+    pub theirs: u64,
     /// Calls to models.
     pub calls: u64,
     /// The billed tokens of these calls.
@@ -172,7 +174,8 @@ impl Summarizer {
         let Counts { made, failed, joined, calls, input, cached, output } = &self.shared.counts;
         let [made, failed, joined, calls, input, cached, output] =
             [made, failed, joined, calls, input, cached, output].map(|count| count.load(Ordering::Relaxed));
-        SummaryCounts { made, failed, joined, calls, usage: Usage { input, cached, output } }
+        let theirs = self.shared.summaries.n_theirs();
+        SummaryCounts { made, failed, joined, theirs, calls, usage: Usage { input, cached, output } }
     }
 
     fn spawn_leader(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
@@ -188,6 +191,14 @@ impl Shared {
     async fn run(&self, config: &EngineConfig, job: SummaryJob, origin: &SummaryOrigin, leader: Leader) {
         let began = Instant::now();
         let flight = Arc::clone(leader.flight());
+        let within = config.summarize().timeout.0;
+        let place = Place { root: job.root, beginning: job.key };
+        let turn = timeout(within, self.summaries.take_turn(place, &flight)).await;
+        let lease = match turn.unwrap_or(Err(SummaryError::TimedOut(within))) {
+            Ok(Turn::Make(lease)) => lease,
+            Ok(Turn::Made) => return leader.succeed(),
+            Err(error) => return leader.abandon(error),
+        };
         self.publish(
             origin,
             EventKind::SummaryBefore {
@@ -208,8 +219,8 @@ impl Shared {
             n_calls: 0,
             lease: None,
         };
-        let within = config.summarize().timeout.0;
-        let written = timeout(within, task.run(began + within)).await.unwrap_or(Err(SummaryError::TimedOut(within)));
+        let making = timeout(within, task.run(began + within));
+        let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
         let (usage, n_calls) = (task.usage, task.n_calls);
         let persisted = match written {
             Ok(CountedSummary { summary, tokens }) => {
@@ -235,13 +246,18 @@ impl Shared {
         );
         let count = if persisted.is_ok() { &self.counts.made } else { &self.counts.failed };
         count.fetch_add(1, Ordering::Relaxed);
-        match persisted {
-            Ok(_) => {
-                self.summaries.recent.note(job.outline);
-                leader.succeed();
-            }
-            Err(error @ (SummaryError::Abandoned | SummaryError::Busy)) if n_calls == 0 => leader.abandon(error),
-            Err(error) => leader.fail(error, config.summarize().cooldown.0),
+        let Err(error) = persisted else {
+            self.summaries.recent.note(job.outline);
+            return leader.succeed();
+        };
+        let is_free = n_calls == 0 && matches!(error, SummaryError::Abandoned | SummaryError::Busy);
+        let cooldown = (!is_free).then_some(config.summarize().cooldown.0);
+        if let Some(lease) = lease {
+            lease.release(cooldown).await;
+        }
+        match cooldown {
+            Some(cooldown) => leader.fail(error, cooldown),
+            None => leader.abandon(error),
         }
     }
 
@@ -251,10 +267,10 @@ impl Shared {
             let payloads = vec![(transcript.key, transcript.payload.clone())];
             self.breakers.persist(store, config.export_dir(), payloads, Lifetime::Usual).await?;
         }
-        let (summaries, key) = (Arc::clone(&self.summaries), job.key);
+        let (summaries, place) = (Arc::clone(&self.summaries), Place { root: job.root, beginning: job.key });
         self.breakers
             .store
-            .call(async move { summaries.put(key, summary).await })
+            .call(async move { summaries.put(place, summary).await })
             .await?
             .map_err(SummaryError::NotStored)
     }
@@ -288,6 +304,15 @@ impl Shared {
 }
 
 // === helpers ===
+
+/// Makes a summary, and renews the lease meanwhile.
+async fn renewing<T>(lease: Option<&Lease>, making: impl Future<Output = T>) -> T {
+    let Some(lease) = lease else { return making.await };
+    tokio::select! {
+        made = making => made,
+        never = lease.renew() => match never {},
+    }
+}
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -9,13 +9,13 @@ use super::EditMode::{Apply, DryRun};
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Field, InvalidAnswer, Stop};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Stop};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Clock, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
+use crate::store::{self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
@@ -275,7 +275,7 @@ impl Store for Stuck {
         self.0.touch(keys)
     }
 
-    fn put_summary(&self, _: ChainKey, _: Bytes) -> StoreFuture<'_, ()> {
+    fn offer_summary(&self, _: Place, _: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(std::future::pending())
     }
 
@@ -431,6 +431,10 @@ impl Dialect for Panicking {
 
     fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str) -> Bytes {
         Bytes::new()
+    }
+
+    fn render_exchange(&self, _: &Exchange<'_>) -> [Bytes; 2] {
+        Default::default()
     }
 
     fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {

@@ -19,6 +19,15 @@ pub struct Chain {
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ChainKey([u8; 16]);
 
+/// Where the summary of a beginning is found by all who send the conversation.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Place {
+    /// The name behind the conversation's second message: the model's first answer makes it the conversation's own.
+    pub root: ChainKey,
+    /// The name of the beginning.
+    pub beginning: ChainKey,
+}
+
 impl Keys {
     /// The names of what this caller says under `scope`, which is all that sets two uses of the same messages apart.
     pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
@@ -50,6 +59,19 @@ impl ChainKey {
     /// A key that was stored.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+impl serde::Serialize for ChainKey {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:032x}", u128::from_be_bytes(self.0)))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ChainKey {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let digits = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        u128::from_str_radix(&digits, 16).map(|key| Self(key.to_be_bytes())).map_err(serde::de::Error::custom)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Change, Plan, Report, Sizes, SkipReason, SkippedChange};
+use super::{Action, Change, Plan, Report, Sizes, SkipReason, SkippedChange, Stale};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +59,12 @@ impl fmt::Display for Change {
                 write!(f, ", tokens {tokens}")?;
             }
         }
-        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))
+        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))?;
+        f.write_str(match self.why {
+            None => "",
+            Some(Stale::ReadAgain) => ", read again",
+            Some(Stale::EditedSince) => ", edited since",
+        })
     }
 }
 

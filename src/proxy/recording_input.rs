@@ -5,6 +5,7 @@ use http::request::Parts;
 
 use super::headers;
 use crate::engine::EditedBody;
+use crate::planner::Planner;
 use crate::recording::{PlanInputs, RequestForm, SentRequest};
 use crate::tokens::Meter;
 use crate::tokens::models::Source;
@@ -15,13 +16,14 @@ pub(super) fn sent<'a>(
     request: Bytes,
     edited: &EditedBody,
     form: RequestForm,
-    meter: &Meter,
+    planner: &Planner,
     dry_run: bool,
 ) -> SentRequest<'a> {
     let was_planned = edited.report.is_some() || edited.parse_error.is_some();
     let inputs = PlanInputs {
         form: if was_planned { form } else { RequestForm::Unedited },
-        windows: learned_window(edited, meter).into_iter().collect(),
+        windows: learned_window(edited, &planner.meter).into_iter().collect(),
+        upstream: planner.settings.asks_for_prices().then(|| planner.settings.upstream.clone()),
         not_stored: was_planned && edited.error.is_some(),
         ..PlanInputs::default()
     };

@@ -118,6 +118,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
 const BLOCKING_FROM: usize = 256 << 10;
 
+/// How long a conversation is forwarded unedited.
+pub const UNEDITED_FOR: Duration = bypass::LIFETIME;
+
 /// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
 
@@ -138,6 +141,16 @@ impl RescuePolicy {
         usual: &'a Arc<EngineConfig>,
     ) -> &'a Arc<EngineConfig> {
         rescue.filter(|_| of == Treatment::Stripped).map_or(usual, |rescue| &rescue.stripping)
+    }
+
+    /// The conversations that are forwarded unedited.
+    pub fn unedited(&self) -> Vec<ChainKey> {
+        self.bypassed.keys()
+    }
+
+    /// Forwards a conversation unedited, as another process does.
+    pub fn leave_unedited(&self, key: ChainKey) {
+        self.bypassed.insert(key);
     }
 }
 
@@ -225,9 +238,9 @@ impl Proxy {
             keys.last().into_iter().for_each(|key| list.insert(*key));
         }
         let text = retry.text;
-        let meter = &rescue.rules.planner.meter;
+        let planner = &rescue.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.parts, text.clone(), &edited, form, meter, false)
+            recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);

@@ -100,6 +100,12 @@ impl Proxy {
             "How long a request waited until its payloads were durable; payloads that were already stored are not included",
             [(Labels::new(), work.waits)],
         );
+        if let Some(shared) = store.shared() {
+            let is_up = u64::from(!store.is_failing());
+            exposition.gauge("abridge_store_up", "Whether the store's engine answers", is_up);
+            let reconnects = shared.epoch().saturating_sub(1);
+            exposition.counter("abridge_store_reconnects", "Connections to the engine after the first", reconnects);
+        }
         let Ok(stats) = self.stats.get(store, Duration::ZERO).await else { return };
         exposition.gauge("abridge_store_payloads", "Stored payloads", stats.payloads);
         exposition.gauge("abridge_store_payload_bytes", "Bytes of the stored payloads", stats.bytes);
@@ -109,7 +115,7 @@ impl Proxy {
 
     fn write_summaries(&self, exposition: &mut Exposition) {
         let counted = self.engine.summary_counts();
-        let outcomes = [("made", counted.made), ("failed", counted.failed)];
+        let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
         exposition.counters("abridge_summaries", "Summaries by outcome", labelled("outcome", outcomes));
         exposition.counter("abridge_summary_calls", "Model calls for summaries", counted.calls);
         exposition.counter(

@@ -56,6 +56,11 @@ impl SentRequest {
         Ok(Self { body, tools, tools_tokens, beside_tokens, messages })
     }
 
+    /// All of it.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
     /// The tokens of the whole request.
     pub fn tokens(&self) -> usize {
         REQUEST_OVERHEAD

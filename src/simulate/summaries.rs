@@ -21,7 +21,7 @@ pub enum SummarySource<'a> {
     /// No model: a text of about so many tokens replaces each summary, within the usual frame.
     StandIn(usize),
     /// A model, whose calls may fail.
-    Model(&'a dyn Fn(SummaryJob) -> Option<Arc<Summary>>),
+    Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
 }
 
 /// The summaries of one session so far.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Figures, Simulation, UnreadableFile};
+use super::{Figures, PolicyTotal, Simulation, UnreadableFile};
 use crate::units::grouped;
 
 /// The longest policy name that is printed in full, in characters.
@@ -33,11 +33,15 @@ impl fmt::Display for Simulation {
             let window = played.runs.first().and_then(|run| run.window);
             let window = window.map_or_else(|| "unknown".to_owned(), grouped);
             let model = played.model.as_deref().unwrap_or("none");
-            writeln!(f, "\n{}: {} messages, model {model}, window {window}", played.name, played.messages)?;
+            let segments =
+                if played.segments > 1 { format!(" in {} segments", played.segments) } else { String::new() };
+            let (name, messages) = (&played.name, played.messages);
+            writeln!(f, "\n{name}: {messages} messages{segments}, model {model}, window {window}")?;
             played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &cells(&run.figures)))?;
         }
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &cells(&total.figures)))?;
+        self.write_regret(f, width)?;
         writeln!(
             f,
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
@@ -62,6 +66,36 @@ impl fmt::Display for Simulation {
             _ => Ok(()),
         }
     }
+}
+
+impl Simulation {
+    /// Writes what was missed, and what it costs to read that again.
+    fn write_regret(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let answers = self.totals.first().map_or(0, |total| total.regret.answers);
+        writeln!(f, "\nregret, of {} requests whose answer is recorded", grouped(answers))?;
+        let head = ["faults", "hard", "noise", "recalls", "cost with recalls", "in the worst"];
+        write_regret_row(f, width, "policy", &head.map(str::to_owned))?;
+        for (n, PolicyTotal { policy, regret, .. }) in self.totals.iter().enumerate() {
+            let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
+            let worst = runs.map(|run| run.regret.percent_with_recalls()).fold(0.0, f64::max);
+            let cells = [
+                format!("{:.2}", regret.faults_per_100()),
+                format!("{:.2}", regret.hard_per_100()),
+                regret.placebo_per_100().map_or_else(|| "-".to_owned(), |noise| format!("{noise:.2}")),
+                grouped(regret.faults),
+                format!("{:.1} %", regret.percent_with_recalls()),
+                format!("{worst:.1} %"),
+            ];
+            write_regret_row(f, width, policy, &cells)?;
+        }
+        writeln!(f, "faults, hard, noise: in 100 requests; cost with recalls: in percent of no edits")
+    }
+}
+
+fn write_regret_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 6]) -> fmt::Result {
+    let [faults, hard, noise, recalls, cost, worst] = cells;
+    let short: String = name.chars().take(width).collect();
+    writeln!(f, "{short:width$} {faults:>8} {hard:>12} {noise:>9} {recalls:>8} {cost:>18} {worst:>13}")
 }
 
 /// Writes one row; 120 characters with the longest name.

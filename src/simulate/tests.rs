@@ -31,19 +31,24 @@ fn session() -> String {
     )
 }
 
-fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
+fn planner(settings: &str, window: Option<usize>) -> Planner {
     let mut settings: PlanSettings = toml::from_str(settings).unwrap();
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);
     if let Some(window) = window {
         planner.meter.learn_window("m", window);
     }
-    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner) }
+    planner
+}
+
+fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
+    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)) }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
-    play::play(&transcript, candidate(settings, window).planners.default(), prices, SummarySource::default()).unwrap()
+    let conditions = Conditions { prices, ..Conditions::default() };
+    play::play(&transcript, &planner(settings, window), &conditions).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -89,8 +94,8 @@ fn a_stand_in_text_replaces_a_summary_where_no_model_is_called() {
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summary_source| {
-        play::play(&transcript, candidate(settings, None).planners.default(), Prices::default(), summary_source)
-            .unwrap()
+        let conditions = Conditions { summary_source, ..Conditions::default() };
+        play::play(&transcript, &planner(settings, None), &conditions).unwrap().figures
     };
     let made = play(SUMMARIZE, SummarySource::StandIn(50));
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
@@ -136,7 +141,7 @@ fn a_truncated_result_is_counted_once() {
 
 #[test]
 fn changed_tool_definitions_share_no_prefix() {
-    let gauge = candidate(NONE, None).planners.default().meter.for_model(None);
+    let gauge = planner(NONE, None).meter.for_model(None);
     let body = |tools: &str| {
         let text = "u".repeat(4000);
         format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)
@@ -173,7 +178,7 @@ fn prices_are_decimals_from_0_to_1000() {
 }
 
 fn simulate(choice: &TranscriptSelection) -> Simulation {
-    Simulation::run(choice, &[candidate(NONE, None)], Prices::default(), SummarySource::default())
+    Simulation::run(choice, &[candidate(NONE, None)], &Conditions::default())
 }
 
 fn rows(simulation: &Simulation) -> Vec<(String, usize)> {
@@ -228,7 +233,7 @@ fn the_table_is_at_most_120_columns_wide() {
         PolicyUnderTest { name: "é".to_owned(), ..candidate(STICKY, Some(1000)) },
     ];
     let choice = TranscriptSelection { paths: vec![dir.path().join("a.json")], ..TranscriptSelection::default() };
-    let table = Simulation::run(&choice, &candidates, Prices::default(), SummarySource::default()).to_string();
+    let table = Simulation::run(&choice, &candidates, &Conditions::default()).to_string();
     assert!(table.lines().filter(|line| !line.contains('/')).all(|line| line.chars().count() <= 120), "{table}");
     let row = |name: &str| {
         let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();

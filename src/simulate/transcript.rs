@@ -6,14 +6,17 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::conversation::{Element, Role};
-use crate::dialect::{self, ParseError};
+use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
+use crate::dialect::{self, Dialect, ParseError, strings};
 use crate::upstream::routes::Routes;
 
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// A whole conversation, in the bytes of its file.
+/// How a message of the user begins that an agent has put in place of everything before it. Claude Code's.
+const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a previous conversation"];
+
+/// A whole conversation, in the bytes of its file, or a segment of one.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     body: Bytes,
@@ -22,6 +25,26 @@ pub struct Transcript {
     message_ends: Vec<usize>,
     /// The number of messages in each request.
     request_lengths: Vec<usize>,
+    /// Where this is a segment, what stands before it in the file.
+    before: Before,
+}
+
+/// What stands before a segment in its file.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Before {
+    /// The number of instructions, with which every segment begins.
+    leading: usize,
+    /// The number of messages that are not in the segment.
+    messages: usize,
+}
+
+/// Messages that the file does not have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Insertion {
+    /// The number of messages of the file before them.
+    pub(super) at: usize,
+    /// Their JSON, with commas between.
+    pub(super) elements: Bytes,
 }
 
 /// Why a transcript cannot be played.
@@ -61,16 +84,46 @@ impl Transcript {
             return Err(TranscriptError::Empty);
         }
         let n_messages = conversation.elements.len();
-        let opens_answer = |element: &&(usize, &Element)| {
-            let first = element.1.units.start;
-            let role = conversation.units.get(first).map(|unit| unit.role);
-            role == Some(Role::Assistant) && conversation.turn_of(first).start == first
-        };
-        let answers = conversation.elements.iter().enumerate().skip(1).filter(|element| opens_answer(&element));
-        let request_lengths = answers.map(|(n, _)| n).chain([n_messages]).collect();
+        let answers = (1..n_messages).filter(|&n| opens_answer(&conversation, n));
+        let request_lengths = answers.chain([n_messages]).collect();
         let message_ends = conversation.elements.iter().map(|element| element.span.end).collect();
         let model = conversation.model.as_deref().map(str::to_owned);
-        Ok(Self { body, model, message_ends, request_lengths })
+        Ok(Self { body, model, message_ends, request_lengths, before: Before::default() })
+    }
+
+    /// The parts of which the model has seen one at a time: a part begins where the agent has put a summary in place of
+    /// all before it. Each has the instructions at the beginning.
+    pub fn segments(&self) -> Result<Vec<Self>, TranscriptError> {
+        let dialect = dialect::of_body(&self.body);
+        let conversation = dialect.parse(&self.body)?;
+        let leading = conversation.elements_of(UnitIndex::default()..conversation.first_editable()).end.get();
+        let is_cut = |&n: &usize| {
+            n > leading && is_compaction(dialect, &self.body, &conversation, n) && !self.is_first_request(n)
+        };
+        let cuts: Vec<usize> = (0..self.message_ends.len()).filter(is_cut).collect();
+        if cuts.is_empty() {
+            return Ok(vec![self.clone()]);
+        }
+        let starts = [leading].into_iter().chain(cuts.iter().copied());
+        let ends = cuts.iter().copied().chain([self.message_ends.len()]);
+        let segments = starts.zip(ends).map(|(start, end)| {
+            let body = self.part(&conversation, leading, start..end);
+            let before = Before { leading, messages: start - leading };
+            Ok(Self { before, ..Self::new(body, None)? })
+        });
+        segments.collect()
+    }
+
+    fn is_first_request(&self, message: usize) -> bool {
+        self.request_lengths.first().is_some_and(|&n| message < n)
+    }
+
+    /// The body with the instructions and some of the messages.
+    fn part(&self, conversation: &Conversation<'_>, leading: usize, messages: std::ops::Range<usize>) -> Bytes {
+        let start = |n: usize| conversation.elements.get(n).map_or(self.body.len(), |element| element.span.start);
+        let slice = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
+        let end = messages.end.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
+        [slice(0, start(leading)), slice(start(messages.start), end), self.tail()].concat().into()
     }
 
     /// The model that the requests name.
@@ -88,15 +141,67 @@ impl Transcript {
         self.message_ends.len()
     }
 
+    /// All of it.
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The number of messages in each request.
+    pub(super) fn request_lengths(&self) -> &[usize] {
+        &self.request_lengths
+    }
+
+    /// The number of requests whose answer is recorded.
+    pub(super) fn n_answers(&self) -> usize {
+        self.request_lengths.len().saturating_sub(1)
+    }
+
+    /// The index in the file of a message of this segment.
+    pub(super) fn index_in_file(&self, message: usize) -> usize {
+        if message < self.before.leading { message } else { message + self.before.messages }
+    }
+
     /// The bodies of the requests, in order: each has the messages before an answer of the model, and the last one has
     /// all. The bytes around the messages are those of the file.
     pub fn requests(&self) -> impl Iterator<Item = Bytes> {
-        let tail = self.message_ends.last().and_then(|&end| self.body.get(end..)).unwrap_or_default();
-        self.request_lengths.iter().filter_map(move |&n| {
-            let head = self.body.get(..*self.message_ends.get(n.checked_sub(1)?)?)?;
-            Some(if n == self.message_ends.len() { self.body.clone() } else { [head, tail].concat().into() })
-        })
+        self.request_lengths.iter().map(|&n| self.request(n, &[]))
     }
+
+    /// The body of the request with the first `n` messages, and with what is inserted, in order, among these.
+    pub(super) fn request(&self, n: usize, inserted: &[Insertion]) -> Bytes {
+        if n == self.message_ends.len() && inserted.is_empty() {
+            return self.body.clone();
+        }
+        let end_of = |n: usize| n.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
+        let mut pieces: Vec<&[u8]> = Vec::new();
+        let mut from = 0;
+        for Insertion { at, elements } in inserted {
+            pieces.extend([self.body.get(from..end_of(*at)).unwrap_or_default(), b",", elements]);
+            from = end_of(*at);
+        }
+        pieces.extend([self.body.get(from..end_of(n)).unwrap_or_default(), self.tail()]);
+        pieces.concat().into()
+    }
+
+    fn tail(&self) -> &[u8] {
+        self.message_ends.last().and_then(|&end| self.body.get(end..)).unwrap_or_default()
+    }
+}
+
+/// Whether an element is the first of an answer of the model.
+fn opens_answer(conversation: &Conversation<'_>, element: usize) -> bool {
+    let first = conversation.first_unit(ElementIndex::new(element));
+    let role = conversation.unit(first).map(|unit| unit.role);
+    role == Some(Role::Assistant) && conversation.turn_of(first).start == first
+}
+
+/// Whether an element is a message of the user that stands for everything before it.
+fn is_compaction(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>, element: usize) -> bool {
+    let unit = conversation.unit(conversation.first_unit(ElementIndex::new(element)));
+    let content = unit.filter(|unit| unit.role == Role::User).and_then(|unit: &Unit| unit.content);
+    let first = content.and_then(|content| dialect.texts(body, content).into_iter().next());
+    let text = first.and_then(|text| strings::text(body, text));
+    text.is_some_and(|text| COMPACTION_OPENINGS.iter().any(|opening| text.trim_start().starts_with(opening)))
 }
 
 /// The body with a model as its first key. If the result is not a valid request, the next reader reports that.

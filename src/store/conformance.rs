@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, IN_USE, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
-use crate::payload::{Caller, ChainKey, Keys, Lifetime, PayloadKey};
+use super::{Clock, IN_USE, Offered, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
+use crate::payload::{Caller, ChainKey, Keys, Lifetime, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
+pub mod fleet;
 mod lifetimes;
 
 /// A day, in seconds.
@@ -34,33 +35,39 @@ impl<S: Store> PutAll for S {}
 
 /// Runs all cases, each on an empty store that `open` makes. Panics if one fails.
 pub async fn suite<S: Store>(open: impl Fn(Settings, Clock) -> S) {
-    let default = |open: &dyn Fn(Settings, Clock) -> S| {
+    suite_of_engines(async |settings, clock| open(settings, clock)).await;
+    let with = |settings| {
         let clock = TestClock::new();
-        (open(Settings::default(), clock.clock()), clock)
+        (open(settings, clock.clock()), clock)
     };
-    gives_back_what_was_put(&default(&open).0).await;
-    putting_again_changes_nothing(&default(&open).0).await;
-    takes_concurrent_puts(&default(&open).0).await;
-    lists_newest_first(default(&open)).await;
-    sweeps_by_age(default(&open)).await;
+    let small = |bytes| Settings { max_bytes: ByteSize(bytes), keep_for: Period::secs(DAY), ..Settings::default() };
+    lifetimes::what_expires_first_goes_first(with(Settings { max_bytes: ByteSize(3000), ..Settings::default() })).await;
+    sweeps_by_size(with(small(3000))).await;
+    loses_nothing_when_the_clock_is_set_back(with(Settings::default())).await;
+    keeps_nothing_for_ever_when_the_clock_is_set_back(with(small(3000))).await;
+    a_leap_of_the_clock_is_not_believed_at_once(with(Settings::default())).await;
+    all_that_is_kept_is_within_its_size(with(Settings { max_bytes: ByteSize(SMALL), ..Settings::default() })).await;
+}
+
+/// Runs the cases that hold for stores of several processes too, whose clock is the engine's and which remove nothing to
+/// save space that was used a short time ago.
+pub async fn suite_of_engines<S: Store>(open: impl AsyncFn(Settings, Clock) -> S) {
+    let default = async || {
+        let clock = TestClock::new();
+        (open(Settings::default(), clock.clock()).await, clock)
+    };
+    gives_back_what_was_put(&default().await.0).await;
+    putting_again_changes_nothing(&default().await.0).await;
+    takes_concurrent_puts(&default().await.0).await;
+    lists_newest_first(default().await).await;
+    sweeps_by_age(default().await).await;
     lifetimes::suite(&open).await;
-    remembers_what_was_swept(default(&open)).await;
-    let clock = TestClock::new();
-    let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
-    sweeps_by_size((open(small, clock.clock()), clock)).await;
-    loses_nothing_when_the_clock_is_set_back(default(&open)).await;
-    let clock = TestClock::new();
-    let small = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
-    keeps_nothing_for_ever_when_the_clock_is_set_back((open(small, clock.clock()), clock)).await;
-    a_leap_of_the_clock_is_not_believed_at_once(default(&open)).await;
-    let clock = TestClock::new();
-    let small = Settings { max_bytes: ByteSize(SMALL), ..Settings::default() };
-    all_that_is_kept_is_within_its_size((open(small, clock.clock()), clock)).await;
-    keeps_summaries(default(&open)).await;
-    keeps_the_last_requests(default(&open)).await;
-    lists_page_by_page(default(&open)).await;
-    compacts(&default(&open).0).await;
-    refuses_all_once_closed(&default(&open).0).await;
+    remembers_what_was_swept(default().await).await;
+    keeps_summaries(default().await).await;
+    keeps_the_last_requests(default().await).await;
+    lists_page_by_page(default().await).await;
+    compacts(&default().await.0).await;
+    refuses_all_once_closed(&default().await.0).await;
 }
 
 async fn gives_back_what_was_put(store: &impl Store) {
@@ -214,11 +221,10 @@ async fn loses_nothing_when_the_clock_is_set_back((store, clock): (impl Store, T
 
 async fn keeps_nothing_for_ever_when_the_clock_is_set_back((store, clock): (impl Store, TestClock)) {
     let put = async |n: u8| store.put_all(vec![(key(&dense(n, 900)), dense(n, 900))]).await.unwrap();
-    let beginning = ChainKey::from_bytes([1; 16]);
     for n in 0..3 {
         put(n).await;
     }
-    store.put_summary(beginning, dense(9, 100)).await.unwrap();
+    store.offer_summary(place(1), dense(9, 100)).await.unwrap();
     store.put_inspected("req_1".to_owned(), dense(9, 100), 9).await.unwrap();
     clock.back(365 * DAY);
     store.sweep().await.unwrap();
@@ -245,8 +251,8 @@ async fn a_leap_of_the_clock_is_not_believed_at_once((store, clock): (impl Store
     let (idle, busy) = (dense(1, 900), dense(2, 900));
     let beginnings = [1, 2].map(|n| ChainKey::from_bytes([n; 16]));
     store.put_all([&idle, &busy].map(|payload| (key(payload), payload.clone())).to_vec()).await.unwrap();
-    for beginning in beginnings {
-        store.put_summary(beginning, dense(3, 100)).await.unwrap();
+    for n in [1, 2] {
+        store.offer_summary(place(n), dense(3, 100)).await.unwrap();
     }
     store.maintain().await.unwrap();
     clock.forward(365 * DAY);
@@ -270,7 +276,7 @@ async fn all_that_is_kept_is_within_its_size((store, clock): (impl Store, TestCl
     };
     for n in 0..40 {
         store.put_all(vec![(key(&dense(n, 4_000)), dense(n, 4_000))]).await.unwrap();
-        store.put_summary(ChainKey::from_bytes([n; 16]), dense(n, 1_000)).await.unwrap();
+        store.offer_summary(place(n), dense(n, 1_000)).await.unwrap();
         store.put_inspected(format!("req_{n}"), dense(n, 1_000), usize::MAX).await.unwrap();
         clock.forward(IN_USE.as_secs());
     }
@@ -292,11 +298,12 @@ async fn keeps_summaries((store, clock): (impl Store, TestClock)) {
     assert_eq!(store.summary(beginning(1)).await.unwrap(), None);
     assert_eq!(store.summaries().await.unwrap(), []);
     let long = Bytes::from("a summary ".repeat(1000));
-    for (n, summary) in [(1, Bytes::from_static(b"first")), (1, dense(1, 3_000)), (2, long.clone()), (3, dense(3, 10))]
-    {
-        store.put_summary(beginning(n), summary).await.unwrap();
+    for (n, summary) in [(1, dense(1, 3_000)), (2, long.clone()), (3, dense(3, 10))] {
+        assert_eq!(store.offer_summary(place(n), summary).await.unwrap(), Offered::Stored);
     }
-    assert_eq!(store.summary(beginning(1)).await.unwrap(), Some(dense(1, 3_000)), "the later one");
+    let later = store.offer_summary(place(1), Bytes::from_static(b"later")).await.unwrap();
+    assert_eq!(later, Offered::Theirs(dense(1, 3_000)));
+    assert_eq!(store.summary(beginning(1)).await.unwrap(), Some(dense(1, 3_000)), "the first one");
     assert_eq!(store.summary(beginning(2)).await.unwrap(), Some(long));
     let mut all = store.summaries().await.unwrap();
     all.sort_unstable();
@@ -390,7 +397,7 @@ async fn refuses_all_once_closed(store: &impl Store) {
     let error = store.get(key(b"")).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
     let beginning = ChainKey::from_bytes([1; 16]);
-    assert_eq!(store.put_summary(beginning, dense(1, 9)).await.unwrap_err().kind, StoreErrorKind::Unavailable);
+    assert_eq!(store.offer_summary(place(1), dense(1, 9)).await.unwrap_err().kind, StoreErrorKind::Unavailable);
     assert_eq!(store.summary(beginning).await.unwrap_err().kind, StoreErrorKind::Unavailable);
 }
 
@@ -428,6 +435,11 @@ impl Default for TestClock {
     }
 }
 
+/// A place of a summary.
+pub fn place(n: u8) -> Place {
+    Place { root: ChainKey::from_bytes([255; 16]), beginning: ChainKey::from_bytes([n; 16]) }
+}
+
 /// The key that tests use for a payload.
 pub fn key(payload: &[u8]) -> PayloadKey {
     let keys = Keys::new([7; 32]);
@@ -450,5 +462,10 @@ mod tests {
     #[tokio::test]
     async fn the_memory_store_conforms() {
         suite(MemoryStore::new).await;
+    }
+
+    #[tokio::test]
+    async fn memory_stores_that_share_what_they_hold_conform() {
+        fleet::suite(async |settings, clock| MemoryStore::pair(settings, clock)).await;
     }
 }

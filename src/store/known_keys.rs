@@ -49,6 +49,18 @@ impl KnownKeys {
         known.lifetime >= lifetime
     }
 
+    /// As [`Self::touch`], but a key is known only while the use that was written is younger than `within`.
+    pub(super) fn touch_if_written(
+        &mut self,
+        key: PayloadKey,
+        lifetime: Lifetime,
+        now: Time,
+        within: Duration,
+    ) -> bool {
+        let is_known = self.touch(key, lifetime, now);
+        is_known && self.young.get(&key).is_some_and(|known| now.since(known.written) < within)
+    }
+
     /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
     pub(super) fn insert(&mut self, key: PayloadKey, lifetime: Lifetime, written: Time, now: Time) {
         let before = self.young.get(&key).copied().or(self.old.remove(&key));

@@ -1,23 +1,31 @@
 //! A store in memory: the reference implementation, and the store of tests.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use super::expiry::Expiry;
 use super::{
-    Clock, IN_USE, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreError, StoreErrorKind,
-    StoreFuture, SweepResult, Time,
+    Clock, IN_USE, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store,
+    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time,
 };
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+
+mod exchange;
+
+use exchange::Exchange;
 
 /// Payloads in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     settings: Settings,
     clock: Clock,
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
+    closed: AtomicBool,
+    is_shared: bool,
 }
 
 #[derive(Debug)]
@@ -28,7 +36,7 @@ struct Inner {
     summaries: HashMap<ChainKey, (Bytes, Time)>,
     inspected: Vec<(String, Bytes, Time)>,
     stats: Stats,
-    closed: bool,
+    exchange: Exchange,
 }
 
 #[derive(Debug)]
@@ -56,9 +64,18 @@ impl MemoryStore {
             summaries: HashMap::new(),
             inspected: Vec::new(),
             stats: Stats::default(),
-            closed: false,
+            exchange: Exchange::default(),
         };
-        Self { settings, clock, inner: Mutex::new(inner) }
+        let inner = Arc::new(Mutex::new(inner));
+        Self { settings, clock, inner, closed: AtomicBool::new(false), is_shared: false }
+    }
+
+    /// Two stores that share what they hold.
+    pub fn pair(settings: Settings, clock: Clock) -> [Self; 2] {
+        let one = Self { is_shared: true, ..Self::new(settings, clock) };
+        let (settings, clock, inner) = (one.settings.clone(), one.clock.clone(), Arc::clone(&one.inner));
+        let other = Self { settings, clock, inner, closed: AtomicBool::new(false), is_shared: true };
+        [one, other]
     }
 
     fn with_lock<'a, T: Send + 'a>(
@@ -68,7 +85,7 @@ impl MemoryStore {
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let mut inner = self.inner.lock().await;
-            if inner.closed {
+            if self.closed.load(Ordering::Relaxed) {
                 return Err(StoreError::new(op, StoreErrorKind::Unavailable, Closed));
             }
             Ok(run(&mut inner, self.clock.now()))
@@ -117,10 +134,16 @@ impl Store for MemoryStore {
         })
     }
 
-    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()> {
+    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         self.with_lock(Op::Put, move |inner, now| {
-            inner.summaries.insert(beginning, (summary, now));
+            if let Some((theirs, _)) = inner.summaries.get(&place.beginning) {
+                return Offered::Theirs(theirs.clone());
+            }
+            inner.summaries.insert(place.beginning, (summary, now));
+            inner.exchange.claims.remove(&place.beginning);
+            inner.exchange.roots.insert(place.beginning, place.root);
             inner.stats.commits += 1;
+            Offered::Stored
         })
     }
 
@@ -219,10 +242,12 @@ impl Store for MemoryStore {
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            self.inner.lock().await.closed = true;
-            Ok(())
-        })
+        self.closed.store(true, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        if self.is_shared { Some(self) } else { None }
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::{PayloadInfo, Time};
-use crate::payload::{InvalidHandle, PayloadKey};
+use crate::payload::{HANDLE_LEN, InvalidHandle, PayloadKey};
 
 /// Selects payloads. With both `prefix` and `text`, those that match one of the two.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -54,7 +54,7 @@ type Details = (u64, u64, u64);
 
 /// How many payloads, and how many bytes of them, are searched for one page.
 const MAX_PAYLOADS_READ: usize = 500;
-const MAX_BYTES_READ: u64 = 64 << 20;
+pub(super) const MAX_BYTES_READ: u64 = 64 << 20;
 
 // === impl PageQuery ===
 
@@ -66,6 +66,11 @@ impl PageQuery {
 }
 
 impl PageScan<'_> {
+    /// How many of the newest candidates decide on the page.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Passes a payload to the scan. They may come in any order.
     pub(super) fn visit(&mut self, entry: PayloadInfo) {
         let PageQuery { after, prefix, text, .. } = self.query;
@@ -110,7 +115,28 @@ impl PageScan<'_> {
     }
 }
 
+/// The first and the last key whose handles begin with this prefix; `None` if there are none.
+pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
+    let n_left = HANDLE_LEN.checked_sub(prefix.len())?;
+    let key = |digit: &str| {
+        let mut handle = prefix.to_owned() + &digit.repeat(n_left);
+        // 26 digits are 130 bits, so the first one has two bits less.
+        if prefix.is_empty() && digit == "z" {
+            handle.replace_range(..1, "7");
+        }
+        handle.parse().ok()
+    };
+    Some([key("0")?, key("z")?])
+}
+
 // === impl Cursor ===
+
+impl Cursor {
+    /// When the payload before was last used, and its key.
+    pub(super) fn place(self) -> (Time, PayloadKey) {
+        (self.used, self.key)
+    }
+}
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,6 +175,22 @@ mod tests {
             query.after = page.next;
         }
         assert_eq!((found, query.after), (vec![4, 3, 2, 1, 0], None));
+    }
+
+    #[test]
+    fn a_prefix_selects_a_range_of_keys() {
+        let key = |byte| PayloadKey::from_bytes([byte; 16]);
+        assert_eq!(key_range(""), Some([key(0), key(255)]));
+        let handle = key(0xA5).to_string();
+        for len in 1..=HANDLE_LEN {
+            let prefix = handle.get(..len).unwrap();
+            let [first, last] = key_range(prefix).unwrap();
+            assert!(first <= key(0xA5) && key(0xA5) <= last, "{len}");
+            assert!([first, last].iter().all(|key| key.to_string().starts_with(prefix)), "{len}");
+        }
+        for wrong in ["8", "u", "é", &format!("{handle}0")] {
+            assert_eq!(key_range(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,21 +21,20 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use super::codec::Encoded;
+use super::counts::Counts;
 use super::known_keys::KnownKeys;
 use super::{
-    Clock, MAX_SUMMARIES, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
+    Clock, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
     StoreErrorKind, StoreFuture, SweepResult, Time,
 };
-use crate::metrics::histogram::{Histogram, OWN_TIMES};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::run_blocking;
 
-mod codec;
 mod file;
 mod tables;
 mod writer;
 
-use codec::Encoded;
 pub use file::OpenError;
 use file::{Opener, SCHEMA, Schema, Secret, kind_of};
 use tables::NewPayload;
@@ -88,28 +87,6 @@ struct DatabaseOptions {
     retry_pause: Duration,
 }
 
-#[derive(Debug)]
-struct Counts {
-    commits: AtomicU64,
-    written: AtomicU64,
-    written_bytes: AtomicU64,
-    known: AtomicU64,
-    recalled: AtomicU64,
-    failures: AtomicU64,
-    // Whether an operation has failed and no write has succeeded since.
-    is_failing: AtomicBool,
-    waits: Histogram,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
-        let is_failing = AtomicBool::new(false);
-        let waits = Histogram::of_times(OWN_TIMES);
-        Self { commits, written, written_bytes, known, recalled, failures, is_failing, waits }
-    }
-}
-
 /// The store was closed, or its writer thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("it is closed")]
@@ -122,6 +99,13 @@ impl RedbStore {
     pub fn open(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let opener = file::opener(path, settings.cache.as_usize());
         Self::open_with(path, DatabaseOptions { opener, schema: SCHEMA, retry_pause: RETRY_PAUSE }, settings, clock)
+    }
+
+    /// Creates a file with this secret. A file that exists must have it.
+    pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
+        let opener = file::opener(path, settings.cache.as_usize());
+        drop(file::open(path, &opener, SCHEMA, Some(secret))?);
+        Self::open(path, settings, clock)
     }
 
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
@@ -242,10 +226,10 @@ impl Store for RedbStore {
         })
     }
 
-    fn put_summary(&self, beginning: ChainKey, summary: Bytes) -> StoreFuture<'_, ()> {
+    fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
             let encoded = encode(summary).await?;
-            self.submit(Op::Put, |reply| Job::PutSummary { beginning, encoded, reply }).await
+            self.submit(Op::Put, |reply| Job::OfferSummary { beginning, encoded, reply }).await
         })
     }
 
@@ -333,23 +317,13 @@ impl Store for RedbStore {
 
     fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(async move {
-            let mut stats = self.read(totals).await?;
-            let counts = &self.shared.counts;
-            stats.file_bytes = self.shared.file_len();
-            stats.commits = counts.commits.load(Ordering::Relaxed);
-            stats.written = counts.written.load(Ordering::Relaxed);
-            stats.known = counts.known.load(Ordering::Relaxed);
-            stats.recalled = counts.recalled.load(Ordering::Relaxed);
-            stats.failures = counts.failures.load(Ordering::Relaxed);
-            Ok(stats)
+            let totals = self.read(totals).await?;
+            Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
         })
     }
 
     fn counters(&self) -> StoreCounters {
-        let Counts { commits, written, written_bytes, known, failures, waits, .. } = &self.shared.counts;
-        let [commits, written, written_bytes, known, failures] =
-            [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
-        StoreCounters { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
+        self.shared.counts.counters()
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

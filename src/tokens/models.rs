@@ -108,6 +108,11 @@ pub struct Entry {
     pub source: Source,
 }
 
+/// Whether a model belongs to a family, which is a canonical name, or the beginning of one and `*`.
+pub(super) fn is_family(model: &str, family: &str) -> bool {
+    known::is_family(&names::bare(model), family)
+}
+
 // === impl Models ===
 
 impl Models {
@@ -119,6 +124,11 @@ impl Models {
     /// The encodings that a request may need: that of most models, and those of the settings.
     pub(super) fn encodings(&self) -> impl Iterator<Item = Encoding> {
         self.settings.iter().filter_map(|(_, model)| model.encoding).chain([Encoding::default()])
+    }
+
+    /// What upstreams have said.
+    pub(super) fn learned(&self) -> Vec<(Arc<str>, usize)> {
+        self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()
     }
 
     /// What is known of the model under this name.

@@ -5,6 +5,8 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 
+import { raised, run } from "./harness.mjs";
+
 const require = createRequire(`${process.env.ABRIDGE_CLIENTS}/`);
 const { default: OpenAI, toFile } = require("openai");
 
@@ -17,15 +19,6 @@ const headers = { authorization: "Bearer sk-client", "content-type": "applicatio
 /** Asks the upstream, through abridge, without the client that is tested. */
 const get = async (path) => (await fetch(base + path, { headers })).json();
 const refusal = (status) => `{ "error": {"message":"no: ${status}", "type":"t","param":null,"code":"c${status}"}}\n`;
-
-async function raised(promise) {
-  try {
-    await promise;
-  } catch (error) {
-    return error;
-  }
-  assert.fail("an error should have been raised");
-}
 
 async function text(stream) {
   let all = "";
@@ -198,15 +191,4 @@ const checks = {
   },
 };
 
-let failed = 0;
-for (const [name, run] of Object.entries(checks)) {
-  try {
-    await run();
-    console.log(`  ok      ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`  FAILED  ${name}`);
-    console.error(error);
-  }
-}
-process.exit(failed ? 1 : 0);
+await run(checks);

@@ -5,25 +5,19 @@ What the upstream answers to which model is in tests/clients.rs.
 
 import asyncio
 import json
-import sys
 import threading
-import traceback
 import urllib.error
 import urllib.request
 import uuid
 
 import openai
 
+from harness import check, raises, refusal, run
+
 client = openai.OpenAI(max_retries=0, timeout=30)
 base = str(client.base_url).rstrip("/")
 question = [{"role": "user", "content": "go"}]
 tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-checks = []
-
-
-def check(function):
-    checks.append(function)
-    return function
 
 
 def get(path):
@@ -31,18 +25,6 @@ def get(path):
     request = urllib.request.Request(base + path, headers={"authorization": "Bearer sk-client"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
-
-
-def raises(kind, call):
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{kind.__name__} should have been raised")
-
-
-def refusal(status):
-    return '{ "error": {"message":"no: %s", "type":"t","param":null,"code":"c%s"}}\n' % (status, status)
 
 
 @check
@@ -231,14 +213,4 @@ def many_at_a_time():
     assert answers == ["café 🦀"] * 24, answers
 
 
-failed = 0
-for function in checks:
-    name = function.__name__.replace("_", " ")
-    try:
-        function()
-        print(f"  ok      {name}", flush=True)
-    except Exception:
-        failed += 1
-        print(f"  FAILED  {name}", flush=True)
-        traceback.print_exc()
-sys.exit(1 if failed else 0)
+run()

@@ -4,6 +4,8 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
+import { raised, run } from "./harness.mjs";
+
 const require = createRequire(`${process.env.ABRIDGE_CLIENTS}/`);
 const { default: Anthropic } = require("@anthropic-ai/sdk");
 
@@ -13,15 +15,6 @@ const ask = { model: "text", max_tokens: 100, messages: [user] };
 const call = { type: "tool_use", id: "toolu_a", name: "f", input: {} };
 const tools = [{ name: "f", input_schema: { type: "object", properties: {} } }];
 const dangling = { ...ask, messages: [user, { role: "assistant", content: [call] }, user], tools };
-
-async function raised(promise) {
-  try {
-    await promise;
-  } catch (error) {
-    return error;
-  }
-  assert.fail("an error should have been raised");
-}
 
 const checks = {
   async "a message in one piece"() {
@@ -72,15 +65,4 @@ const checks = {
   },
 };
 
-let failed = 0;
-for (const [name, run] of Object.entries(checks)) {
-  try {
-    await run();
-    console.log(`  ok      ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`  FAILED  ${name}`);
-    console.error(error);
-  }
-}
-process.exit(failed ? 1 : 0);
+await run(checks);

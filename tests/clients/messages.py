@@ -3,31 +3,15 @@
 What the upstream answers to which model is in tests/clients.rs.
 """
 
-import sys
-import traceback
-
 import anthropic
+
+from harness import check, raises, refusal, run
 
 client = anthropic.Anthropic(max_retries=0, timeout=30)
 question = [{"role": "user", "content": "go"}]
 call = {"type": "tool_use", "id": "toolu_a", "name": "f", "input": {}}
 dangling = [*question, {"role": "assistant", "content": [call]}, {"role": "user", "content": "never mind"}]
 tools = [{"name": "f", "input_schema": {"type": "object", "properties": {}}}]
-refusal = '{ "error": {"message":"no: %s", "type":"t","param":null,"code":"c%s"}}\n'
-checks = []
-
-
-def check(function):
-    checks.append(function)
-    return function
-
-
-def raises(kind, call):
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{kind.__name__} should have been raised")
 
 
 @check
@@ -56,7 +40,7 @@ def a_call_without_a_result_is_patched_for_a_strict_upstream():
     assert raw.headers["x-abridge-edits"] == "patch=1" and raw.headers["x-abridge-request-id"]
     off = {"x-abridge": "off"}
     error = raises(anthropic.BadRequestError, lambda: client.messages.create(**ask, extra_headers=off))
-    assert error.response.text == refusal % (400, 400), error.response.text
+    assert error.response.text == refusal(400), error.response.text
 
 
 @check
@@ -71,7 +55,7 @@ def errors_come_back_as_they_were():
         for stream in (False, True):
             ask = {"model": model, "max_tokens": 100, "messages": question, "stream": stream}
             error = raises(kind, lambda: client.messages.create(**ask))
-            assert error.response.text == refusal % (model[:3], model[:3]), error.response.text
+            assert error.response.text == refusal(model[:3]), error.response.text
             assert error.response.headers["retry-after"] == "7"
             assert "x-abridge-error" not in error.response.headers
     wrong = client.with_options(api_key="sk-wrong")
@@ -81,14 +65,4 @@ def errors_come_back_as_they_were():
     )
 
 
-failed = 0
-for function in checks:
-    name = function.__name__.replace("_", " ")
-    try:
-        function()
-        print(f"  ok      {name}", flush=True)
-    except Exception:
-        failed += 1
-        print(f"  FAILED  {name}", flush=True)
-        traceback.print_exc()
-sys.exit(1 if failed else 0)
+run()

@@ -332,6 +332,36 @@ fn unavailable_resources_exit_69_and_unusable_files_in_settings_78() {
 }
 
 #[test]
+fn what_cannot_hold_in_a_fleet_is_refused() {
+    let fleet = "[store]\nengine = \"postgres\"\nurl_env = \"URL\"\n";
+    let check = |text: &str| {
+        let work_folder = WorkFolder::with("proxy.toml", text);
+        CommandOutput::of(
+            work_folder.abridge(&["check-config"]).env("URL", "postgres://db/x").env("KEY", "0a".repeat(32)),
+        )
+    };
+    let good = check(&format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"KEY\""));
+    assert_eq!(good.code, 0, "{}", good.err);
+    assert!(!good.out.contains("0a0a") && !good.out.contains("postgres://"), "{}", good.out);
+    for (text, said) in [
+        (fleet.to_owned(), "recall.public_url"),
+        ("recall.public_url = \"http://a\"\n[store]\nengine = \"postgres\"".to_owned(), "url_env"),
+        (format!("recall = {{ public_url = \"http://a\", via = \"file\" }}\n{fleet}"), "recall.via"),
+        (format!("recall = {{ public_url = \"http://a\", export_dir = \"/x\" }}\n{fleet}"), "recall.export_dir"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}namespace = \"A;\""), "store.namespace"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}old_secrets_env = \"KEY\""), "store.old_secrets_env"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"URL\""), "URL"),
+        ("[store]\nurl_env = \"URL\"".to_owned(), "store.url_env"),
+        ("[store]\nengine = \"sqlite\"".to_owned(), "postgres"),
+    ] {
+        let refused = check(&text);
+        assert_eq!(refused.code, 78, "{text}");
+        assert!(refused.err.contains(said) && refused.err.lines().count() == 1, "{text}: {}", refused.err);
+        assert!(!refused.err.contains("postgres://db"), "{}", refused.err);
+    }
+}
+
+#[test]
 fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
     let en = "\n[2147483648 of 2147483648 bytes left out here.]\n".len();
     let zh = "\n[此处省略 2147483648 字节，共 2147483648 字节。]\n".len();

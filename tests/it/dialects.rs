@@ -64,8 +64,8 @@ impl Request<'_> {
         assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
         // No message is empty, and new text of the user stands behind the results.
         for element in &conversation.elements {
-            assert_ne!(element.units.len(), 0, "{self}");
-            let units = &conversation.units[element.units.clone()];
+            assert!(!element.units.is_empty(), "{self}");
+            let units = conversation.unit_range(&element.units);
             let first_user = units.iter().position(|unit| unit.role == Role::User).unwrap_or(units.len());
             assert!(units[first_user..].iter().all(|unit| unit.role != Role::Tool), "{self}");
         }
@@ -302,6 +302,25 @@ proptest! {
                 let (before, after) = (two[0].elements(), two[1].elements());
                 prop_assert!(after.starts_with(&before), "{}\n{}", two[0], two[1]);
             }
+        }
+    }
+
+    #[test]
+    fn below_the_trigger_passes_are_made_where_the_user_has_spoken(
+        path in any_path(),
+        script in whole(1..16),
+        auto in prop::sample::select(vec!["", "clear_at_least = \"auto\"\n[prices]\nread = 0.5"]),
+    ) {
+        const TRIGGER: usize = 6000;
+        let policy = format!(
+            "[clear_tool_results]\ntrigger = {{ tokens = {TRIGGER} }}\nwhen = \"turn\"\nkeep = {{ results = 1 }}\n{auto}"
+        );
+        let requests = requests(path, &script, &policy);
+        for two in requests.windows(2) {
+            let passes = two[0].taken() != two[1].taken();
+            let is_below = two[1].plan.report.tokens_before.is_none_or(|tokens| tokens < TRIGGER);
+            let begins_turn = matches!(two[1].items.last(), Some(Item::User(_)));
+            prop_assert!(!passes || !is_below || begins_turn, "{}\n{}", two[0], two[1]);
         }
     }
 

@@ -3,6 +3,7 @@
 use abridge_proxy::{
     conversation::Role,
     dialect::{self, Dialect, strings},
+    edit::clear_tool_results::AtLeast,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
     planner::{Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
@@ -197,7 +198,11 @@ impl Passes<'_> {
         let [first, again] = self.plans;
         let clear = &self.settings.clear_tool_results;
         let trigger = clear.trigger.0.iter().filter_map(|condition| condition.tokens).min();
-        let at_least = clear.clear_at_least.or_else(|| Some(trigger? / 7)).unwrap_or_default();
+        let at_least = match clear.clear_at_least {
+            Some(AtLeast::Tokens(tokens)) => tokens,
+            Some(AtLeast::Auto) => 0,
+            None => trigger.unwrap_or_default() / 7,
+        };
         let freed = again
             .report
             .tokens_before

@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// Policies under which what was cleared or left out once is so in all later requests.
-pub(crate) const STICKY: [&str; 12] = [
+pub(crate) const STICKY: [&str; 15] = [
     "[clear_tool_results]\ntrigger = { tokens = 600 }",
     "[clear_tool_results]\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
     "[clear_tool_results]\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
@@ -36,6 +36,9 @@ pub(crate) const STICKY: [&str; 12] = [
     "[filter_tool_calls]\nmax_tool_calls = 3\nslack = 1\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = true\n[tools.bash]\nkeep_last = 1",
     "[clear_tool_results]\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
     "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
+    "[clear_tool_results]\ntrigger = { tokens = 1500 }\nwhen = \"turn\"\nkeep = { results = 1 }",
+    "[prices]\nread = 0.4\n[clear_tool_results]\ntrigger = { tokens = 2000 }\nwhen = \"turn\"\nclear_at_least = \"auto\"\nkeep = { rounds = 1 }\nkeep_reads = 2",
+    "[prices]\nread = 0.6\nbreak = \"all\"\n[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\ntrigger = { tokens = 300 }\nclear_at_least = \"auto\"\nclear_tool_inputs = true\nkeep = { results = 1 }",
 ];
 
 /// Where [`STICKY`] has a policy with a filter and a clear.

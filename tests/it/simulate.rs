@@ -1,4 +1,5 @@
 //! `abridge simulate`, through the real binary and two sessions that were written for it.
+#![expect(clippy::disallowed_types, reason = "a transcript is written here, and not sent on")]
 
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,7 @@ struct Simulation {
 struct Played {
     name: String,
     model: Option<String>,
+    segments: usize,
     runs: Vec<Run>,
 }
 
@@ -26,6 +28,43 @@ struct Run {
     policy: String,
     window: Option<usize>,
     figures: Figures,
+    regret: Regret,
+}
+
+#[derive(Debug, Deserialize)]
+struct Regret {
+    answers: usize,
+    faults: usize,
+    hard: usize,
+    cost_unedited: u64,
+    cost_with_recalls: u64,
+    placebo: Option<usize>,
+    #[serde(default)]
+    list: Vec<Fault>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Fault {
+    request: usize,
+    from: Place,
+    hard: bool,
+    n_missed: usize,
+    missed: Vec<Missed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Place {
+    kind: String,
+    message: usize,
+    call_id: Option<String>,
+    tool: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Missed {
+    kind: String,
+    text: String,
+    line: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -180,4 +219,125 @@ fn unreadable_transcripts_are_listed_with_the_reason() {
     let (code, _, err) = simulate(&place, &["sessions", "--policy", "absent.toml"]);
     assert_eq!(code, 78);
     assert!(err.starts_with("absent.toml: "), "{err}");
+}
+
+/// A session in which a file is read three times, and then an edit of the first one is made.
+fn write_session(place: &TempDir, name: &str, line: &str) {
+    let call = |id: &str, name: &str, arguments: &str| {
+        let function = serde_json::json!({ "name": name, "arguments": arguments });
+        serde_json::json!({ "role": "assistant", "content": null,
+            "tool_calls": [{ "id": id, "type": "function", "function": function }] })
+    };
+    let result = |id: &str, line: &str| {
+        let text = format!("first\n{line}\n{}", "filler ".repeat(200));
+        serde_json::json!({ "role": "tool", "tool_call_id": id, "content": text })
+    };
+    let edit = serde_json::json!({ "path": "a", "old_string": line }).to_string();
+    let messages = serde_json::json!([
+        { "role": "user", "content": "Do it." },
+        call("a", "read", "{}"), result("a", line),
+        call("b", "read", "{}"), result("b", "b"),
+        call("c", "read", "{}"), result("c", "c"),
+        call("d", "edit", &edit), result("d", "ok"),
+        { "role": "assistant", "content": "Done." },
+    ]);
+    let body = serde_json::json!({ "model": "gpt-4o", "messages": messages });
+    fs::write(place.path().join(name), body.to_string()).unwrap();
+}
+
+const LINE: &str = "let <total> = items.sum_of_all();";
+const EAGER: &str = "[clear_tool_results]\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\nclear_at_least = 0\n";
+
+/// A place with one session and a policy that clears whatever the model has read.
+fn place_with_fault() -> TempDir {
+    let place = TempDir::new().unwrap();
+    write_session(&place, "session.json", LINE);
+    fs::write(place.path().join("eager.toml"), EAGER).unwrap();
+    place
+}
+
+const EAGER_AND_NONE: [&str; 4] = ["--policy", "eager.toml", "--policy", "none"];
+
+#[test]
+fn json_lists_each_fault_with_what_was_missed_and_where_it_had_stood() {
+    let place = place_with_fault();
+    let simulation = json(&place, &[&["session.json"], EAGER_AND_NONE.as_slice()].concat());
+    let [eager, none] = &simulation.transcripts[0].runs[..] else { panic!("{simulation:?}") };
+    let regret = &eager.regret;
+    assert_eq!((regret.answers, regret.faults, regret.hard, regret.placebo), (5, 1, 1, None));
+    let [fault] = &regret.list[..] else { panic!("{regret:?}") };
+    assert_eq!((fault.request, fault.hard, fault.n_missed), (4, true, 2));
+    assert_eq!((fault.from.kind.as_str(), fault.from.message), ("result", 2));
+    assert_eq!((fault.from.call_id.as_deref(), fault.from.tool.as_deref()), (Some("a"), Some("read")));
+    let missed: Vec<_> = fault.missed.iter().map(|it| (it.kind.as_str(), it.text.as_str(), it.line)).collect();
+    assert_eq!(missed, [("line", LINE, 2), ("name", "sum_of_all", 2)]);
+    assert!(regret.cost_with_recalls > eager.figures.tokens_sent as u64 / 10 + 300, "{regret:?}");
+
+    let cost = (none.regret.cost_unedited, none.regret.cost_with_recalls);
+    assert_eq!((none.regret.faults, cost.0, regret.cost_unedited), (0, cost.1, cost.0));
+    let total = &simulation.totals[0].regret;
+    assert_eq!((total.faults, total.list.len()), (1, 0));
+}
+
+#[test]
+fn the_table_has_faults_and_the_cost_with_recalls() {
+    let place = place_with_fault();
+    let args = [&["session.json", "--placebo"], EAGER_AND_NONE.as_slice()].concat();
+    let (code, table, err) = simulate(&place, &args);
+    assert_eq!((code, err.as_str()), (0, ""), "there is no progress bar on a pipe");
+    let (_, regret) = table.split_once("\nregret, of 5 requests whose answer is recorded\n").unwrap();
+    let rows: Vec<Vec<&str>> = regret.lines().take(3).map(|line| line.split_whitespace().collect()).collect();
+    // One fault in five answers, and no other session whose results could stand for these.
+    assert_eq!(rows[1][..5], ["eager", "20.00", "20.00", "-", "1"], "{table}");
+    assert_eq!(rows[2], ["none", "0.00", "0.00", "-", "0", "100.0", "%", "100.0", "%"], "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+}
+
+#[test]
+fn a_placebo_counts_the_faults_that_another_session_would_have_had() {
+    let place = place_with_fault();
+    let noise = |line: &str| {
+        write_session(&place, "other.json", line);
+        let args = [&["session.json", "other.json", "--placebo"], EAGER_AND_NONE.as_slice()].concat();
+        let simulation = json(&place, &args);
+        let of = |name: &str| simulation.transcripts.iter().find(|it| it.name == name).unwrap().runs[0].regret.placebo;
+        (of("session.json"), simulation.totals[0].regret.placebo)
+    };
+    assert_eq!(noise("something quite different stands here"), (Some(0), Some(0)));
+    assert_eq!(noise(LINE), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_page_is_written_that_needs_nothing_else_and_has_no_markup_of_transcripts() {
+    let place = place_with_fault();
+    let args = [&["session.json", "--html", "page.html"], EAGER_AND_NONE.as_slice()].concat();
+    assert_eq!(simulate(&place, &args).0, 0);
+    let page = fs::read_to_string(place.path().join("page.html")).unwrap();
+    assert!(page.contains("let &lt;total&gt; = items.sum_of_all();"), "{page}");
+    assert!(page.contains("default-src 'none'"), "{page}");
+    for absent in ["<total>", "http:", "https:", "<script", "src=", "@import", "url("] {
+        assert!(!page.contains(absent), "{absent}");
+    }
+    let (code, _, err) = simulate(&place, &["session.json", "--html", "absent/page.html"]);
+    assert!(code != 0 && err.contains("cannot write absent/page.html"), "{code} {err}");
+}
+
+#[test]
+fn a_transcript_is_played_in_the_segments_that_the_agent_made_of_it() {
+    let place = place_with_fault();
+    let session = fs::read_to_string(place.path().join("session.json")).unwrap();
+    let mut session: serde_json::Value = serde_json::from_str(&session).unwrap();
+    let summary = "This session is being continued from a previous conversation that ran out of context.";
+    let messages = session["messages"].as_array_mut().unwrap();
+    messages.insert(0, serde_json::json!({ "role": "system", "content": "Obey." }));
+    // The edit is in the second segment, before which the model has seen a summary and the last result alone.
+    messages.insert(6, serde_json::json!({ "role": "user", "content": summary }));
+    let edit = messages.len() - 3;
+    assert_eq!(messages[edit]["tool_calls"][0]["function"]["name"], "edit");
+    fs::write(place.path().join("session.json"), session.to_string()).unwrap();
+    let simulation = json(&place, &[&["session.json"], EAGER_AND_NONE.as_slice()].concat());
+    let played = &simulation.transcripts[0];
+    let none = &played.runs[1].figures;
+    assert_eq!((played.segments, played.runs[0].regret.faults, none.requests), (2, 0, 7));
+    assert_eq!(none.frontier_moves, 0, "each segment begins with an empty cache");
 }

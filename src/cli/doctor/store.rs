@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use tokio::time::timeout;
 
 use super::{Findings, try_write};
 use crate::config::{Config, Environment, NoStorePathError};
 use crate::payload::{Keys, Lifetime, Payload};
-use crate::store::{Clock, OpenError, RedbStore, Stats, Store};
+use crate::store::postgres::Options;
+use crate::store::{Clock, OpenError, PostgresStore, RedbStore, Stats, Store, StoreEngine};
 use crate::units::ByteSize;
 
 /// Below this free space, in bytes, a busy hour may fill the disk.
@@ -23,6 +25,9 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
     if !config.store.enabled {
         let said = "off: edits that need the store take nothing out";
         return findings.ok("store", said);
+    }
+    if config.store.engine == StoreEngine::Postgres {
+        return check_engine(findings, environment.store_options(&config.store)).await;
     }
     let Some(path) = config.store.file(environment.state.as_deref()) else {
         return findings.fault("store", NoStorePathError.to_string(), "export HOME, or set store.path");
@@ -71,7 +76,7 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
             return findings.fault("store", format!("{said}{cause}"), fix);
         }
     };
-    let written = write_and_read_back(&store).await;
+    let written = write_and_read_back(&store, store.secret()).await;
     let stats = store.stats().await;
     let closed = store.close().await;
     match written.and(closed.map_err(|error| error.to_string())).and(stats.map_err(|error| error.to_string())) {
@@ -89,9 +94,31 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
     }
 }
 
+/// Checks that the engine can be reached, is this fleet's, and can be written to, and says what it promises.
+async fn check_engine(findings: &mut Findings, options: Options) {
+    let fix = "let this machine reach the engine with that URL, as a role that may read and write the tables";
+    let patience = options.settings.timeout.0 * 2;
+    let store = match timeout(patience, PostgresStore::open(options)).await {
+        Ok(Ok(store)) => store,
+        Ok(Err(error)) => return findings.fault("store", format!("{:#}", anyhow::Error::new(error)), fix),
+        Err(_) => return findings.fault("store", "the engine has not answered".to_owned(), fix),
+    };
+    let secret = store.state().map_err(|error| error.to_string()).map(|()| store.secret().unwrap_or_default());
+    let written = match secret {
+        Ok(secret) => write_and_read_back(&store, secret).await,
+        Err(error) => Err(error),
+    };
+    match written {
+        Ok(()) => findings.ok("store", format!("PostgreSQL can be written to: {}", store.promise().await)),
+        Err(error) => findings.fault("store", error, fix),
+    }
+    // It holds nothing back.
+    let _closed = store.close().await;
+}
+
 /// Stores a text and reads it back.
-async fn write_and_read_back(store: &RedbStore) -> Result<(), String> {
-    let keys = Keys::new(store.secret());
+async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> Result<(), String> {
+    let keys = Keys::new(secret);
     let text = Bytes::from_static(PROBE_TEXT.as_bytes());
     let key = keys.payload(keys.caller(b"abridge doctor"), &text);
     store.put(vec![(key, Payload::from(text.clone()))], Lifetime::Usual).await.map_err(|error| error.to_string())?;

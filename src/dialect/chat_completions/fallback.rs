@@ -3,14 +3,14 @@
 //! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
 //! rest.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{NAME, ParseError, ParseErrorKind, error};
+use super::{Message, NAME, ParseError, ParseErrorKind, error};
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::thorough::Json,
 };
 
@@ -81,8 +81,8 @@ impl<'a> Reader<'a> {
 
     fn message(&mut self, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireMessage<'a> = self.json.object(raw.get())?;
-        let index = self.conversation.units.len();
-        let first_block = self.conversation.blocks.len();
+        let index = self.conversation.next_unit();
+        let first_block = self.conversation.next_block();
         let span = self.json.span(raw);
         let role = self.json.text(wire.role)?.map_or(Role::Other, |name| Role::named(&name));
         match (role, wire.tool_calls) {
@@ -97,25 +97,13 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        let blocks = first_block..self.conversation.blocks.len();
+        let speaks = super::speaks(wire.content.map(|raw| raw.get().as_bytes()));
         let content = wire.content.map(|content| self.json.span(content));
-        let flags = Flags { speaks: super::speaks(wire.content.map(|raw| raw.get().as_bytes())), ..Flags::default() };
-        let turn = self.conversation.next_turn(false);
-        let unit = Unit {
-            element: self.conversation.next_element(),
-            span,
-            role,
-            turn,
-            content,
-            blocks,
-            flags,
-            known: OnceCell::new(),
-        };
-        self.conversation.push_element(unit);
+        super::push_message(&mut self.conversation, first_block, Message { span, role, content, speaks });
         Ok(())
     }
 
-    fn tool_call(&mut self, unit: usize, raw: &'a RawValue) -> Result<(), ParseError> {
+    fn tool_call(&mut self, unit: UnitIndex, raw: &'a RawValue) -> Result<(), ParseError> {
         let wire: WireCall<'a> = self.json.object(raw.get())?;
         let function = self.name(wire.function)?;
         let custom = self.name(wire.custom)?;

@@ -3,10 +3,11 @@
 //! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
 //! `serde_json`.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::borrow::Cow;
 
+use super::Message;
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::json::{Cursor, Unsupported, decode, require},
     span::Span,
 };
@@ -65,8 +66,8 @@ impl<'a> Scanner<'a> {
 
     fn message(&mut self) -> Result<(), Unsupported> {
         let start = self.cursor.at();
-        let index = self.conversation.units.len();
-        let first_block = self.conversation.blocks.len();
+        let index = self.conversation.next_unit();
+        let first_block = self.conversation.next_block();
         let (mut role, mut content, mut call_id, mut calls) = (None, None, None, None);
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
@@ -85,32 +86,19 @@ impl<'a> Scanner<'a> {
         let span = Span { start, end: self.cursor.at() };
         let role = self.text(role)?.map_or(Role::Other, |name| Role::named(&name));
         if role != Role::Assistant {
-            self.conversation.blocks.truncate(first_block); // calls of anyone else are no calls
+            self.conversation.blocks.truncate(first_block.get()); // calls of anyone else are no calls
         }
         if role == Role::Tool {
             let call_id = self.call_id(call_id)?;
             self.block(Block { unit: index, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
         }
-        let blocks = first_block..self.conversation.blocks.len();
         let content = content.filter(|&content| self.cursor.bytes(content) != b"null");
-        let flags =
-            Flags { speaks: super::speaks(content.map(|content| self.cursor.bytes(content))), ..Flags::default() };
-        let turn = self.conversation.next_turn(false);
-        let unit = Unit {
-            element: self.conversation.next_element(),
-            span,
-            role,
-            turn,
-            content,
-            blocks,
-            flags,
-            known: OnceCell::new(),
-        };
-        self.conversation.push_element(unit);
+        let speaks = super::speaks(content.map(|content| self.cursor.bytes(content)));
+        super::push_message(&mut self.conversation, first_block, Message { span, role, content, speaks });
         Ok(())
     }
 
-    fn tool_calls(&mut self, unit: usize) -> Result<(), Unsupported> {
+    fn tool_calls(&mut self, unit: UnitIndex) -> Result<(), Unsupported> {
         if self.cursor.peek() != Some(b'[') {
             let value = self.cursor.value()?;
             return require(self.cursor.bytes(value) == b"null");
@@ -123,7 +111,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn tool_call(&mut self, unit: usize) -> Result<(), Unsupported> {
+    fn tool_call(&mut self, unit: UnitIndex) -> Result<(), Unsupported> {
         let start = self.cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
         let mut key = self.cursor.first_key()?;

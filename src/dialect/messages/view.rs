@@ -9,7 +9,9 @@ use std::{
 
 use super::{ParseErrorKind, thinking};
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{
+        Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
+    },
     dialect::json::{Cursor, Unsupported, decode, fields, fields_of},
     span::Span,
 };
@@ -186,17 +188,17 @@ impl<'a> View<'a> {
 
     /// A message that is one unit.
     fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
-        let first = self.conversation.blocks.len();
+        let first = self.conversation.next_block();
         let element = self.conversation.next_element();
-        let units = self.conversation.units.len();
+        let index = self.conversation.next_unit();
         self.unit(element, message.span, role, message.content, first..first, flags)?;
-        self.conversation.elements.push(Element { span: message.span, units: units..units + 1 });
+        self.conversation.elements.push(Element { span: message.span, units: index..index.next() });
         Ok(())
     }
 
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, index) = (self.conversation.next_element(), self.conversation.units.len());
-        let first = self.conversation.blocks.len();
+        let (element, index) = (self.conversation.next_element(), self.conversation.next_unit());
+        let first = self.conversation.next_block();
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
             let (id, name) = (self.call_id(entry.id)?, text(self.body, entry.name)?);
             let answerable = !id.text.is_empty();
@@ -210,31 +212,31 @@ impl<'a> View<'a> {
             thinks: entries.iter().any(|entry| entry.kind == Kind::Thinking),
             ..Flags::default()
         };
-        let blocks = first..self.conversation.blocks.len();
+        let blocks = first..self.conversation.next_block();
         self.unit(element, message.span, Role::Assistant, message.content, blocks, flags)?;
-        self.conversation.elements.push(Element { span: message.span, units: index..index + 1 });
+        self.conversation.elements.push(Element { span: message.span, units: index..index.next() });
         if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
-            self.conversation.traits.n_compacted = index + 1;
+            self.conversation.traits.n_compacted = index.next().get();
         }
         Ok(())
     }
 
     /// A message of the user with entries, each of which is a unit.
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, start) = (self.conversation.next_element(), self.conversation.units.len());
+        let (element, start) = (self.conversation.next_element(), self.conversation.next_unit());
         for entry in entries {
-            let first = self.conversation.blocks.len();
+            let first = self.conversation.next_block();
             let flags = Flags { speaks: true, ..Flags::default() };
             if entry.kind == Kind::Result {
                 let kind = BlockKind::ToolResult { call_id: self.call_id(entry.id)?, may_leave: true };
-                self.block(Block { unit: self.conversation.units.len(), span: entry.span, kind })?;
-                self.unit(element, entry.span, Role::Tool, entry.value, first..first + 1, flags)?;
+                self.block(Block { unit: self.conversation.next_unit(), span: entry.span, kind })?;
+                self.unit(element, entry.span, Role::Tool, entry.value, first..first.next(), flags)?;
             } else {
                 let text = entry.value.filter(|_| entry.kind == Kind::Text);
                 self.unit(element, entry.span, Role::User, text, first..first, flags)?;
             }
         }
-        self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.units.len() });
+        self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl<'a> View<'a> {
         span: Span,
         role: Role,
         content: Option<Span>,
-        blocks: Range<usize>,
+        blocks: Range<BlockIndex>,
         flags: Flags,
     ) -> Result<(), Fault> {
         if self.conversation.units.len() == MAX_ELEMENTS {

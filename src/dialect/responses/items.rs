@@ -17,7 +17,7 @@ use memchr::memmem;
 
 use super::ParseErrorKind;
 use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
+    conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::json::decode,
     span::Span,
 };
@@ -131,7 +131,7 @@ impl<'a> ViewBuilder<'a> {
 
     /// An `input` that is a string.
     pub(super) fn text_input(&mut self, span: Span) {
-        self.push(span, Role::User, Some(span), 0, Flags { speaks: true, ..Flags::default() });
+        self.push(span, Role::User, Some(span), BlockIndex::default(), Flags { speaks: true, ..Flags::default() });
     }
 
     /// An item of an `input` that is an array.
@@ -140,7 +140,7 @@ impl<'a> ViewBuilder<'a> {
             return Err((span.start, ParseErrorKind::TooMany));
         }
         let class = self.class(item)?;
-        let first_block = self.conversation.blocks.len();
+        let first_block = self.conversation.next_block();
         self.block(span, item, class)?;
         let role = match class {
             Class::Message => self.text(item.role)?.map_or(Role::Other, |role| role_named(&role)),
@@ -260,12 +260,12 @@ impl<'a> ViewBuilder<'a> {
             }
             _ => return Ok(()),
         };
-        self.conversation.blocks.push(Block { unit: self.conversation.units.len(), span, kind });
+        self.conversation.blocks.push(Block { unit: self.conversation.next_unit(), span, kind });
         Ok(())
     }
 
-    fn push(&mut self, span: Span, role: Role, content: Option<Span>, first_block: usize, flags: Flags) {
-        let blocks = first_block..self.conversation.blocks.len();
+    fn push(&mut self, span: Span, role: Role, content: Option<Span>, first_block: BlockIndex, flags: Flags) {
+        let blocks = first_block..self.conversation.next_block();
         let continues = role == Role::Assistant
             && self.conversation.units.last().is_some_and(|before| before.role == Role::Assistant);
         let (element, turn) = (self.conversation.next_element(), self.conversation.next_turn(continues));

@@ -200,7 +200,7 @@ fn the_newest_compaction_stands_for_all_before_it() {
             r#"{{"input":[{{"role":"user"}},{{"type":"{kind}"}},{{"role":"user"}},{{"type":"{kind}","encrypted_content":"x"}},{{"role":"user"}}]}}"#
         );
         let conversation = read(&body);
-        assert_eq!((conversation.traits.n_compacted, conversation.n_leading()), (4, 4));
+        assert_eq!((conversation.traits.n_compacted, conversation.first_editable().get()), (4, 4));
     }
     let orphan = r#"{"input":[{"type":"compaction"},{"type":"function_call_output","call_id":"1"}]}"#;
     let answer = &Pairing::of(&read(orphan)).results[0];

@@ -20,7 +20,8 @@ fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
     let write = |draft: &mut Draft<'_>| {
-        let proposed = draft.propose_result(0, ReplaceOptions { stored: false, smaller: true }, |_| Some(cut.clone()));
+        let proposed = draft
+            .propose_result(UnitIndex::new(0), ReplaceOptions { stored: false, smaller: true }, |_| Some(cut.clone()));
         let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with).unwrap());
         (with, draft.context.meter.n_tokenised())
     };
@@ -47,9 +48,9 @@ fn of_what_was_truncated_little_is_tokenised_to_clear_it() {
     let options = ReplaceOptions { stored: true, smaller: true };
     let (n_tokenised, plan) = draft(&body, Offload::Possible, |draft| {
         let middle = TextCut { from: 1000, to: 50_000, words: "word ".repeat(100) };
-        let proposed = draft.propose_result(0, options, |_| Some(middle.clone())).unwrap();
+        let proposed = draft.propose_result(UnitIndex::new(0), options, |_| Some(middle.clone())).unwrap();
         assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
-        let proposed = draft.propose_result(0, options, |text| Some(shorter(text))).unwrap();
+        let proposed = draft.propose_result(UnitIndex::new(0), options, |text| Some(shorter(text))).unwrap();
         assert!(draft.apply("e", Action::Clear { message: 0 }, proposed));
         draft.context.meter.n_tokenised()
     });
@@ -84,7 +85,8 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     let (_, plan) = draft(&body, Offload::Possible, |draft| {
         for (from, to) in [(1000, 2000), (500, 2500)] {
             let cut = |_: &ResultText<'_, '_>| Some(TextCut { from, to, words: "-".to_owned() });
-            let proposed = draft.propose_result(0, ReplaceOptions { stored: true, smaller: true }, cut).unwrap();
+            let proposed =
+                draft.propose_result(UnitIndex::new(0), ReplaceOptions { stored: true, smaller: true }, cut).unwrap();
             assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
         }
         draft.rows()
@@ -105,9 +107,9 @@ fn an_offer_is_asked_for_once_until_somebody_has_written_there() {
     let (asked, _) = draft(&body, Offload::Possible, |draft| {
         let (truncation_cache, n_asked) = (TruncationCache::default(), std::cell::Cell::new(0));
         let proposed = |draft: &Draft<'_>| {
-            let proposed = draft.cached(&truncation_cache, 0, "ls", || {
+            let proposed = draft.cached(&truncation_cache, UnitIndex::new(0), "ls", || {
                 n_asked.set(n_asked.get() + 1);
-                draft.propose_result(0, ANY, |text| Some(shorter(text)))
+                draft.propose_result(UnitIndex::new(0), ANY, |text| Some(shorter(text)))
             });
             (proposed, n_asked.get())
         };

@@ -7,25 +7,33 @@
 //! where one of them answers an old call.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     iter,
 };
 
-use super::{ClearToolResults, Clearing, Frontier};
+use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, rent::Rent};
 use crate::{
-    conversation::Role,
+    conversation::{Role, UnitIndex},
     draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
-    edit::{keep::Keep, trigger::Limits},
+    edit::{
+        file_use::{self, FileUse},
+        keep::Keep,
+        trigger::Limits,
+    },
 };
+
+/// A file read of fewer bytes than this is taken for an error.
+const LEAST_FILE: usize = 200;
 
 /// The walk. Messages have the numbers that they have in the timeline.
 #[derive(Debug)]
 pub(super) struct Replay<'r, 'd> {
     edit: &'r ClearToolResults,
     draft: &'r Draft<'d>,
-    limits: &'r Limits,
-    /// How many tokens a pass must free.
-    at_least: usize,
+    rules: &'r Rules,
+    /// Decides whether a pass pays, where prices do.
+    rent: Option<Rent>,
     /// Whether tokens are counted.
     count: bool,
     /// The size at the present place, as the passes so far have left it.
@@ -35,6 +43,8 @@ pub(super) struct Replay<'r, 'd> {
     /// Results that may be cleared one day: those that `keep` spares for a time, and those of each table that has a
     /// `keep_last`.
     queues: Vec<Queue>,
+    /// File reads, where some of them are kept.
+    reads: Option<Reads>,
     /// What may be cleared now and was not, because it frees too little.
     ready: BTreeMap<RowIndex, Clearing>,
     /// How many tokens that would free.
@@ -44,18 +54,18 @@ pub(super) struct Replay<'r, 'd> {
     n_came_then: usize,
     too_little: bool,
     /// The model call of the last pass.
-    last_pass: usize,
+    last_pass: UnitIndex,
 }
 
 /// What is cleared, as the walk has found it.
 #[derive(Debug)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.
-    pub(super) cleared: Vec<(usize, Clearing)>,
+    pub(super) cleared: Vec<(UnitIndex, Clearing)>,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
     /// The model call of the last pass.
-    pub(super) last_pass: usize,
+    pub(super) last_pass: UnitIndex,
 }
 
 /// Results in the order in which they are cleared.
@@ -89,24 +99,25 @@ struct WindowItem {
 }
 
 impl<'r, 'd> Replay<'r, 'd> {
-    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, limits: &'r Limits, keep: Keep) -> Self {
-        let at_least = edit.clear_at_least(limits);
-        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || at_least > 0;
+    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
+        let keep = rules.keep;
+        let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || rules.at_least != Some(0);
         Self {
             edit,
             draft,
-            limits,
-            at_least,
+            rules,
+            rent,
             count,
             tally: Tally::new(draft, count),
             read: None,
             queues: vec![Queue::new(None, keep)],
+            reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
             n_came_then: 0,
             too_little: false,
-            last_pass: 0,
+            last_pass: UnitIndex::default(),
         }
     }
 
@@ -127,10 +138,14 @@ impl<'r, 'd> Replay<'r, 'd> {
                     self.came(RowIndex::new(n_rows), &row);
                     n_rows += 1;
                 }
-                TimelineEvent::Superseded(number) => self.queues.iter_mut().for_each(|queue| queue.newest.goes(number)),
+                TimelineEvent::Superseded(number) => {
+                    self.queues.iter_mut().for_each(|queue| queue.newest.goes(number));
+                    self.shrink_rent(number, usize::MAX);
+                }
                 TimelineEvent::Removed(number) => {
                     let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
                     self.ready_frees -= freed;
+                    self.shrink_rent(number, usize::MAX);
                 }
                 TimelineEvent::ModelCall(place) if n >= first_call => self.model_call(place),
                 TimelineEvent::ModelCall(_) => {}
@@ -147,6 +162,9 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.read = Some(number);
         }
         let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
+        if let Some(rent) = &mut self.rent {
+            rent.came(counted.tokens);
+        }
         let draft = self.draft;
         if let Some(all) = self.queues.first_mut()
             && all.newest.counts(row, draft)
@@ -176,36 +194,96 @@ impl<'r, 'd> Replay<'r, 'd> {
         if row.unit.is_some() && self.edit.clears(tool) {
             queue.waiting.push_back(counted.number);
         }
+        self.file_used(row, counted.number);
+    }
+
+    /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
+    /// none.
+    fn file_used(&mut self, row: &Row, number: RowIndex) {
+        let (Some(reads), Some(call)) = (&mut self.reads, row.call) else { return };
+        let tool = self.draft.conversation().tool_name(call);
+        let arguments = || self.draft.arguments(call).map(Cow::into_owned);
+        let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
+        match file_use::of_call(&self.edit.tools, tool, arguments) {
+            Some(FileUse::Read { .. }) if !is_content() => {}
+            Some(file_use) => reads.came(number, file_use),
+            None => {}
+        }
     }
 
     /// Here a model was called.
-    fn model_call(&mut self, place: usize) {
+    fn model_call(&mut self, place: UnitIndex) {
         self.too_little = false;
-        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
-        if !self.limits.hold_anew(tally.tokens(), tally.n_messages(), n_new)
-            || !self.draft.may_pass(place, tally.tokens())
-        {
+        let may_pass = self.may_pass(place);
+        if !may_pass && self.rent.is_none() {
             return;
+        }
+        self.ripen();
+        let first = self.ready.first_key_value().map(|(number, _)| *number);
+        let is_due = match &mut self.rent {
+            Some(rent) => rent.is_due(first, self.ready_frees),
+            None => self.rules.at_least.is_some_and(|least| self.ready_frees >= least),
+        };
+        if !may_pass || first.is_none() {
+            return;
+        }
+        if is_due {
+            self.pass(place);
+        } else {
+            self.too_little = true;
+        }
+    }
+
+    /// Whether a pass may be made at this model call, if it is worth it.
+    fn may_pass(&self, place: UnitIndex) -> bool {
+        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
+        let hold = |limits: &Limits| limits.hold_anew(tally.tokens(), tally.n_messages(), n_new);
+        let in_turn =
+            || self.rules.turn.as_ref().is_some_and(|limits| hold(limits) && self.draft.begins_user_turn(place));
+        (hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, tally.tokens())
+    }
+
+    /// Weighs what has come to be old enough.
+    fn ripen(&mut self) {
+        while let Some(number) = self.reads.as_mut().and_then(Reads::released) {
+            self.weigh(number);
         }
         for at in 0..self.queues.len() {
             while let Some(number) = self.next_old_enough(at) {
-                let row = self.tally.row(number);
-                if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
-                    self.ready_frees += clearing.freed;
-                    self.ready.insert(number, clearing);
+                if !self.reads.as_mut().is_some_and(|reads| reads.hold(number)) {
+                    self.weigh(number);
                 }
             }
         }
-        if self.ready_frees < self.at_least || self.ready.is_empty() {
-            self.too_little = !self.ready.is_empty();
-            return;
+    }
+
+    fn weigh(&mut self, number: RowIndex) {
+        let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
+        if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
+            let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
+            self.ready_frees += clearing.freed;
+            self.ready.insert(number, Clearing { why, ..clearing });
         }
+    }
+
+    /// Clears what is ready.
+    fn pass(&mut self, place: UnitIndex) {
         self.last_pass = place;
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             self.tally.shrink(number, clearing.freed);
+            self.shrink_rent(number, clearing.freed);
             self.cleared.push((number, clearing));
+        }
+        if let Some(rent) = &mut self.rent {
+            rent.settle();
+        }
+    }
+
+    fn shrink_rent(&mut self, number: RowIndex, tokens: usize) {
+        if let Some(rent) = &mut self.rent {
+            rent.shrink(number, tokens);
         }
     }
 
@@ -229,7 +307,7 @@ impl Queue {
 impl KeepWindow {
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
-        let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
+        let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
         match self.keep {
             Keep::Rounds(_) => unit.is_some_and(|unit| {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();

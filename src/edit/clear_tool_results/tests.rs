@@ -7,6 +7,8 @@ use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages,
 use super::*;
 use crate::draft::Offload;
 
+mod moments;
+mod reads;
 mod walk;
 
 /// The placeholder has some 50 tokens.

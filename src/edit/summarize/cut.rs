@@ -2,7 +2,7 @@
 
 use super::Backend;
 use crate::{
-    conversation::{Role, TurnUnit, unread_from},
+    conversation::{Role, TurnUnit, UnitIndex, unread_from},
     draft::{Draft, Row},
     edit::keep::Keep,
 };
@@ -42,7 +42,7 @@ impl<'c> CutPoints<'c> {
         rows: &'c [Row],
         tokens: &[usize],
         backend: Backend,
-        is_own: impl Fn(usize) -> bool,
+        is_own: impl Fn(UnitIndex) -> bool,
     ) -> Self {
         let turn_units = draft.turn_units(rows);
         let rounds = rounds(&turn_units);
@@ -57,7 +57,7 @@ impl<'c> CutPoints<'c> {
         };
         let summary = rows.iter().rposition(is_summary);
         let unread = if draft.summarises_all() { rows.len() } else { unread_from(turn_units.iter().copied()) };
-        let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.n_leading())).count();
+        let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable())).count();
         let mut cuts = Self {
             rows,
             sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
@@ -94,7 +94,7 @@ impl<'c> CutPoints<'c> {
     }
 
     /// The place before a message, if there is one and what is behind it may be kept.
-    pub(super) fn before(&self, unit: usize) -> Option<usize> {
+    pub(super) fn before(&self, unit: UnitIndex) -> Option<usize> {
         let place = self.rows.iter().position(|row| row.unit.is_some_and(|index| index >= unit))?;
         (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
     }
@@ -208,8 +208,8 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
 /// The first row from `first` on that no summary stands for. What an upstream has made is no message of the user, which
 /// something that follows the user could stand behind.
 fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize, backend: Backend) -> usize {
-    let units = &draft.conversation().units;
-    let stays = |row: &Row| row.unit.and_then(|unit| units.get(unit)).is_some_and(|unit| unit.flags.stays);
+    let conversation = draft.conversation();
+    let stays = |row: &Row| row.unit.and_then(|unit| conversation.unit(unit)).is_some_and(|unit| unit.flags.stays);
     let stays = |row: &Row| stays(row) && !(backend == Backend::Model && follows(draft, row));
     let stays = rows.iter().skip(first).position(stays);
     stays.map_or(rows.len(), |n| first + n)
@@ -217,7 +217,7 @@ fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize, backend: Back
 
 /// Whether a row has to stand between the user and the model.
 fn follows(draft: &Draft<'_>, row: &Row) -> bool {
-    let unit = row.unit.and_then(|unit| draft.conversation().units.get(unit));
+    let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
     unit.is_some_and(|unit| unit.flags.follows_user)
 }
 
@@ -226,13 +226,13 @@ fn follows(draft: &Draft<'_>, row: &Row) -> bool {
 fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
     let caller = |row: &Row| draft.conversation().caller(row.call?);
     // How far back the rows from here on reach, as indices of units.
-    let mut reaches = usize::MAX;
-    let mut from: Vec<usize> = rows
+    let mut reaches = draft.conversation().next_unit();
+    let mut from: Vec<UnitIndex> = rows
         .iter()
         .rev()
         .map(|row| {
             let reach = row.unit.into_iter().chain(caller(row)).min();
-            reaches = reaches.min(reach.unwrap_or(usize::MAX));
+            reaches = reach.map_or(reaches, |reach| reaches.min(reach));
             reaches
         })
         .collect();

@@ -9,7 +9,7 @@ use super::{
     frame::{OwnFrame, skill_name},
 };
 use crate::{
-    conversation::{BlockIndex, BlockKind, ElementIndex, Pairing, Role, Unit},
+    conversation::{BlockIndex, BlockKind, ElementIndex, Pairing, Role, Unit, UnitIndex},
     dialect::strings,
     draft::{Draft, ParsedRequest},
     plan::OffloadedPayload,
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Originals<'a> {
     pub(super) request: ParsedRequest<'a>,
-    pub(super) units: Range<usize>,
+    pub(super) units: Range<UnitIndex>,
 }
 
 impl<'a> Originals<'a> {
@@ -32,8 +32,8 @@ impl<'a> Originals<'a> {
     }
 
     /// All texts of one unit; none if it has none.
-    pub(super) fn text_of(&self, unit: usize) -> Option<Cow<'a, str>> {
-        self.text(self.request.conversation.units.get(unit)?)
+    pub(super) fn text_of(&self, unit: UnitIndex) -> Option<Cow<'a, str>> {
+        self.text(self.request.conversation.unit(unit)?)
     }
 
     /// The skills that were loaded, from first to last: their names, and what the tool said.
@@ -42,10 +42,10 @@ impl<'a> Originals<'a> {
         let conversation = self.request.conversation;
         let pairing = Pairing::of(conversation);
         let results = pairing.results.iter().filter(|result| self.units.contains(&result.unit));
-        let skill = |unit: usize| {
+        let skill = |unit: UnitIndex| {
             let call = pairing.answered_block(unit).filter(|&call| conversation.tool_name(call) == settings.tool)?;
             let name = skill_name(&self.arguments(call)?)?;
-            Some((name.into(), self.text(conversation.units.get(unit)?)?))
+            Some((name.into(), self.text(conversation.unit(unit)?)?))
         };
         results.filter_map(|result| skill(result.unit)).collect()
     }
@@ -68,7 +68,7 @@ impl<'a> Originals<'a> {
     }
 
     fn units(&self) -> &'a [Unit] {
-        self.request.conversation.units.get(self.units.clone()).unwrap_or_default()
+        self.request.conversation.unit_range(&self.units)
     }
 
     /// All texts of a message; none if it has none.

@@ -306,9 +306,9 @@ fn a_way_is_told_to_those_who_can_go_it() {
         let request = String::from_utf8(body("u c:1 t:1*5000").to_vec()).unwrap();
         last(&plan(&Bytes::from(request.replacen('{', &format!("{{{tools}"), 1)), policy).1)
     };
-    let truncation_cache = |name: &str| format!(r#""tools":[{{"type":"function","function":{{"name":"{name}"}}}}],"#);
-    assert!(left(&truncation_cache("bash")).contains("GET http://h/abridge/recall/"));
-    assert!(!left(&truncation_cache("search")).contains("http://h") && !left("").contains("http://h"));
+    let offering = |name: &str| format!(r#""tools":[{{"type":"function","function":{{"name":"{name}"}}}}],"#);
+    assert!(left(&offering("bash")).contains("GET http://h/abridge/recall/"));
+    assert!(!left(&offering("search")).contains("http://h") && !left("").contains("http://h"));
 }
 
 // === half a surrogate pair ===

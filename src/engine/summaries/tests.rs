@@ -4,8 +4,9 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::engine::error::SummaryError;
+use crate::engine::flight::Flight;
 use crate::payload::PayloadKey;
-use crate::store::conformance::{PutAll, TestClock, dense};
+use crate::store::conformance::{PutAll, TestClock, dense, place};
 use crate::store::{self, memory};
 use crate::tasks::Tasks;
 
@@ -38,7 +39,7 @@ fn text(summaries: &Summaries, n: u8) -> Option<String> {
 async fn stored_summaries_are_known_after_a_restart() {
     let (summaries, store, _) = with_store();
     assert!(summaries.is_empty());
-    summaries.put(beginning(1), summary("one")).await.unwrap();
+    summaries.put(place(1), summary("one")).await.unwrap();
     assert_eq!(text(&summaries, 1).as_deref(), Some("one"));
     drop(summaries);
 
@@ -55,8 +56,8 @@ async fn stored_summaries_are_known_after_a_restart() {
 #[tokio::test]
 async fn swept_summaries_are_forgotten() {
     let (summaries, store, clock) = with_store();
-    store.put_summary(beginning(1), serde_json::to_vec(&summary("one")).unwrap().into()).await.unwrap();
-    store.put_summary(beginning(2), dense(2, 100)).await.unwrap();
+    store.offer_summary(place(1), serde_json::to_vec(&summary("one")).unwrap().into()).await.unwrap();
+    store.offer_summary(place(2), dense(2, 100)).await.unwrap();
     summaries.read_index().await;
     clock.forward(8 * 86_400);
     store.sweep().await.unwrap();
@@ -70,7 +71,7 @@ async fn swept_summaries_are_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_summary_is_read_again_after_a_pause() {
     let (summaries, store, _) = with_store();
-    summaries.put(beginning(1), summary("one")).await.unwrap();
+    summaries.put(place(1), summary("one")).await.unwrap();
     summaries.texts.clear();
     store.close().await.unwrap();
     summaries.load(beginning(1)).await;
@@ -78,7 +79,7 @@ async fn an_unreadable_summary_is_read_again_after_a_pause() {
     assert!(matches!(summaries.claim(beginning(1), false), Claim::CoolingDown));
     advance(READ_BACKOFF).await;
     assert!(matches!(summaries.state(beginning(1)), SummaryState::Stored));
-    assert!(summaries.put(beginning(2), summary("two")).await.is_err());
+    assert!(summaries.put(place(2), summary("two")).await.is_err());
     assert!(matches!(summaries.state(beginning(2)), SummaryState::Unknown), "what is not kept is not used");
 }
 
@@ -95,7 +96,7 @@ async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
     }
     assert!(leader.flight().is_wanted());
     assert!(matches!(summaries.claim(beginning(2), true), Claim::Lead(_)));
-    summaries.put(beginning(1), summary("one")).await.unwrap();
+    summaries.put(place(1), summary("one")).await.unwrap();
     leader.succeed();
     for waiter in waiters {
         waiter.wait().await.unwrap();
@@ -159,7 +160,7 @@ async fn the_memory_of_texts_is_bounded() {
     let summaries = Summaries::new(None, breaker());
     assert!(summaries.is_index_read());
     for n in 0..100 {
-        summaries.put(beginning(n), summary(&"x".repeat(1 << 20))).await.unwrap();
+        summaries.put(place(n), summary(&"x".repeat(1 << 20))).await.unwrap();
     }
     assert!(summaries.texts.weight() <= MAX_TEXT_BYTES);
     // Without a store, a summary whose text was evicted is forgotten when it is loaded.
@@ -174,8 +175,8 @@ async fn a_used_summary_and_its_transcript_do_not_expire() {
     let transcript = PayloadKey::from_bytes([9; 16]);
     store.put_all(vec![(transcript, dense(9, 10))]).await.unwrap();
     let used = Summary { transcript: Some(transcript), ..summary("one") };
-    summaries.put(beginning(1), used).await.unwrap();
-    summaries.put(beginning(2), summary("two")).await.unwrap();
+    summaries.put(place(1), used).await.unwrap();
+    summaries.put(place(2), summary("two")).await.unwrap();
     clock.forward(6 * 86_400);
     advance(USE_INTERVAL).await;
     for _ in 0..3 {
@@ -186,4 +187,79 @@ async fn a_used_summary_and_its_transcript_do_not_expire() {
     let swept = store.sweep().await.unwrap();
     assert_eq!((swept.aged, swept.summaries), (0, 1));
     assert_eq!(store.summaries().await.unwrap(), [beginning(1)]);
+}
+
+// === a store that several processes use ===
+
+/// Two processes, and the clock of the store.
+fn two() -> ([Arc<Summaries>; 2], TestClock) {
+    let clock = TestClock::new();
+    let stores = memory::MemoryStore::pair(store::Settings::default(), clock.clock());
+    (stores.map(|store| Arc::new(Summaries::new(Some(Arc::new(store)), breaker()))), clock)
+}
+
+#[tokio::test]
+async fn a_summary_of_another_process_is_known_after_a_look_up() {
+    let ([one, other], _) = two();
+    assert!(other.is_index_read(), "nothing is read at start");
+    one.put(place(1), summary("one")).await.unwrap();
+    assert!(matches!(other.state(beginning(1)), SummaryState::Unknown));
+    other.look(place(1).root).await;
+    assert!(matches!(other.state(beginning(1)), SummaryState::Stored));
+    other.load(beginning(1)).await;
+    assert_eq!(text(&other, 1).as_deref(), Some("one"));
+    // Who comes later uses the first one.
+    other.put(place(1), summary("other")).await.unwrap();
+    assert_eq!((text(&other, 1).as_deref(), other.n_theirs()), (Some("one"), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_process_makes_a_summary_and_the_other_waits_for_it() {
+    let ([one, other], _) = two();
+    let flight = Flight::new(true);
+    let Ok(Turn::Make(Some(_lease))) = one.take_turn(place(1), &flight).await else { panic!("nobody makes it") };
+    other.look(place(1).root).await;
+    assert!(matches!(other.state(beginning(1)), SummaryState::InProgress));
+    let background = Flight::new(true);
+    let mut waits = Box::pin(other.take_turn(place(1), &background));
+    assert!(timeout(Duration::from_secs(9), &mut waits).await.is_err());
+    one.put(place(1), summary("one")).await.unwrap();
+    assert!(matches!(waits.await, Ok(Turn::Made)));
+    assert_eq!(text(&other, 1).as_deref(), Some("one"));
+}
+
+#[tokio::test]
+async fn a_failed_summary_cools_down_in_all_processes_and_an_abandoned_one_does_not() {
+    let ([one, other], _) = two();
+    let flight = Flight::new(true);
+    for (n, cooldown) in [(1, Some(Duration::from_mins(1))), (2, None)] {
+        let Ok(Turn::Make(Some(lease))) = one.take_turn(place(n), &flight).await else { panic!("nobody makes it") };
+        lease.release(cooldown).await;
+    }
+    other.look(place(1).root).await;
+    assert!(matches!(other.state(beginning(1)), SummaryState::CoolingDown));
+    assert!(matches!(other.state(beginning(2)), SummaryState::Unknown));
+    assert!(matches!(other.take_turn(place(1), &flight).await, Err(SummaryError::CoolingDown)));
+    assert!(matches!(other.take_turn(place(2), &flight).await, Ok(Turn::Make(Some(_)))));
+}
+
+#[tokio::test]
+async fn a_summary_that_the_engine_has_lost_is_offered_again() {
+    let ([one, other], clock) = two();
+    one.put(place(1), summary("one")).await.unwrap();
+    one.look(place(1).root).await;
+    other.look(place(1).root).await;
+    let lose = async || {
+        clock.forward(8 * 86_400);
+        one.store.as_ref().unwrap().sweep().await.unwrap();
+    };
+    lose().await;
+    // It has the text.
+    one.look(place(1).root).await;
+    assert_eq!(text(&one, 1).as_deref(), Some("one"));
+    assert!(one.store.as_ref().unwrap().summary(beginning(1)).await.unwrap().is_some());
+    // Without the text it is forgotten.
+    lose().await;
+    other.look(place(1).root).await;
+    assert!(matches!(other.state(beginning(1)), SummaryState::Unknown));
 }

@@ -19,7 +19,7 @@ pub(super) struct BypassList {
 const MAX_ENTRIES: usize = 1024;
 
 /// The lifetime of an entry. After it, the conversation is edited again.
-const LIFETIME: Duration = Duration::from_hours(1);
+pub(super) const LIFETIME: Duration = Duration::from_hours(1);
 
 // === impl BypassList ===
 
@@ -33,6 +33,12 @@ impl BypassList {
     pub(super) fn contains_any(&self, keys: &[ChainKey]) -> bool {
         let (until, now) = (self.expires.load(), Instant::now());
         keys.iter().any(|name| until.get(name).is_some_and(|until| *until > now))
+    }
+
+    /// The keys that have not expired.
+    pub(super) fn keys(&self) -> Vec<ChainKey> {
+        let now = Instant::now();
+        self.expires.load().iter().filter(|(_, until)| **until > now).map(|(key, _)| *key).collect()
     }
 
     /// Adds a key. A full list drops its oldest entry.

@@ -5,20 +5,19 @@ use bytes::Bytes;
 use super::{DAY, TestClock, dense, key};
 use crate::payload::Lifetime;
 use crate::store::{Clock, IN_USE, Settings, Store};
-use crate::units::{ByteSize, Period};
+use crate::units::Period;
 
 /// Runs the cases.
-pub(super) async fn suite<S: Store>(open: &impl Fn(Settings, Clock) -> S) {
-    let with = |settings| {
+pub(super) async fn suite<S: Store>(open: &impl AsyncFn(Settings, Clock) -> S) {
+    let with = async |settings| {
         let clock = TestClock::new();
-        (open(settings, clock.clock()), clock)
+        (open(settings, clock.clock()).await, clock)
     };
-    keeps_the_chained_ones_longer(with(Settings::default())).await;
-    the_longer_lifetime_counts(with(Settings::default())).await;
-    a_use_begins_the_lifetime_anew(with(Settings::default())).await;
-    never_keeps_the_chained_ones_shorter(with(Settings { keep_for_chained: Period::secs(60), ..Settings::default() }))
-        .await;
-    what_expires_first_goes_first(with(Settings { max_bytes: ByteSize(3000), ..Settings::default() })).await;
+    keeps_the_chained_ones_longer(with(Settings::default()).await).await;
+    the_longer_lifetime_counts(with(Settings::default()).await).await;
+    a_use_begins_the_lifetime_anew(with(Settings::default()).await).await;
+    let short = Settings { keep_for_chained: Period::secs(60), ..Settings::default() };
+    never_keeps_the_chained_ones_shorter(with(short).await).await;
 }
 
 async fn put(store: &impl Store, payload: &Bytes, lifetime: Lifetime) {
@@ -91,7 +90,7 @@ async fn never_keeps_the_chained_ones_shorter((store, clock): (impl Store, TestC
     assert_eq!(store.sweep().await.unwrap().aged, 1);
 }
 
-async fn what_expires_first_goes_first((store, clock): (impl Store, TestClock)) {
+pub(super) async fn what_expires_first_goes_first((store, clock): (impl Store, TestClock)) {
     let [chained, usual, last] = [dense(1, 1_200), dense(2, 1_200), dense(3, 1_200)];
     put(&store, &chained, Lifetime::Chained).await;
     clock.forward(DAY);

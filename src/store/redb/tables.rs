@@ -8,8 +8,8 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use super::codec::{Encoded, decode};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
+use crate::store::codec::{Encoded, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 
 pub(super) mod clock;
@@ -267,24 +267,25 @@ impl SizeChange {
 
 // === summaries ===
 
-/// Stores a summary, replacing an earlier one.
-pub(super) fn put_summary(
+/// Stores a summary, unless there is one, which is returned. There is one writer, so none comes between.
+pub(super) fn offer_summary(
     db: &Database,
     beginning: ChainKey,
     encoded: &Encoded,
     now: Time,
-) -> Result<SizeChange, Error> {
-    let mut change = SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() };
+) -> Result<Option<Bytes>, Error> {
+    if let Some(theirs) = summary(db, beginning)? {
+        return Ok(Some(theirs));
+    }
     let transaction = begin(db)?;
     {
         let mut summaries = transaction.open_table(SUMMARIES)?;
         let mut rows = transaction.open_table(SUMMARY_ROWS)?;
         encoded.write(summaries.insert_reserve(beginning.as_bytes(), encoded.len())?.as_mut());
-        let before = rows.insert(beginning.as_bytes(), (now.0, encoded.len() as u64))?;
-        change.bytes_removed = before.map_or(0, |before| before.value().1);
+        rows.insert(beginning.as_bytes(), (now.0, encoded.len() as u64))?;
     }
     transaction.commit()?;
-    Ok(change)
+    Ok(None)
 }
 
 /// Reads a summary.

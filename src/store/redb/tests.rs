@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ::redb::backends::FileBackend;
 use ::redb::{ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::file::{Migration, Schema};
 use super::*;
-use crate::store::conformance::{PutAll as _, TestClock, dense, key, suite};
+use crate::store::conformance::{PutAll as _, TestClock, dense, key, place, suite};
 
 mod clock;
 mod summaries;

@@ -9,13 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::Encoded;
 use super::file::{self, Opener, Schema, Secret};
-use super::tables::{InspectedQuota, NewPayload, SummaryQuota};
+use super::tables::{InspectedQuota, NewPayload, SizeChange, SummaryQuota};
 use super::{DatabaseOptions, Shared, closed, failed, tables};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
+use crate::store::codec::Encoded;
 use crate::store::expiry::Expiry;
-use crate::store::{Op, StoreError, StoreErrorKind, SweepResult, Time};
+use crate::store::{Offered, Op, StoreError, StoreErrorKind, SweepResult, Time};
 
 mod maintenance;
 
@@ -28,10 +28,10 @@ pub(super) enum Job {
         payloads: Vec<NewPayload>,
         reply: Reply<()>,
     },
-    PutSummary {
+    OfferSummary {
         beginning: ChainKey,
         encoded: Encoded,
-        reply: Reply<()>,
+        reply: Reply<Offered>,
     },
     PutInspected {
         id: String,
@@ -129,9 +129,9 @@ impl Writer {
                     self.put(payloads, reply);
                     self.sweep_if_crowded();
                 }
-                Job::PutSummary { beginning, encoded, reply } => {
-                    let kept = self.put_summary(beginning, &encoded);
-                    send_reply(reply, kept);
+                Job::OfferSummary { beginning, encoded, reply } => {
+                    let offered = self.offer_summary(beginning, &encoded);
+                    send_reply(reply, offered);
                     self.sweep_if_crowded();
                 }
                 Job::PutInspected { id, encoded, most, reply } => {
@@ -203,17 +203,20 @@ impl Writer {
         }
     }
 
-    fn put_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<(), StoreError> {
+    fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<Offered, StoreError> {
         if let Some((at, error)) = &self.failed
             && at.elapsed() < self.retry_pause
         {
             return Err(error.clone());
         }
-        let change = self.attempt(Op::Put, |db, now| tables::put_summary(db, beginning, encoded, now))?;
-        self.apply_size_change(change);
+        let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
+        if let Some(theirs) = theirs {
+            return Ok(Offered::Theirs(theirs));
+        }
+        self.apply_size_change(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
         self.note_recovery();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(Offered::Stored)
     }
 
     fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> Result<(), StoreError> {

@@ -325,6 +325,12 @@ pub(super) fn find(bare: &str) -> Option<&'static Known> {
     iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(line)
 }
 
+/// Whether a model belongs to a family, given its bare name.
+pub(super) fn is_family(bare: &str, family: &str) -> bool {
+    let name = names::canonical(bare);
+    iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).any(|name| fits(family, name))
+}
+
 fn line(name: &str) -> Option<&'static Known> {
     TABLE.iter().find(|known| fits(known.pattern, name))
 }

@@ -58,10 +58,11 @@ pub(crate) struct Type {
 }
 
 /// Types that have a section of their own: the type, what a reader calls it, and the type that its keys are from.
-const TYPES: [(&str, &str, Option<&str>); 11] = [
+const TYPES: [(&str, &str, Option<&str>); 12] = [
     ("ByteSize", "size", None),
     ("Period", "duration", None),
     ("Fraction", "fraction", None),
+    ("Price", "price", None),
     ("Addresses", "address", None),
     ("BaseUrl", "URL", None),
     ("WebhookUrl", "webhook URL", None),
@@ -73,12 +74,13 @@ const TYPES: [(&str, &str, Option<&str>); 11] = [
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 8] = [
+const PLAIN: [(&str, &str); 9] = [
     ("bool", "boolean"),
     ("usize", "integer"),
     ("String", "string"),
     ("PathBuf", "path"),
     ("Inputs", "boolean or list of strings"),
+    ("AtLeast", "integer or string"),
     ("HeaderMatch", "string"),
     ("HeaderFields", "table of strings"),
     ("Policies", "table of tables"),
@@ -199,7 +201,13 @@ impl Code {
             |path: &String| Path::new(path).extension().is_some_and(|end| end == "rs") && !is_test_file(path);
         let sources = files_below("src").into_iter().filter(is_source).filter_map(|path| {
             let text = fs::read_to_string(absolute(&path)).expect("a file of the source can be read");
-            let module = Path::new(&path).file_stem()?.to_string_lossy().into_owned();
+            let path = Path::new(&path);
+            // `x/settings.rs` has the settings of the module `x`.
+            let name = match path.file_stem()?.to_str()? {
+                "settings" => path.parent()?.file_name()?,
+                _ => path.file_stem()?,
+            };
+            let module = name.to_string_lossy().into_owned();
             let file = text.contains("Deserialize").then(|| syn::parse_file(&text).expect("the source is Rust"))?;
             Some(Source { module, items: file.items })
         });

@@ -60,7 +60,7 @@ async fn summaries_and_inspected_requests_count_towards_the_size_at_once() {
     let store = RedbStore::open(&path, settings, clock.clock()).unwrap();
     for n in 0..200_u8 {
         store.put_all(vec![(key(&dense(n, 9_000)), dense(n, 9_000))]).await.unwrap();
-        store.put_summary(ChainKey::from_bytes([n; 16]), dense(n, 5_000)).await.unwrap();
+        store.offer_summary(place(n), dense(n, 5_000)).await.unwrap();
         clock.forward(60);
         let stats = store.stats().await.unwrap();
         let all = stats.stored_bytes + stats.summary_bytes;

@@ -21,7 +21,7 @@ async fn a_version_1_file_is_migrated_and_takes_summaries() {
         assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
         assert_eq!(store.summary(beginning(1)).await.unwrap(), expected);
         assert_eq!(store.inspected("req_1".to_owned()).await.unwrap(), expected);
-        store.put_summary(beginning(1), dense(2, 10)).await.unwrap();
+        store.offer_summary(place(1), dense(2, 10)).await.unwrap();
         store.put_inspected("req_1".to_owned(), dense(2, 10), 3).await.unwrap();
         store.close().await.unwrap();
     }
@@ -35,7 +35,7 @@ async fn summaries_and_their_uses_survive_a_restart() {
     let open = || RedbStore::open(&path, Settings::default(), clock.clock()).unwrap();
     let store = open();
     for n in 0..3 {
-        store.put_summary(beginning(n), dense(n, 2000)).await.unwrap();
+        store.offer_summary(place(n), dense(n, 2000)).await.unwrap();
     }
     clock.forward(6 * day);
     store.touch_summaries(vec![beginning(2)]).await.unwrap();
@@ -53,7 +53,7 @@ fn the_least_recently_used_summaries_are_removed_first() {
     let path = folder.path().join("store.redb");
     let (db, _) = file::open(&path, &file::opener(&path, 1 << 20), SCHEMA, None).unwrap();
     for n in 0..5 {
-        tables::put_summary(&db, beginning(n), &Encoded::new(dense(n, 100)), Time(u64::from(n))).unwrap();
+        tables::offer_summary(&db, beginning(n), &Encoded::new(dense(n, 100)), Time(u64::from(n))).unwrap();
     }
     let uses = HashMap::from([(beginning(0), Time(9))]);
     let quota = tables::SummaryQuota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };

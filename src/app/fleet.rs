@@ -1,0 +1,230 @@
+//! Notes that processes exchange through a shared store: windows that were learned, conversations that are
+//! forwarded unedited, and which settings each has.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::payload::ChainKey;
+use crate::proxy::rescue::{RescuePolicy, UNEDITED_FOR};
+use crate::proxy::{LiveConfig, Proxy};
+use crate::store::shared::{Note, NoteKind};
+use crate::store::{SharedStore, Store};
+use crate::tasks::Tasks;
+
+/// Reads and writes the notes of one process.
+pub(super) struct Notes {
+    store: Arc<dyn Store>,
+    proxy: Arc<Proxy>,
+    replica: ChainKey,
+    // What was read or written, so that it is not written again.
+    windows: HashMap<String, usize>,
+    unedited: HashSet<ChainKey>,
+    settings_noted: Option<Instant>,
+    // Since when another process has had other settings, and whether that was logged.
+    other_settings: Option<(Instant, String, bool)>,
+}
+
+/// A window that an upstream has named.
+#[derive(Deserialize, Serialize)]
+struct WindowNote {
+    model: String,
+    window: usize,
+}
+
+/// Where a conversation is forwarded unedited: the number of the upstream, under these settings.
+#[derive(Deserialize, Serialize)]
+struct UneditedNote {
+    place: usize,
+    fingerprint: String,
+}
+
+/// The settings of a process.
+#[derive(Clone, Deserialize, Serialize)]
+struct SettingsNote {
+    fingerprint: String,
+    version: String,
+}
+
+/// The pause between two readings.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a window is kept.
+const WINDOW_FOR: Duration = Duration::from_hours(24 * 30);
+
+/// How often a process notes its settings, and for how long.
+const SETTINGS_EVERY: Duration = Duration::from_mins(1);
+const SETTINGS_FOR: Duration = Duration::from_mins(3);
+
+/// Two settings that live together for longer than this are no roll-out.
+const ROLL_OUT: Duration = Duration::from_mins(10);
+
+/// How many conversations are remembered as noted.
+const MAX_NOTED: usize = 4096;
+
+impl Notes {
+    /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
+    /// `None` for a store of one process.
+    pub(super) async fn start(store: Option<&Arc<dyn Store>>, proxy: &Arc<Proxy>, tasks: &Tasks) -> Option<DropGuard> {
+        let mut notes = Self::new(store?, proxy)?;
+        notes.exchange().await;
+        Some(notes.keep(tasks))
+    }
+
+    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>) -> Option<Self> {
+        store.shared()?;
+        let mut replica = [0; 16];
+        // Without random numbers, processes overwrite each other's notes about settings.
+        let _random = getrandom::getrandom(&mut replica);
+        Some(Self {
+            store: Arc::clone(store),
+            proxy: Arc::clone(proxy),
+            replica: ChainKey::from_bytes(replica),
+            windows: HashMap::new(),
+            unedited: HashSet::new(),
+            settings_noted: None,
+            other_settings: None,
+        })
+    }
+
+    fn keep(mut self, tasks: &Tasks) -> DropGuard {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        // Processes that start together do not write together.
+        let jitter =
+            Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
+        tasks.spawn(async move {
+            let exchanging = async {
+                loop {
+                    sleep(PAUSE + jitter).await;
+                    self.exchange().await;
+                }
+            };
+            stopped.run_until_cancelled(exchanging).await;
+        });
+        stop.drop_guard()
+    }
+
+    /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.
+    async fn exchange(&mut self) {
+        let (store, live) = (Arc::clone(&self.store), self.proxy.live());
+        let Some(shared) = store.shared() else { return };
+        let Ok(notes) = shared.notes().await else { return };
+        let own = SettingsNote::of(&live);
+        let mut others = Vec::new();
+        for note in &notes {
+            match note.kind {
+                NoteKind::Window => self.read_window(note, &live),
+                NoteKind::Unedited => self.read_unedited(note, &own, &live),
+                NoteKind::Settings if note.key != self.replica => {
+                    others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
+                }
+                NoteKind::Settings => {}
+            }
+        }
+        self.compare(&own, &others);
+        for (note, keep) in self.new_notes(&own, &live) {
+            if shared.note(note, keep).await.is_err() {
+                return;
+            }
+        }
+        self.note_settings(&own, shared).await;
+    }
+
+    fn read_window(&mut self, note: &Note, live: &LiveConfig) {
+        let Ok(WindowNote { model, window }) = serde_json::from_slice(&note.value) else { return };
+        let meter = &live.destinations.default().rules.planner.meter;
+        // A reload may have forgotten what was learned.
+        let is_learned = || meter.learned_windows().iter().any(|(known, _)| **known == *model);
+        if self.windows.get(&model) != Some(&window) || !is_learned() {
+            meter.learn_window(&model, window);
+            self.windows.insert(model, window);
+        }
+    }
+
+    /// Other settings may be accepted, so only those of the same settings count.
+    fn read_unedited(&mut self, note: &Note, own: &SettingsNote, live: &LiveConfig) {
+        let Ok(UneditedNote { place, fingerprint }) = serde_json::from_slice(&note.value) else { return };
+        let rescue = live.destinations.iter().nth(place).and_then(|destination| destination.rescue.as_ref());
+        if let Some(rescue) = rescue
+            && fingerprint == own.fingerprint
+            && self.unedited.insert(note.key)
+        {
+            rescue.leave_unedited(note.key);
+        }
+    }
+
+    /// The notes on what this process has learned and no process has noted.
+    fn new_notes(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
+        let mut notes = Vec::new();
+        for (model, window) in live.destinations.default().rules.planner.meter.learned_windows() {
+            if self.windows.insert(model.to_string(), window) != Some(window) {
+                let mut key = [0; 16];
+                blake3::Hasher::new().update(model.as_bytes()).finalize_xof().fill(&mut key);
+                let value = WindowNote { model: model.to_string(), window };
+                notes.push((note(NoteKind::Window, ChainKey::from_bytes(key), &value), WINDOW_FOR));
+            }
+        }
+        if self.unedited.len() > MAX_NOTED {
+            self.unedited.clear();
+        }
+        for (place, destination) in live.destinations.iter().enumerate() {
+            for key in destination.rescue.iter().flat_map(RescuePolicy::unedited) {
+                if self.unedited.insert(key) {
+                    let value = UneditedNote { place, fingerprint: own.fingerprint.clone() };
+                    notes.push((note(NoteKind::Unedited, key, &value), UNEDITED_FOR));
+                }
+            }
+        }
+        notes
+    }
+
+    async fn note_settings(&mut self, own: &SettingsNote, shared: &dyn SharedStore) {
+        if self.settings_noted.is_some_and(|noted| noted.elapsed() < SETTINGS_EVERY) {
+            return;
+        }
+        if shared.note(note(NoteKind::Settings, self.replica, own), SETTINGS_FOR).await.is_ok() {
+            self.settings_noted = Some(Instant::now());
+        }
+    }
+
+    /// Warns once if another process has had other settings for longer than a roll-out takes.
+    fn compare(&mut self, own: &SettingsNote, others: &[SettingsNote]) {
+        let Some(other) = others.iter().find(|other| other.fingerprint != own.fingerprint) else {
+            self.other_settings = None;
+            return;
+        };
+        match &mut self.other_settings {
+            Some((since, fingerprint, warned)) if *fingerprint == other.fingerprint => {
+                if since.elapsed() >= ROLL_OUT && !std::mem::replace(warned, true) {
+                    tracing::warn!(
+                        own = own.fingerprint,
+                        other = other.fingerprint,
+                        other_version = other.version,
+                        "another process on this store has other settings or another version, so the same request may become other bytes there"
+                    );
+                }
+            }
+            _ => self.other_settings = Some((Instant::now(), other.fingerprint.clone(), false)),
+        }
+    }
+}
+
+impl SettingsNote {
+    /// The version, and a name for it and all settings that bytes depend on.
+    fn of(live: &LiveConfig) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        let all: Vec<_> = live.destinations.iter().map(|destination| &destination.rules.planner.settings).collect();
+        let parts = serde_json::to_vec(&(version, all)).unwrap_or_default();
+        let fingerprint = blake3::hash(&parts).to_hex().chars().take(12).collect();
+        Self { fingerprint, version: version.to_owned() }
+    }
+}
+
+fn note(kind: NoteKind, key: ChainKey, value: &impl Serialize) -> Note {
+    Note { kind, key, value: serde_json::to_vec(value).unwrap_or_default().into() }
+}

@@ -1,0 +1,102 @@
+//! The store of a running proxy: opened at start, maintained beside the requests, closed at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::{Config, Environment, NoStorePathError};
+use crate::engine::export;
+use crate::payload::Keys;
+use crate::proxy::Proxy;
+use crate::store::{self, Clock, PostgresStore, RedbStore, Store, StoreEngine, SweepResult};
+use crate::tasks::{Tasks, run_blocking};
+
+/// The interval between two maintenance runs of the store.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The minimum interval between two sweeps of the exported files.
+const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// The maximum time for closing the store.
+const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The engine has not given its secret.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the store's engine has not given its secret")]
+struct NoSecretError;
+
+/// Opens the store and derives the keys from its secret. Without a store, the keys are the well-known ones.
+pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
+    if !config.store.enabled {
+        return Ok((None, Keys::well_known()));
+    }
+    match config.store.engine {
+        StoreEngine::File => {
+            let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
+            let store = RedbStore::open(&path, config.store.clone(), Clock::system())?;
+            let keys = Keys::new(store.secret());
+            Ok((Some(Arc::new(store)), keys))
+        }
+        StoreEngine::Postgres => {
+            let store = PostgresStore::open(environment.store_options(&config.store)).await?;
+            if store.state().is_ok() {
+                tracing::info!("the store is in PostgreSQL: {}", store.promise().await);
+            }
+            let secret = store.secret().ok_or(NoSecretError)?;
+            Ok((Some(Arc::new(store)), Keys::new(secret)))
+        }
+    }
+}
+
+/// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
+pub(super) fn maintain(
+    store: Arc<dyn Store>,
+    proxy: Arc<Proxy>,
+    settings: store::Settings,
+    tasks: &Tasks,
+) -> DropGuard {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tasks.spawn(async move {
+        let keeping = async {
+            let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
+            let mut swept: Option<Instant> = None;
+            loop {
+                // A failure has been reported by the store, and the next run tries again.
+                let _maintained = store.maintain().await;
+                if swept.is_none_or(|swept| swept.elapsed() >= pause) {
+                    swept = Some(Instant::now());
+                    sweep_exports(&proxy, &settings).await;
+                }
+                sleep(MAINTENANCE_INTERVAL).await;
+            }
+        };
+        stopped.run_until_cancelled(keeping).await;
+    });
+    stop.drop_guard()
+}
+
+/// Removes exported files by the same limits as stored payloads.
+async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
+    let Some(dir) = proxy.live().destinations.default().rules.export_dir() else { return };
+    let settings = settings.clone();
+    let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
+    match run_blocking(sweep).await {
+        Ok(Ok(swept)) if swept == SweepResult::default() => {}
+        Ok(Ok(SweepResult { aged, crowded_out, stored_bytes, .. })) => {
+            tracing::debug!(aged, crowded_out, bytes = stored_bytes, "exported files were swept");
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "the files in recall.export_dir were not all swept"),
+        Err(_) => {}
+    }
+}
+
+pub(super) async fn close(store: &dyn Store) {
+    match timeout(STORE_CLOSE_TIMEOUT, store.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, cause = %error.source, "the store was not closed well"),
+        Err(_) => tracing::warn!("the store was not closed in time; nothing that was sent upstream is lost"),
+    }
+}

@@ -1,0 +1,124 @@
+//! `abridge store copy`: from a file to the engine of the settings, or back, with the proxies stopped. The secret goes
+//! along, so every handle stays valid.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::{NoEngineError, open_engine, open_file};
+use crate::cli::{Exit, print};
+use crate::config::{Config, Environment};
+use crate::payload::{ChainKey, Lifetime, Place};
+use crate::store::{Clock, RedbStore, Store, StoreEngine};
+
+/// Arguments of `copy`.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct Args {
+    /// Copy this file to the engine
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Copy from the engine to this new file
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+struct Copied {
+    payloads: u64,
+    bytes: u64,
+    summaries: u64,
+    /// Summaries of versions that did not note where they are found.
+    left_out: u64,
+}
+
+/// The part of a summary that says where it is found.
+#[derive(Deserialize)]
+struct Rooted {
+    root: Option<ChainKey>,
+}
+
+/// How many payloads are read and written at a time.
+const BATCH: usize = 32;
+
+pub(super) async fn run(args: &Args, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
+    if config.store.engine == StoreEngine::File {
+        return Err(NoEngineError.into());
+    }
+    let mut options = environment.store_options(&config.store);
+    let copied = match (&args.from, &args.to) {
+        (Some(path), _) => {
+            let file = open_file(path, config)?;
+            options.fresh = Some(file.secret());
+            let engine = open_engine(options).await?;
+            check_secrets(engine.secret(), file.secret())?;
+            copy(&file, &engine).await?
+        }
+        (None, Some(path)) => {
+            let engine = open_engine(options).await?;
+            let secret = engine.secret().context("the engine has not given its secret")?;
+            copy(&engine, &create(path, config, secret)?).await?
+        }
+        (None, None) => Copied::default(),
+    };
+    let Copied { payloads, bytes, summaries, left_out } = copied;
+    print([format!(
+        "copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
+         of earlier versions\n"
+    )])?;
+    Ok(Exit::Ok)
+}
+
+fn create(path: &Path, config: &Config, secret: [u8; 32]) -> anyhow::Result<RedbStore> {
+    if path.exists() {
+        bail!("{} exists; name a new file", path.display());
+    }
+    Ok(RedbStore::create(path, config.store.clone(), Clock::system(), secret)?)
+}
+
+fn check_secrets(engine: Option<[u8; 32]>, file: [u8; 32]) -> anyhow::Result<()> {
+    if engine == Some(file) {
+        return Ok(());
+    }
+    bail!(
+        "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env"
+    )
+}
+
+async fn copy(from: &impl Store, to: &impl Store) -> anyhow::Result<Copied> {
+    let mut copied = Copied::default();
+    let listed = from.list(usize::MAX).await?;
+    for batch in listed.chunks(BATCH) {
+        let mut payloads = Vec::new();
+        for info in batch {
+            // What was swept meanwhile is gone from both.
+            payloads.extend(from.get(info.key).await?.map(|payload| (info.key, payload)));
+        }
+        // The file does not say which ones an upstream's conversation names: all are kept as long as those.
+        let put = payloads.iter().map(|(key, payload)| (*key, payload.clone().into())).collect();
+        to.put(put, Lifetime::Chained).await?;
+        for (key, payload) in payloads {
+            if to.get(key).await?.as_ref() != Some(&payload) {
+                bail!("the copy of {key} differs");
+            }
+            copied.payloads += 1;
+            copied.bytes += payload.len() as u64;
+        }
+    }
+    for beginning in from.summaries().await? {
+        let Some(summary) = from.summary(beginning).await? else { continue };
+        match serde_json::from_slice(&summary) {
+            Ok(Rooted { root: Some(root) }) => {
+                // A summary that the other side has already stays.
+                to.offer_summary(Place { root, beginning }, summary).await?;
+                copied.summaries += 1;
+            }
+            _ => copied.left_out += 1,
+        }
+    }
+    from.close().await?;
+    to.close().await?;
+    Ok(copied)
+}

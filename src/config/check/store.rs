@@ -1,0 +1,88 @@
+//! Checks of `[store]`: ranges, and what cannot hold where several processes share a store.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Checker, MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use crate::config::{Config, ConfigError};
+use crate::recall::Via;
+use crate::store::StoreEngine;
+use crate::units::{ByteSize, Period};
+
+impl Checker<'_> {
+    pub(super) fn store(&self) -> Result<(), ConfigError> {
+        let store = &self.config.store;
+        for (key, period, least) in [
+            ("keep_for", store.keep_for, Period::secs(60)),
+            ("keep_for_chained", store.keep_for_chained, Period::secs(60)),
+            ("timeout", store.timeout, Period(Duration::from_millis(1))),
+        ] {
+            let most = MAX_PERIOD;
+            if !(least..=most).contains(&period) {
+                let message = format!("{period} is out of range; allowed: {least} to {most}");
+                return Err(self.error(&["store", key], message));
+            }
+        }
+        for (key, size, least) in
+            [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]
+        {
+            let most = ByteSize::mib(1 << 30);
+            if !(least..=most).contains(&size) {
+                return Err(self.error(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
+            }
+        }
+        let is_empty = |path: &Path| path.as_os_str().is_empty();
+        if store.path.as_deref().is_some_and(is_empty) {
+            return Err(self.error(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
+        }
+        for (key, name) in [
+            ("url_env", &store.url_env),
+            ("secret_env", &store.secret_env),
+            ("old_secrets_env", &store.old_secrets_env),
+        ] {
+            if name.as_deref().is_some_and(|name| !is_variable_name(name)) {
+                return Err(self.error(&["store", key], NOT_A_VARIABLE_NAME.to_owned()));
+            }
+            if name.is_some() && store.engine == StoreEngine::File {
+                let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
+                return Err(self.error(&["store", key], message.to_owned()));
+            }
+        }
+        match store.engine {
+            StoreEngine::File => Ok(()),
+            StoreEngine::Postgres => self.fleet(),
+        }
+    }
+
+    /// What several processes need to send the same bytes, and what they cannot share.
+    fn fleet(&self) -> Result<(), ConfigError> {
+        let Config { store, recall, .. } = self.config;
+        let refuse =
+            |path: [&str; 2], message: &str| Err(self.error_at_any(&[&path, &["store", "engine"]], message.to_owned()));
+        if store.url_env.is_none() {
+            let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
+            return refuse(["store", "url_env"], message);
+        }
+        if store.old_secrets_env.is_some() && store.secret_env.is_none() {
+            let message = "set without store.secret_env; allowed: both, or neither";
+            return refuse(["store", "old_secrets_env"], message);
+        }
+        let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let namespace = store.namespace.as_deref();
+        if namespace.is_some_and(|name| name.is_empty() || name.len() > 32 || !name.chars().all(is_in_names)) {
+            let message = "not a part of a name; allowed: up to 32 lower-case letters, digits and _";
+            return refuse(["store", "namespace"], message);
+        }
+        if store.enabled && recall.public_url.is_none() {
+            let message = "recall.public_url is not set, and store.engine is not \"file\": the texts of each process would name its own address; allowed: the URL at which the agents' tools reach all processes";
+            return refuse(["recall", "public_url"], message);
+        }
+        for (key, is_file) in [("via", recall.via == Via::File), ("export_dir", recall.export_dir.is_some())] {
+            if is_file {
+                let message = "files are one machine's own, and store.engine is not \"file\"; allowed: texts that are read back over HTTP";
+                return refuse(["recall", key], message);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! All dialects, and which of them a request is in.
+
+use memchr::memmem;
+
+use super::{Dialect, chat_completions, json, messages, responses};
+
+/// All dialects. The first one is spoken where nothing says which.
+const ALL: [&dyn Dialect; 3] = [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages];
+
+/// The dialect spoken at `path` (without the query), if it is one that edits know.
+pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
+}
+
+/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
+pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
+pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.compacting_path().is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
+/// instance. [`default`] if they do not say.
+pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
+    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
+    match json::fields(&mut json::Cursor::new(body), keys) {
+        Ok([None, Some(_), _]) => &responses::Responses,
+        Ok([Some(_), _, Some(_)]) => &messages::Messages,
+        // A quote inside of a string has a backslash before it.
+        Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
+        _ => default(),
+    }
+}
+
+/// What only bodies in Anthropic Messages have among their strings.
+const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
+
+/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
+pub fn default() -> &'static dyn Dialect {
+    let [first, ..] = ALL;
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chat_completions_under_any_prefix() {
+        for path in ["/v1/chat/completions", "/chat/completions", "/openai/deployments/x/chat/completions"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("chat_completions"), "{path}");
+        }
+        for path in ["/v1/chat/completions/", "/v1/completions", "/v1/embeddings", "/v1/chat/completions/x", "", "/"] {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+        assert!(for_counting_path("/v1/chat/completions/input_tokens").is_none());
+    }
+
+    #[test]
+    fn messages_behind_a_version() {
+        for path in ["/v1/messages", "/anthropic/v1/messages", "/api/v1/messages"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("messages"), "{path}");
+        }
+        assert_eq!(for_path("/x/v1/messages").and_then(|dialect| dialect.base_path("/x/v1/messages")), Some("/x/v1"));
+        let others = [
+            "/v1/messages/",
+            "/v1/messages/count_tokens",
+            "/v1/messages/batches",
+            "/v1/threads/t/messages",
+            "/messages",
+        ];
+        for path in others {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn responses_under_any_prefix() {
+        for path in ["/v1/responses", "/responses", "/backend-api/codex/responses", "/openai/v1/responses"] {
+            assert_eq!(for_path(path).map(Dialect::name), Some("responses"), "{path}");
+        }
+        for path in ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1", "/v1/responses/"] {
+            assert!(for_path(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_body_says_what_it_is() {
+        for body in [r#"{"model":"m","input":[]}"#, r#" {"input":"x"}"#, r#"{"input":{}}"#] {
+            assert_eq!(of_body(body.as_bytes()).name(), "responses", "{body}");
+        }
+        for body in
+            [r#"{"messages":[]}"#, r#"{"input":1,"messages":[]}"#, r#"{"x":{"input":1}}"#, "{}", "", "[]", "{\"input\""]
+        {
+            assert_eq!(of_body(body.as_bytes()).name(), "chat_completions", "{body}");
+        }
+    }
+
+    #[test]
+    fn blocks_say_that_a_body_is_in_messages() {
+        for body in [
+            r#"{"messages":[],"system":"x"}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"tool_result"}]}]}"#,
+            r#"{"messages":[],"tools":[{"name":"f","input_schema":{}}]}"#,
+        ] {
+            assert_eq!(of_body(body.as_bytes()).name(), "messages", "{body}");
+        }
+        let quoted = r#"{"messages":[{"role":"user","content":"{\"type\":\"tool_use\"}"}]}"#;
+        assert_eq!(of_body(quoted.as_bytes()).name(), "chat_completions");
+    }
+
+    #[test]
+    fn each_dialect_has_a_name_and_a_number_of_its_own() {
+        for (n, one) in ALL.into_iter().enumerate() {
+            for other in ALL.into_iter().skip(n + 1) {
+                assert!(one.name() != other.name() && one.tag() != other.tag());
+            }
+            assert!(for_path(one.path()).is_some_and(|found| found.name() == one.name()));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The values that dialects take and give.
+
+use bytes::Bytes;
+
+use crate::span::Span;
+
+/// The names of events at the beginning of a streamed answer. With any other event, an answer has begun.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OpeningEvents {
+    /// Events that do not tell yet whether there is an answer.
+    pub silent: &'static [&'static str],
+    /// Events by which the request has failed.
+    pub failed: &'static [&'static str],
+}
+
+/// An error of abridge's own, as clients are told of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ErrorFields<'a> {
+    /// What is wrong, and what to do.
+    pub message: &'a str,
+    /// Whether the client can mend it: its status is 4xx.
+    pub is_client_error: bool,
+    /// A short fixed name, for programs.
+    pub code: &'a str,
+}
+
+/// A conversation that was compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Compaction<'a> {
+    /// The request, with what it has become in place of its conversation.
+    pub body: &'a [u8],
+    /// A name for the answer.
+    pub id: &'a str,
+    /// When it was made, in seconds since 1970.
+    pub made_at: u64,
+    /// The tokens that the conversation had, and those that it has.
+    pub tokens: (usize, usize),
+}
+
+/// A field of a message, as [`Dialect::fields`](super::Dialect::fields) gives it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Field<'a> {
+    /// Its name; empty for a message that is not read field by field.
+    pub name: &'a str,
+    /// Its value, in pieces.
+    pub value: Vec<&'a [u8]>,
+}
+
+/// The arguments of a call, and what stands for none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CallInput {
+    /// Their JSON value.
+    pub span: Span,
+    /// The JSON value of a call without arguments, in the same form.
+    pub emptied: &'static str,
+}
+
+impl CallInput {
+    /// The arguments that stand for none, as text.
+    pub fn emptied_text(&self) -> &'static str {
+        self.emptied.trim_matches('"')
+    }
+}
+
+/// Bytes that are inserted into a JSON value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BytesAt {
+    /// Their place in the value.
+    pub at: usize,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// What has a server do something with a request that it does not do otherwise.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Switch {
+    /// What is put into the request.
+    pub insertion: BytesAt,
+    /// The name of the feature, which the request's header has to name.
+    pub beta: &'static str,
+}
+
+/// A call of a function and its answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Exchange<'a> {
+    /// The id of the call.
+    pub id: &'a str,
+    /// The function.
+    pub name: &'a str,
+    /// The arguments: a JSON object.
+    pub arguments: &'a str,
+    /// What the function answers.
+    pub result: &'a str,
+}
+
+/// The array inside an element.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entries {
+    /// Its entries, in order.
+    pub spans: Vec<Span>,
+    /// Those that are reasoning of the model.
+    pub reasoning: Vec<Span>,
+    /// What becomes of the element when none of them is left.
+    pub emptied: Emptied,
+}
+
+/// What becomes of an element that all entries have left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Emptied {
+    /// It stays without the key that held them: this is cut out.
+    CutKey(Span),
+    /// It leaves.
+    Leaves,
+}

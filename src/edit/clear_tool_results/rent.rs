@@ -1,0 +1,108 @@
+//! Whether a pass pays, by the prices of tokens.
+//!
+//! A pass takes results out, and so breaks the prompt cache: all that stays behind the first of them, and was sent before,
+//! is written once more at the price of a write, where it would have been read. Without the pass, what could be taken out
+//! is read with each request. Nobody knows how many requests will follow, so the rule is that of renting skis: results that
+//! may be cleared pay rent, which is what reading them costs, and the pass is made when the rent has reached its price.
+//!
+//! Where a pass may be made at every request, all input tokens together cost at most twice as much as under the best
+//! schedule of passes, which knows how the conversation goes on. From one pass to the next the rent stays below the price
+//! of the pass, and the pass costs that once more. In the same stretch the best schedule either pays the same rent, or makes
+//! a pass earlier, when less stood behind it; what has come since then was written at the full price under both.
+
+use crate::{
+    draft::RowIndex,
+    tokens::prices::{Break, Prices},
+};
+
+/// The rent since the last pass, and what it is compared with.
+#[derive(Debug)]
+pub(super) struct Rent {
+    prices: Prices,
+    /// In millionths of an input token.
+    paid: u64,
+    /// The tokens of each message as the passes so far have left them.
+    tokens: Sums,
+    /// How many messages the last request had.
+    n_sent: usize,
+    /// The tokens beside the messages.
+    base: usize,
+}
+
+/// Numbers in a row, of which ranges are added up in logarithmic time: a Fenwick tree.
+#[derive(Debug, Default)]
+struct Sums(Vec<usize>);
+
+impl Rent {
+    /// Before any message has come. `base` are the tokens that a request has beside its messages.
+    pub(super) fn new(prices: Prices, base: usize) -> Self {
+        Self { prices, paid: 0, tokens: Sums::default(), n_sent: 0, base }
+    }
+
+    /// The next message came.
+    pub(super) fn came(&mut self, tokens: usize) {
+        self.tokens.push(tokens);
+    }
+
+    /// A message has so many tokens fewer.
+    pub(super) fn shrink(&mut self, number: RowIndex, tokens: usize) {
+        self.tokens.subtract(number.get(), tokens);
+    }
+
+    /// A request is about to be sent, in which a pass would free so many tokens, from the message of a number on. Says
+    /// whether that pays. If not, they pay their rent.
+    pub(super) fn is_due(&mut self, first: Option<RowIndex>, freed: usize) -> bool {
+        let n_sent = std::mem::replace(&mut self.n_sent, self.tokens.len());
+        let Some(first) = first else { return false };
+        let sent = self.tokens.before(n_sent);
+        let broken = match self.prices.on_break {
+            Break::Suffix => sent.saturating_sub(self.tokens.before(first.get())),
+            Break::All => self.base + sent,
+        };
+        let Prices { read, write, .. } = self.prices;
+        let price = write.above(read).of(broken.saturating_sub(freed));
+        self.paid = self.paid.saturating_add(read.of(freed));
+        self.paid >= price
+    }
+
+    /// The pass was made.
+    pub(super) fn settle(&mut self) {
+        self.paid = 0;
+    }
+}
+
+impl Sums {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn push(&mut self, number: usize) {
+        let at = self.0.len() + 1;
+        let first = at - (at & at.wrapping_neg());
+        let sum = number + self.before(at - 1) - self.before(first);
+        self.0.push(sum);
+    }
+
+    /// The sum of all before one.
+    fn before(&self, end: usize) -> usize {
+        let (mut at, mut sum) = (end.min(self.0.len()), 0);
+        while at > 0 {
+            sum += self.0.get(at - 1).copied().unwrap_or_default();
+            at &= at - 1;
+        }
+        sum
+    }
+
+    /// Makes one smaller, at most by what it is.
+    fn subtract(&mut self, index: usize, by: usize) {
+        let by = by.min(self.before(index + 1) - self.before(index));
+        let mut at = index + 1;
+        while let Some(sum) = self.0.get_mut(at - 1) {
+            *sum -= by;
+            at += at & at.wrapping_neg();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! `[summarize]` of `proxy.toml`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, PromptMode};
+use crate::{
+    edit::{
+        keep::Keep,
+        trigger::{Condition, Moment, Trigger},
+    },
+    units::{Fraction, Period},
+};
+
+/// `[summarize]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
+    pub trigger: Trigger,
+    /// Where a summary is made. With `"turn"`, the beginning of a user's turn needs four fifths of the trigger.
+    pub when: Moment,
+    /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
+    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
+    /// this. What the model has not read always stays, and does not count.
+    pub keep: Keep,
+    /// Whether the request that reaches the trigger waits for the summary.
+    pub mode: Mode,
+    /// Who summarises conversations in Anthropic Messages: `"model"` asks a model as in other dialects, `"api"` has the API
+    /// make a block that stands for the messages (`compaction`, with `compact-2026-09-04` in `anthropic-beta`), and `"auto"`
+    /// tries that once and asks a model where it fails. The block is sent on as it came, and thinking behind it stays
+    /// valid. It has none of what `preserve_user_messages`, `preserve_skills` and the other texts around a summary put
+    /// there, and ends before a `system` message.
+    pub backend: Backend,
+    /// What the model that summarises is given.
+    pub input: PromptMode,
+    /// What the model that summarises is told to do. Excludes `instruction_file`.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"Summarise this conversation."`
+    pub instruction: Option<String>,
+    /// A file with that text.
+    ///
+    /// Not set: no file is read.
+    ///
+    /// Example: `"instruction.txt"`
+    pub instruction_file: Option<PathBuf>,
+    /// The first sentence of the message that holds the summary.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"This session goes on from an earlier one."`
+    pub lead_in: Option<String>,
+    /// The last sentence of that message, which tells the model to continue.
+    ///
+    /// Not set: a text in `language`.
+    ///
+    /// Example: `"Go on where it stopped."`
+    pub continuation: Option<String>,
+    /// The most tokens of a summary. Allowed: 1 or more.
+    ///
+    /// Not set: 8192, or a quarter of the model's context window if that is less.
+    ///
+    /// Example: `8192`
+    pub max_tokens: Option<usize>,
+    /// The user's own messages, which stay word for word, the newest first. The first one that does not fit keeps its
+    /// two ends.
+    pub preserve_user_messages: PreserveUserMessages,
+    /// Results of a tool that loads skills, which stay word for word. Without this table none do.
+    pub preserve_skills: Option<PreserveSkills>,
+    /// Stores what is summarised, one message per line, for the model to read. With `true`, no summary is made without
+    /// a store.
+    pub transcript: bool,
+    /// How long all attempts for one summary may take together; then the request goes on without it. A waiting client
+    /// receives nothing meanwhile, so this must be shorter than the client's own time-out. Allowed: 1ms to 365d.
+    pub timeout: Period,
+    /// How long no summary is tried for the same messages after one could not be made. Allowed: 0ms to 365d.
+    pub cooldown: Period,
+    /// How failed calls are repeated.
+    pub retry: Retry,
+    /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
+    /// the request. A model that is named here is sent no header field of the client but `anthropic-version`.
+    pub model: Option<Endpoint>,
+    /// Models that are asked when that has failed, in this order; any number of these tables.
+    pub failover: Vec<Endpoint>,
+}
+
+/// Whether the request that crosses the trigger waits for the summary.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The request waits, for `timeout` at most.
+    #[default]
+    Blocking,
+    /// The summary is made from four fifths of the trigger on, while the conversation continues. A request waits only
+    /// if it reaches the trigger before the summary is there.
+    Background,
+}
+
+/// `[summarize.preserve_user_messages]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreserveUserMessages {
+    /// Whether they are kept.
+    pub enabled: bool,
+    /// The most tokens of all of them together.
+    ///
+    /// Not set: a third of the tokens of `summarize.trigger`.
+    ///
+    /// Example: `53333`
+    pub max_tokens: Option<usize>,
+}
+
+/// `[summarize.preserve_skills]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreserveSkills {
+    /// The tool. Its argument `skill` names the skill.
+    pub tool: String,
+    /// The most skills that are kept, the newest first.
+    pub max_skills: usize,
+    /// The most tokens of one skill.
+    pub max_tokens_per_skill: usize,
+    /// The most tokens of all skills together.
+    pub budget: usize,
+}
+
+/// `[summarize.retry]`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// How often a call is repeated with one model, where that may help: after 1 s, 2 s, 4 s, each time up to half as
+    /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
+    pub max_retries: usize,
+}
+
+/// A model that summarises.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoint {
+    /// Where the model is served.
+    ///
+    /// Example: `"https://api.openai.com/v1"`
+    pub base_url: String,
+    /// The name of the model.
+    ///
+    /// Example: `"gpt-4o-mini"`
+    pub model: String,
+    /// The name of the environment variable with the key for it. It is sent as `authorization: Bearer KEY`, or as
+    /// `x-api-key` for a conversation in Anthropic Messages, which is summarised in that dialect.
+    ///
+    /// Not set: no key is sent.
+    ///
+    /// Example: `"SUMMARY_API_KEY"`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let tokens = Condition { tokens: Some(160_000), ..Condition::default() };
+        let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
+        Self {
+            trigger: Trigger(vec![tokens, window]),
+            when: Moment::default(),
+            keep: Keep::Rounds(1),
+            mode: Mode::Blocking,
+            backend: Backend::Model,
+            input: PromptMode::Cached,
+            instruction: None,
+            instruction_file: None,
+            lead_in: None,
+            continuation: None,
+            max_tokens: None,
+            preserve_user_messages: PreserveUserMessages::default(),
+            preserve_skills: None,
+            transcript: true,
+            timeout: Period::secs(60),
+            cooldown: Period::secs(60),
+            retry: Retry::default(),
+            model: None,
+            failover: Vec::new(),
+        }
+    }
+}
+
+impl Default for PreserveUserMessages {
+    fn default() -> Self {
+        Self { enabled: true, max_tokens: None }
+    }
+}
+
+impl Default for PreserveSkills {
+    fn default() -> Self {
+        Self { tool: "skill".to_owned(), max_skills: 5, max_tokens_per_skill: 5000, budget: 25_000 }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { max_retries: 3 }
+    }
+}

@@ -1,0 +1,159 @@
+//! Summaries in a store that several processes use: what the others know is looked up for each request, and one process
+//! makes each summary.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{Status, Statuses, Summaries};
+use crate::engine::breaker::BreakerError;
+use crate::engine::error::SummaryError;
+use crate::engine::flight::Flight;
+use crate::payload::{ChainKey, Place};
+use crate::store::shared::{Claim, Claimant, Seen, SeenState};
+use crate::store::{SharedStore, StoreError, StoreFuture};
+
+/// What a task that is to make a summary may do.
+#[derive(Debug)]
+pub(in crate::engine) enum Turn {
+    /// It makes the summary. With a lease, other processes wait.
+    Make(Option<Lease>),
+    /// Another process has made it.
+    Made,
+}
+
+/// The right to make a summary, among all processes.
+#[derive(Debug)]
+pub(in crate::engine) struct Lease {
+    summaries: Arc<Summaries>,
+    place: Place,
+    claimant: Claimant,
+}
+
+/// How long a lease holds without being renewed: as long as others wait for a process that has died.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// How often a lease is renewed.
+const RENEWAL: Duration = Duration::from_secs(5);
+
+/// How often a task asks for the summary that another process makes.
+const POLL: Duration = Duration::from_secs(1);
+
+impl Summaries {
+    /// Whether other processes use the store too.
+    pub(in crate::engine) fn is_shared(&self) -> bool {
+        self.store.as_deref().is_some_and(|store| store.shared().is_some())
+    }
+
+    /// Looks up what all processes know of a conversation. If that fails, what this process knows is used.
+    pub(in crate::engine) async fn look(&self, root: ChainKey) {
+        let Ok(Ok(seen)) = self.ask(move |shared| shared.look(root)).await else { return };
+        let now = Instant::now();
+        self.change(|statuses| seen.iter().for_each(|seen| note_seen(statuses, *seen, now)));
+        let is_stored = |seen: &&Seen| seen.state == SeenState::Stored;
+        let stored: Arc<[ChainKey]> = seen.iter().filter(is_stored).map(|seen| seen.beginning).collect();
+        let before = self.looked_up.get(&root);
+        self.looked_up.insert(root, Arc::clone(&stored));
+        for beginning in before.iter().flat_map(|before| before.iter()).filter(|key| !stored.contains(key)) {
+            self.restore(Place { root, beginning: *beginning }).await;
+        }
+    }
+
+    /// Offers a summary again that the engine has lost, or forgets it.
+    async fn restore(&self, place: Place) {
+        match self.texts.peek(&place.beginning) {
+            // If it cannot be stored now, the next request tries again.
+            Some(text) => _ = self.put(place, (*text.summary).clone()).await,
+            None => self.forget(place.beginning),
+        }
+    }
+
+    /// Waits until this process may make a summary, or another one has made it.
+    pub(in crate::engine) async fn take_turn(
+        self: &Arc<Self>,
+        place: Place,
+        flight: &Flight,
+    ) -> Result<Turn, SummaryError> {
+        if !self.is_shared() {
+            return Ok(Turn::Make(None));
+        }
+        let claimant = Claimant { token: random_token(), lease: LEASE };
+        loop {
+            let claim = self.ask(move |shared| shared.claim(place, claimant)).await?;
+            match claim.map_err(SummaryError::NotStored)? {
+                Claim::Yours => {
+                    return Ok(Turn::Make(Some(Lease { summaries: Arc::clone(self), place, claimant })));
+                }
+                Claim::Theirs => tokio::select! {
+                    () = sleep(POLL) => {}
+                    () = flight.abandoned() => return Err(SummaryError::Abandoned),
+                },
+                Claim::NotNow(_) => return Err(SummaryError::CoolingDown),
+                Claim::Stored => {
+                    self.load(place.beginning).await;
+                    return Ok(Turn::Made);
+                }
+            }
+        }
+    }
+
+    /// Calls the store that several processes use.
+    async fn ask<T: Default + Send>(
+        &self,
+        call: impl FnOnce(&dyn SharedStore) -> StoreFuture<'_, T> + Send + 'static,
+    ) -> Result<Result<T, StoreError>, BreakerError> {
+        let Some(store) = self.store.clone() else { return Ok(Ok(T::default())) };
+        let asking = async move {
+            match store.shared() {
+                Some(shared) => call(shared).await,
+                None => Ok(T::default()),
+            }
+        };
+        self.breaker.call(asking).await
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// Renews the lease for ever.
+    pub(in crate::engine) async fn renew(&self) -> Infallible {
+        loop {
+            sleep(RENEWAL).await;
+            let (place, claimant) = (self.place, self.claimant);
+            // If it fails the lease may end, and then the first of two summaries is used.
+            let _renewed = self.summaries.ask(move |shared| shared.claim(place, claimant)).await;
+        }
+    }
+
+    /// Gives the lease back: the summary was not made, and is not to be tried for `cooldown`.
+    pub(in crate::engine) async fn release(self, cooldown: Option<Duration>) {
+        let Self { summaries, place, claimant } = self;
+        // If it fails the lease ends by itself.
+        let _released = summaries.ask(move |shared| shared.release(place, claimant, cooldown)).await;
+    }
+}
+
+// === helpers ===
+
+/// Notes what the engine says of a beginning, where this process does not know better.
+fn note_seen(statuses: &mut Statuses, Seen { beginning, state }: Seen, now: Instant) {
+    let known = statuses.get(&beginning);
+    let is_open = matches!(known, None | Some(Status::Elsewhere(_) | Status::CoolingDown(_)));
+    let status = match state {
+        SeenState::Stored if !matches!(known, Some(Status::Stored | Status::Unreadable(_))) => Status::Stored,
+        SeenState::UnderWay(left) if is_open => Status::Elsewhere(now + left),
+        SeenState::NotNow(left) if is_open => Status::CoolingDown(now + left),
+        _ => return,
+    };
+    statuses.insert(beginning, status);
+}
+
+fn random_token() -> i64 {
+    let mut token = [0; 8];
+    // Without the system's random numbers two claimants may both lead, and the first summary is used.
+    let _random = getrandom::getrandom(&mut token);
+    i64::from_le_bytes(token)
+}

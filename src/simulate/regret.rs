@@ -1,0 +1,230 @@
+//! Regret: how often an answer needs what a policy has taken out of sight, and what it costs to read it again.
+//!
+//! No model is asked. Each recorded request has a recorded answer. What the answer repeats, line by line and name by name,
+//! is looked for in the request as the policy sends it; what is nowhere in there, and was in what the policy has taken
+//! out, is *missed*. The sources of what is missed are *faults*: the newest source takes all that it has, then the next,
+//! and each has a line or two names. A fault is *hard* if a line is in the old text of an edit, which fails without it.
+//! What [`background`] has, and what the tools and the instructions say, is never missed.
+//!
+//! # Recalls
+//! Each fault is followed by a recall, as paging does: one more request, in which the model calls a tool and reads the
+//! text again. From there on the text is the newest result of the session, and may be cleared again.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::play::Player;
+use super::summaries::SummaryCache;
+use super::transcript::Insertion;
+use super::{Conditions, Transcript, TranscriptError};
+use crate::dialect::{self, Dialect, Exchange};
+use crate::planner::Planner;
+
+pub use self::pieces::{PieceKind, Place};
+pub use self::units::UnitKind;
+
+use self::answer::needed;
+use self::pieces::{Anatomy, Piece};
+pub(super) use self::watch::Placebo;
+use self::watch::Watch;
+
+mod answer;
+pub mod background;
+mod json;
+mod pieces;
+pub mod units;
+mod watch;
+
+/// What a policy has others regret.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Regret {
+    /// The requests whose answer is recorded.
+    pub answers: usize,
+    /// The number of faults.
+    pub faults: usize,
+    /// The number of hard faults.
+    pub hard: usize,
+    /// The cost of all requests without edits, in uncached input tokens.
+    pub cost_unedited: u64,
+    /// The cost of all requests and of the recalls.
+    pub cost_with_recalls: u64,
+    /// The number of faults that the results of another session would have had: the noise in `faults`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placebo: Option<usize>,
+    /// The faults, in order; none in totals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub list: Vec<Fault>,
+}
+
+/// A text that an answer needed and that was out of sight.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fault {
+    /// The number of the request in its transcript, from 1 on, without those of recalls.
+    pub request: usize,
+    /// Where the text had stood.
+    pub from: Place,
+    /// Whether an edit fails without it.
+    pub hard: bool,
+    /// The number of its units that the answer has.
+    pub n_missed: usize,
+    /// The first of these.
+    pub missed: Vec<Missed>,
+    #[serde(skip)]
+    recalled: Arc<str>,
+}
+
+/// A unit of an answer that was out of sight.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Missed {
+    /// Whether it is a line or a name.
+    pub kind: UnitKind,
+    /// The line or the name.
+    pub text: String,
+    /// The number of the line that had it, from 1 on.
+    pub line: usize,
+}
+
+/// The output of a recall, in tokens, and their price in uncached input tokens.
+const RECALL_TOKENS: u64 = 60;
+const OUTPUT_PRICE: u64 = 5;
+
+/// How a recall is called; the handle has the form of a real one, which no store knows.
+const RECALL_TOOL: &str = "bash";
+const RECALL_ARGUMENTS: &str =
+    r#"{"command":"curl -sS http://127.0.0.1:8787/abridge/recall/00000000000000000000000000"}"#;
+
+/// What a session is measured with.
+#[derive(Clone, Copy)]
+pub(super) struct Measure<'a> {
+    pub(super) planner: &'a Planner,
+    pub(super) conditions: &'a Conditions<'a>,
+    pub(super) placebo: Option<&'a Placebo>,
+}
+
+/// The recalls of one session so far.
+#[derive(Debug, Default)]
+struct Recalls {
+    inserted: Vec<Insertion>,
+}
+
+// === impl Regret ===
+
+impl Regret {
+    /// Of a session of which nothing was taken out.
+    pub(super) fn none(answers: usize, cost: u64, placebo: Option<&Placebo>) -> Self {
+        Self { answers, cost_unedited: cost, cost_with_recalls: cost, placebo: placebo.map(|_| 0), ..Self::default() }
+    }
+
+    /// The sums, without the list.
+    pub(super) fn total<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut total = Self::default();
+        all.for_each(|regret| total.add_counts(regret));
+        total
+    }
+
+    /// Adds what comes behind.
+    pub(super) fn add(&mut self, mut next: Self) {
+        self.add_counts(&next);
+        self.list.append(&mut next.list);
+    }
+
+    fn add_counts(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.faults += other.faults;
+        self.hard += other.hard;
+        self.cost_unedited = self.cost_unedited.saturating_add(other.cost_unedited);
+        self.cost_with_recalls = self.cost_with_recalls.saturating_add(other.cost_with_recalls);
+        self.placebo = self.placebo.map(|noise| noise + other.placebo.unwrap_or_default()).or(other.placebo);
+    }
+
+    /// The faults in 100 requests.
+    pub fn faults_per_100(&self) -> f64 {
+        per_100(self.faults, self.answers)
+    }
+
+    /// The hard faults in 100 requests.
+    pub fn hard_per_100(&self) -> f64 {
+        per_100(self.hard, self.answers)
+    }
+
+    /// The faults of the placebo in 100 requests.
+    pub fn placebo_per_100(&self) -> Option<f64> {
+        self.placebo.map(|noise| per_100(noise, self.answers))
+    }
+
+    /// The cost with recalls, in percent of that without edits.
+    pub fn percent_with_recalls(&self) -> f64 {
+        percent(self.cost_with_recalls, self.cost_unedited)
+    }
+}
+
+fn per_100(n: usize, of: usize) -> f64 {
+    percent(n as u64, of.max(1) as u64)
+}
+
+/// A part in percent; 100 where there is no whole.
+#[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+/// Plays a segment with recalls. `summaries` are those that were made without.
+pub(super) fn measure(
+    segment: &Transcript,
+    measure: Measure<'_>,
+    summaries: SummaryCache,
+) -> Result<Regret, TranscriptError> {
+    let Measure { planner, conditions, placebo } = measure;
+    let body = segment.body();
+    let dialect = dialect::of_body(body);
+    let anatomy = Anatomy::new(dialect, body)?;
+    let mut player = Player::new(segment.model(), planner, conditions.summary_source, summaries);
+    let mut watch = Watch::new(anatomy.units_outside());
+    let mut regret = Regret { placebo: placebo.map(|_| 0), ..Regret::default() };
+    let mut recalls = Recalls::default();
+    let mut n_known = 0;
+    for (request, &n) in segment.request_lengths().iter().enumerate() {
+        (n_known..n).for_each(|element| watch.push(anatomy.element(element), anatomy.pieces(element)));
+        n_known = n;
+        let sent = player.edit_and_send(segment.request(n, &recalls.inserted))?.body().clone();
+        let Some(answer) = anatomy.conversation.elements.get(n) else { continue };
+        let needed = needed(dialect, body, &anatomy.conversation, answer.units.start);
+        let view = watch.view(dialect, &sent)?;
+        if let (Some(noise), Some(placebo)) = (&mut regret.placebo, placebo) {
+            *noise += watch.placebo_faults(&view, &needed, placebo);
+        }
+        for mut fault in watch.faults(&view, &needed) {
+            recalls.add(dialect, n, &fault, &mut watch);
+            player.edit_and_send(segment.request(n, &recalls.inserted))?;
+            fault.request = request + 1;
+            regret.list.push(fault);
+        }
+    }
+    for fault in &mut regret.list {
+        fault.from.message = segment.index_in_file(fault.from.message);
+    }
+    regret.answers = segment.n_answers();
+    regret.faults = regret.list.len();
+    regret.hard = regret.list.iter().filter(|fault| fault.hard).count();
+    let output = RECALL_TOKENS * OUTPUT_PRICE * u64::try_from(regret.faults).unwrap_or(u64::MAX);
+    regret.cost_with_recalls = player.finish(conditions.prices).figures.cost.saturating_add(output);
+    Ok(regret)
+}
+
+// === impl Recalls ===
+
+impl Recalls {
+    /// Recalls a text behind the first `n` messages of the transcript.
+    fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, watch: &mut Watch) {
+        let id = format!("recall_{}", self.inserted.len());
+        let exchange = Exchange { id: &id, name: RECALL_TOOL, arguments: RECALL_ARGUMENTS, result: &fault.recalled };
+        let [call, result] = dialect.render_exchange(&exchange);
+        watch.push(&call, Vec::new());
+        watch.push(&result, vec![Piece::new(fault.from.clone(), &fault.recalled)]);
+        self.inserted.push(Insertion { at: n, elements: [&*call, b",", &*result].concat().into() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! What processes tell each other through a store in memory: claims, and notes.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Inner, MemoryStore};
+use crate::payload::{ChainKey, Place};
+use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, Seen, SeenState, SharedStore};
+use crate::store::{Op, StoreFuture, Time};
+
+/// Claims, and notes.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    pub(super) claims: HashMap<ChainKey, Claimed>,
+    /// The conversations of summaries and claims.
+    pub(super) roots: HashMap<ChainKey, ChainKey>,
+    notes: Vec<(Note, Time)>,
+}
+
+/// A claim, or the time after a claim in which there is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimed {
+    /// None: it could not be made.
+    token: Option<i64>,
+    until: Time,
+}
+
+impl Inner {
+    /// What is known of a beginning besides its summary.
+    fn claimed(&self, beginning: ChainKey, now: Time) -> Option<Claimed> {
+        self.exchange.claims.get(&beginning).copied().filter(|claimed| claimed.until > now)
+    }
+
+    fn seen(&self, beginning: ChainKey, now: Time) -> Option<Seen> {
+        let state = if self.summaries.contains_key(&beginning) {
+            SeenState::Stored
+        } else {
+            let Claimed { token, until } = self.claimed(beginning, now)?;
+            token.map_or(SeenState::NotNow(until.since(now)), |_| SeenState::UnderWay(until.since(now)))
+        };
+        Some(Seen { beginning, state })
+    }
+}
+
+impl SharedStore for MemoryStore {
+    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
+        self.with_lock(Op::Get, move |inner, now| {
+            let of_root = inner.exchange.roots.iter().filter(|(_, other)| **other == root);
+            let mut seen: Vec<_> = of_root.filter_map(|(beginning, _)| inner.seen(*beginning, now)).collect();
+            let used = |seen: &Seen| inner.summaries.get(&seen.beginning).map(|(_, used)| *used);
+            seen.sort_by_key(|seen| std::cmp::Reverse(used(seen)));
+            seen.truncate(MAX_SEEN);
+            seen
+        })
+    }
+
+    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim> {
+        self.with_lock(Op::Put, move |inner, now| {
+            let Place { root, beginning } = place;
+            if inner.summaries.contains_key(&beginning) {
+                return Claim::Stored;
+            }
+            match inner.claimed(beginning, now) {
+                Some(Claimed { token: None, until }) => return Claim::NotNow(until.since(now)),
+                Some(Claimed { token, .. }) if token != Some(claimant.token) => return Claim::Theirs,
+                _ => {}
+            }
+            let claimed = Claimed { token: Some(claimant.token), until: now.later(claimant.lease) };
+            inner.exchange.claims.insert(beginning, claimed);
+            inner.exchange.roots.insert(beginning, root);
+            Claim::Yours
+        })
+    }
+
+    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
+            let claims = &mut inner.exchange.claims;
+            if claims.get(&place.beginning).is_none_or(|claimed| claimed.token != Some(claimant.token)) {
+                return;
+            }
+            let until = now.later(not_before.unwrap_or_default());
+            claims.insert(place.beginning, Claimed { token: None, until });
+        })
+    }
+
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
+            let notes = &mut inner.exchange.notes;
+            notes.retain(|(other, until)| *until > now && (other.kind, other.key) != (note.kind, note.key));
+            notes.push((note, now.later(keep)));
+        })
+    }
+
+    fn notes(&self) -> StoreFuture<'_, Vec<Note>> {
+        self.with_lock(Op::Get, |inner, now| {
+            let notes = inner.exchange.notes.iter().rev().filter(|(_, until)| *until > now);
+            notes.take(MAX_NOTES).map(|(note, _)| note.clone()).collect()
+        })
+    }
+
+    fn epoch(&self) -> u64 {
+        1
+    }
+}

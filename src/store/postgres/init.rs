@@ -1,0 +1,44 @@
+//! Makes the tables, for `abridge store init`: the proxy's own role needs no right to do so.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::error::{OpenError, PostgresError};
+use super::link::hosts;
+use super::sql;
+use super::tls::Tls;
+use crate::store::Settings;
+
+/// How long the tables may take to be made.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Makes the tables that do not exist.
+pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
+    let tls = Tls::new(settings.ca_file.as_deref())?;
+    let mut last = PostgresError::Closed;
+    for host in hosts(url, settings.timeout.0)? {
+        match timeout(TIMEOUT, create(&host, tls.clone(), &settings.table_prefix())).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = PostgresError::TimedOut(TIMEOUT),
+        }
+    }
+    Err(last.into())
+}
+
+async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result<(), PostgresError> {
+    let (client, connection) = host.connect(tls).await?;
+    let creating = async {
+        for text in sql::CREATE {
+            client.batch_execute(&sql::statement(text, prefix)).await?;
+        }
+        // It saves the engine work, and is no standard.
+        let _plain = client.batch_execute(&sql::statement(sql::STORE_PLAIN, prefix)).await;
+        Ok(())
+    };
+    tokio::select! {
+        created = creating => created,
+        _ended = connection => Err(PostgresError::Lost),
+    }
+}

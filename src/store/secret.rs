@@ -1,0 +1,85 @@
+//! The secret of a store that several processes use, as the settings give it.
+
+use zeroize::Zeroizing;
+
+/// The secrets of the settings.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    current: Option<Zeroizing<[u8; 32]>>,
+    old: Vec<Zeroizing<[u8; 32]>>,
+}
+
+/// The text is no secret.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("not 64 hexadecimal digits; `openssl rand -hex 32` prints a secret")]
+pub struct NotASecret;
+
+// === impl Secrets ===
+
+impl Secrets {
+    /// The secret in force, and those that it has replaced, separated by commas.
+    pub fn parse(current: Option<&str>, old: Option<&str>) -> Result<Self, NotASecret> {
+        let old = old.into_iter().flat_map(|old| old.split(',')).map(str::trim).filter(|old| !old.is_empty());
+        Ok(Self { current: current.map(parse).transpose()?, old: old.map(parse).collect::<Result<_, _>>()? })
+    }
+
+    /// The secret in force; `None` if the store has its own.
+    pub fn current(&self) -> Option<[u8; 32]> {
+        self.current.as_deref().copied()
+    }
+
+    /// The secrets that were replaced.
+    pub fn old(&self) -> impl Iterator<Item = &[u8; 32]> {
+        self.old.iter().map(|secret| &**secret)
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(***)")
+    }
+}
+
+/// What a store keeps of a secret that it is not told, so that another one is noticed.
+pub(super) fn check_value(secret: &[u8; 32]) -> [u8; 16] {
+    let mut value = [0; 16];
+    blake3::Hasher::new_keyed(secret).update(b"the secret of a store").finalize_xof().fill(&mut value);
+    value
+}
+
+fn parse(text: &str) -> Result<Zeroizing<[u8; 32]>, NotASecret> {
+    let mut secret = Zeroizing::new([0; 32]);
+    let text = text.trim();
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(NotASecret);
+    }
+    for (byte, digits) in secret.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| NotASecret)?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| NotASecret)?;
+    }
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_has_64_hexadecimal_digits() {
+        let (one, other) = ("0f".repeat(32), "A1".repeat(32));
+        let secrets = Secrets::parse(Some(&one), Some(&format!("{other}, {one} ,"))).unwrap();
+        assert_eq!(secrets.current(), Some([0x0F; 32]));
+        assert_eq!(secrets.old().copied().collect::<Vec<_>>(), [[0xA1; 32], [0x0F; 32]]);
+        assert_eq!(format!("{secrets:?}"), "Secrets(***)");
+        for wrong in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
+            assert_eq!(Secrets::parse(Some(wrong), None).err(), Some(NotASecret), "{wrong}");
+        }
+        assert!(Secrets::parse(None, None).unwrap().current().is_none());
+    }
+
+    #[test]
+    fn a_check_value_tells_secrets_apart() {
+        assert_eq!(check_value(&[1; 32]), check_value(&[1; 32]));
+        assert_ne!(check_value(&[1; 32]), check_value(&[2; 32]));
+    }
+}

@@ -1,0 +1,127 @@
+//! What a store that several processes use at once does besides [`Store`]: summaries are looked up for each request,
+//! one process makes each of them, and what one process has learned reaches the others.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Store, StoreFuture};
+use crate::payload::{ChainKey, Place};
+
+/// A store that several processes use at once. All times are those of the engine's clock.
+pub trait SharedStore: Store {
+    /// What is known of the summaries of one conversation: the last used, [`MAX_SEEN`] at most.
+    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>>;
+
+    /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease.
+    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim>;
+
+    /// Gives a claim back. With `not_before`, nobody gets it until that time has passed. A claim that another claimant
+    /// has by now is left alone.
+    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()>;
+
+    /// Stores a note for `keep`, replacing the one with the same kind and key.
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()>;
+
+    /// All notes, [`MAX_NOTES`] at most, the last written first.
+    fn notes(&self) -> StoreFuture<'_, Vec<Note>>;
+
+    /// How often the engine was connected to.
+    fn epoch(&self) -> u64;
+}
+
+/// What became of a summary that was offered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Offered {
+    /// It is stored.
+    Stored,
+    /// Another one was stored before, which is to be used instead.
+    Theirs(Bytes),
+}
+
+/// What is known of one beginning.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Seen {
+    /// The beginning.
+    pub beginning: ChainKey,
+    /// What is known.
+    pub state: SeenState,
+}
+
+/// The state of a beginning in a shared store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SeenState {
+    /// There is a summary.
+    Stored,
+    /// A summary is being made; the lease ends after this time.
+    UnderWay(Duration),
+    /// A summary could not be made, and is not to be tried again for this time.
+    NotNow(Duration),
+}
+
+/// The answer to a claim.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Claim {
+    /// The claimant is to make the summary.
+    #[default]
+    Yours,
+    /// Another claimant makes it.
+    Theirs,
+    /// It could not be made, and is not to be tried again for this time.
+    NotNow(Duration),
+    /// There is a summary.
+    Stored,
+}
+
+/// Who claims, and for how long.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Claimant {
+    /// A random number that no other claimant has.
+    pub token: i64,
+    /// How long the claim holds unless it is renewed.
+    pub lease: Duration,
+}
+
+/// Something that one process tells the others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Note {
+    /// What it is about.
+    pub kind: NoteKind,
+    /// Its key.
+    pub key: ChainKey,
+    /// What it says.
+    pub value: Bytes,
+}
+
+/// What a note is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NoteKind {
+    /// The context window of a model.
+    Window,
+    /// A conversation that is forwarded unedited.
+    Unedited,
+    /// The settings of a process.
+    Settings,
+}
+
+/// How many summaries of one conversation are looked up.
+pub const MAX_SEEN: usize = 64;
+
+/// How many notes are read.
+pub const MAX_NOTES: usize = 4096;
+
+// === impl NoteKind ===
+
+impl NoteKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Window, Self::Unedited, Self::Settings];
+
+    /// The kind as it is stored.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::Unedited => "unedited",
+            Self::Settings => "settings",
+        }
+    }
+}

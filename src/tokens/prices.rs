@@ -1,0 +1,303 @@
+//! What input tokens cost, relative to one that no prompt cache knows, and what a change before them makes of that.
+
+use globset::GlobMatcher;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::models::{Pattern, is_family};
+
+/// `[prices]` of `proxy.toml`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// A token that is read from the prompt cache. 1 stands for an upstream without a cache, 0 for one whose tokens cost
+    /// nothing, as a local model's. Allowed: 0 to 1.
+    ///
+    /// Not set: what the built-in table says of the upstream and the model, or else 0.1.
+    ///
+    /// Example: `0.1`
+    pub read: Option<Price>,
+    /// A token that is not in the cache, and is written to it. Allowed: 0 to 10, and no less than `read`.
+    ///
+    /// Not set: what the built-in table says of the upstream and the model, or else 1.
+    ///
+    /// Example: `1.25`
+    pub write: Option<Price>,
+    /// What a cache loses when a message changes.
+    ///
+    /// Not set: `"suffix"`.
+    ///
+    /// Example: `"suffix"`
+    #[serde(rename = "break")]
+    pub on_break: Option<Break>,
+    /// Other prices for some of the requests. For each key the first table that fits the request and has the key counts.
+    pub of: Vec<Exception>,
+}
+
+/// One of the `[[prices.of]]`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exception {
+    /// The models that it is about.
+    ///
+    /// Not set: all models.
+    ///
+    /// Example: `"glm-*"`
+    pub model: Option<Pattern>,
+    /// The hosts of the upstreams that it is about.
+    ///
+    /// Not set: all upstreams.
+    ///
+    /// Example: `"*.example.com"`
+    pub upstream: Option<Pattern>,
+    /// As `prices.read`.
+    ///
+    /// Not set: as `[prices]` says.
+    ///
+    /// Example: `0.1`
+    pub read: Option<Price>,
+    /// As `prices.write`.
+    ///
+    /// Not set: as `[prices]` says.
+    ///
+    /// Example: `1.25`
+    pub write: Option<Price>,
+    /// As `prices.break`.
+    ///
+    /// Not set: as `[prices]` says.
+    ///
+    /// Example: `"all"`
+    #[serde(rename = "break")]
+    pub on_break: Option<Break>,
+}
+
+/// The price of a token, as a multiple of the price of an input token that no cache knows.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Price(u32);
+
+/// What a cache loses when a message changes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Break {
+    /// That message and all behind it.
+    #[default]
+    Suffix,
+    /// The whole request, as servers of hybrid and recurrent models do.
+    All,
+}
+
+/// What the tokens of a request cost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Prices {
+    /// A token that is read from the cache.
+    pub read: Price,
+    /// A token that is written to the cache.
+    pub write: Price,
+    /// What a change loses.
+    pub on_break: Break,
+}
+
+/// The prices at one upstream.
+#[derive(Clone, Debug)]
+pub struct PriceList {
+    default: Settings,
+    /// Those that are about this upstream.
+    exceptions: Vec<(Option<GlobMatcher>, Exception)>,
+    upstream: String,
+}
+
+/// A line of the table: a model, or the beginning of its name and `*`, and the price of a token that is read and of one
+/// that is written.
+struct Known(&'static str, Price, Price);
+
+/// Makers' models, as public documents described them on 2026-11-22. The first line that fits is the one that counts.
+///
+/// Sources: platform.claude.com (prompt caching: 1.25 for five minutes; a client that asks for an hour pays 2),
+/// developers.openai.com (pricing; writes cost more than other input from GPT-5.6 on), docs.cloud.google.com (context
+/// cache), and trackers that compare with the bills (`TheKrush/PromptFuel`, coder/mux).
+const MODELS: [Known; 14] = [
+    known("claude-opus-5.5*", 50, 1250),
+    known("claude-fable-5.1*", 25, 1250),
+    known("claude-*", 100, 1250),
+    known("gpt-6.1*", 50, 1250),
+    known("gpt-6*", 100, 1250),
+    known("gpt-5.6*", 100, 1250),
+    known("gpt-5*", 100, 1000),
+    known("gpt-4.1*", 250, 1000),
+    known("gpt-4o*", 500, 1000),
+    known("o1*", 500, 1000),
+    known("o3*", 250, 1000),
+    known("o4-mini*", 250, 1000),
+    known("gemini-*", 100, 1000),
+    // DeepSeek's own prices; other hosts of these weights have theirs. api-docs.deepseek.com (models and pricing).
+    known("deepseek-*", 20, 1000),
+];
+
+/// The host whose prices the line of DeepSeek has.
+const DEEPSEEK: (&str, &str) = ("deepseek-*", "api.deepseek.com");
+
+/// Where nothing else is known.
+const USUAL: (Price, Price) = (Price(100 * PER_MILLE), Price(Price::ONE));
+
+const PER_MILLE: u32 = Price::ONE / 1000;
+
+const fn known(model: &'static str, read: u32, write: u32) -> Known {
+    Known(model, Price(read * PER_MILLE), Price(write * PER_MILLE))
+}
+
+// === impl Price ===
+
+impl Price {
+    const ONE: u32 = 1_000_000;
+
+    /// The highest price that can be set.
+    const MOST: f64 = 10.0;
+
+    /// The price of an input token that no cache knows.
+    pub const INPUT: Self = Self(Self::ONE);
+
+    /// Whether tokens cost nothing.
+    pub fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How much more this is than another price; nothing if it is less.
+    #[must_use]
+    pub fn above(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// What so many tokens cost, in millionths of an input token.
+    pub fn of(self, n_tokens: usize) -> u64 {
+        u64::from(self.0).saturating_mul(n_tokens as u64)
+    }
+
+    /// The price, if it is one from 0 to 10.
+    pub fn new(price: f64) -> Option<Self> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in the range of the result")]
+        (0.0..=Self::MOST).contains(&price).then(|| Self((price * f64::from(Self::ONE)).round() as u32))
+    }
+}
+
+impl<'de> Deserialize<'de> for Price {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let price = f64::deserialize(from)?;
+        Self::new(price).ok_or_else(|| de::Error::custom(format_args!("{price} is out of range; allowed: 0 to 10")))
+    }
+}
+
+impl Serialize for Price {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(f64::from(self.0) / f64::from(Self::ONE))
+    }
+}
+
+// === impl PriceList ===
+
+impl PriceList {
+    /// The prices at the upstream of this host.
+    pub fn new(settings: &Settings, upstream: &str) -> Self {
+        let is_here = |exception: &&Exception| {
+            exception.upstream.as_ref().is_none_or(|pattern| pattern.matcher().is_match(upstream))
+        };
+        let ready = |exception: &Exception| (exception.model.as_ref().map(Pattern::matcher), exception.clone());
+        let exceptions = settings.of.iter().filter(is_here).map(ready).collect();
+        Self { default: settings.clone(), exceptions, upstream: upstream.to_owned() }
+    }
+
+    /// The prices of a model.
+    pub fn of_model(&self, model: Option<&str>) -> Prices {
+        let model = model.unwrap_or_default();
+        let fits = |matcher: &Option<GlobMatcher>| matcher.as_ref().is_none_or(|matcher| matcher.is_match(model));
+        let set = || self.exceptions.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, exception)| exception);
+        let (read, write) = built_in(model, &self.upstream);
+        let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
+        Prices {
+            read,
+            write: set().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
+            on_break: set().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known of a model at an upstream. A maker's model costs what its maker asks, also behind a gateway.
+fn built_in(model: &str, upstream: &str) -> (Price, Price) {
+    let fits = |known: &&Known| {
+        is_family(model, known.0) && (known.0 != DEEPSEEK.0 || upstream.eq_ignore_ascii_case(DEEPSEEK.1))
+    };
+    match MODELS.iter().find(fits) {
+        Some(Known(_, read, write)) => (*read, *write),
+        None if is_local(upstream) => (Price(0), Price::INPUT),
+        None => USUAL,
+    }
+}
+
+/// Whether a host is this machine, or one of the same network.
+fn is_local(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    let ends = [".localhost", ".local", ".internal"];
+    if host == "localhost" || host == "::1" || ends.iter().any(|end| host.ends_with(end)) {
+        return true;
+    }
+    let parts: Option<Vec<u8>> = host.split('.').map(|part| part.parse().ok()).collect();
+    match parts.as_deref() {
+        Some([127 | 10, _, _, _] | [192, 168, _, _] | [172, 16..=31, _, _] | [169, 254, _, _]) => true,
+        _ => host.contains(':') && (host.starts_with("fc") || host.starts_with("fd")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prices(settings: &str, upstream: &str, model: &str) -> (u32, u32, Break) {
+        let settings: Settings = toml::from_str(settings).unwrap();
+        let Prices { read, write, on_break } = PriceList::new(&settings, upstream).of_model(Some(model));
+        (read.0 / PER_MILLE, write.0 / PER_MILLE, on_break)
+    }
+
+    #[test]
+    fn makers_models_have_the_prices_of_their_makers_behind_a_gateway_too() {
+        for (upstream, model, read, write) in [
+            ("api.anthropic.com", "claude-sonnet-4-5-20250929", 100, 1250),
+            ("openrouter.ai", "anthropic/claude-opus-5.5", 50, 1250),
+            ("127.0.0.1", "claude-haiku-4-5", 100, 1250),
+            ("bedrock.example", "us.anthropic.claude-opus-4-5-20251101-v1:0", 100, 1250),
+            ("api.openai.com", "gpt-5.4-mini", 100, 1000),
+            ("api.openai.com", "gpt-5.6-sol", 100, 1250),
+            ("api.openai.com", "gpt-4o-2024-08-06", 500, 1000),
+            ("api.deepseek.com", "deepseek-v4-flash", 20, 1000),
+            ("api.together.ai", "deepseek-v4-flash", 100, 1000),
+            ("api.example.com", "nobody-knows", 100, 1000),
+            ("localhost", "qwen3", 0, 1000),
+            ("192.168.1.7", "deepseek-r1:8b", 0, 1000),
+            ("::1", "", 0, 1000),
+        ] {
+            assert_eq!(prices("", upstream, model), (read, write, Break::Suffix), "{upstream} {model}");
+        }
+    }
+
+    #[test]
+    fn for_each_key_the_first_table_that_fits_and_has_it_counts() {
+        let settings = "read = 0.3\n[[of]]\nmodel = 'glm-*'\nwrite = 1.5\n\
+                        [[of]]\nupstream = '*.z.ai'\nread = 0.2\nwrite = 2\nbreak = 'all'";
+        assert_eq!(prices(settings, "api.z.ai", "glm-5"), (200, 1500, Break::All));
+        assert_eq!(prices(settings, "api.z.ai", "other"), (200, 2000, Break::All));
+        assert_eq!(prices(settings, "other.example", "glm-5"), (300, 1500, Break::Suffix));
+        assert_eq!(prices(settings, "other.example", "other"), (300, 1000, Break::Suffix));
+        // Without a cache every token costs what an input token costs.
+        assert_eq!(prices("read = 1", "localhost", ""), (1000, 1000, Break::Suffix));
+    }
+
+    #[test]
+    fn prices_are_from_nothing_to_ten() {
+        let read =
+            |text: &str| toml::from_str::<Settings>(&format!("read = {text}")).map_err(|error| error.to_string());
+        for text in ["0", "0.0", "0.02", "1", "10"] {
+            let settings = read(text).unwrap();
+            assert_eq!(toml::from_str::<Settings>(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+        }
+        for text in ["-0.1", "10.01", "nan"] {
+            assert!(read(text).unwrap_err().contains("out of range; allowed: 0 to 10"), "{text}");
+        }
+    }
+}

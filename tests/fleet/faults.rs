@@ -1,0 +1,217 @@
+//! An engine that is away, hangs, is killed, or has lost what it had: requests go on, and what is missing is written again.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use crate::engine::Postgres;
+use crate::it::support::offloads::{long_text, recalls, with_results};
+use crate::it::support::summarizer::Summarizer;
+use crate::it::support::{Abridge, within};
+use crate::replicas::{ask, get};
+
+/// How long it takes at most until edits are made again.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// An engine, and a process before an upstream.
+struct Scene {
+    postgres: Postgres,
+    upstream: Summarizer,
+    abridge: Abridge,
+}
+
+impl Scene {
+    async fn new() -> Option<Self> {
+        let postgres = Postgres::start().await?;
+        postgres.init("").await;
+        let upstream = Summarizer::playing([]).await;
+        // Where nothing is counted, a request takes hardly longer than its bytes.
+        let setup = postgres.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
+        let abridge = setup.start().await;
+        Some(Self { postgres, upstream, abridge })
+    }
+
+    /// What the upstream gets of this result, and how long the client waits.
+    async fn send(&self, seed: usize) -> (Bytes, Duration) {
+        let began = Instant::now();
+        let reply = ask(&self.abridge, with_results(&[long_text(seed)])).await;
+        let waited = began.elapsed();
+        assert_eq!(reply.head.status(), 200, "no client sees that the engine is away");
+        (self.upstream.chats().pop().unwrap().body, waited)
+    }
+
+    /// The request goes on as it came.
+    async fn goes_on_whole(&self, seed: usize) -> Duration {
+        let (sent, waited) = self.send(seed).await;
+        assert_eq!(sent, with_results(&[long_text(seed)]).as_bytes());
+        waited
+    }
+
+    /// Edits are made again soon.
+    async fn recovers(&self, seed: usize) -> String {
+        let began = Instant::now();
+        loop {
+            let (sent, _) = self.send(seed).await;
+            if let Some(handle) = recalls(&sent).pop() {
+                assert!(began.elapsed() < RECOVERY, "{:?}", began.elapsed());
+                return handle;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn metrics(&self) -> String {
+        String::from_utf8(get(&self.abridge, "/abridge/metrics").await.body.to_vec()).unwrap()
+    }
+
+    async fn readyz(&self) -> String {
+        let reply = get(&self.abridge, "/abridge/readyz").await;
+        assert_eq!(reply.head.status(), 200);
+        String::from_utf8(reply.body.to_vec()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_killed_engine_delays_no_request_and_loses_nothing() {
+    let Some(mut scene) = Scene::new().await else { return };
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    assert_eq!(scene.readyz().await, "ready\n");
+    for round in 1..4 {
+        scene.postgres.kill();
+        let mut waited = Duration::ZERO;
+        for n in 0..6 {
+            waited += scene.goes_on_whole(10 * round + n).await;
+        }
+        assert!(waited < Duration::from_secs(5), "{waited:?}: requests wait for an engine that is not there");
+        assert_eq!(scene.readyz().await, "ready, degraded: store\n");
+        assert!(scene.metrics().await.contains("abridge_store_up 0\n"));
+        // What was stored before stays taken out.
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
+        scene.postgres.serve().await;
+        let recovered = scene.recovers(10 * round).await;
+        for (target, seed) in [(&handle, 0), (&recovered, 10 * round)] {
+            assert_eq!(get(&scene.abridge, target).await.body, long_text(seed), "{round}");
+        }
+        assert_eq!(scene.readyz().await, "ready\n");
+        // After a new connection it is asked for anew, and known from then on.
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
+    }
+    let metrics = scene.metrics().await;
+    assert!(metrics.contains("abridge_store_up 1\n"), "{metrics}");
+    assert!(metrics.contains("abridge_store_reconnects_total 3\n"), "{metrics}");
+    let failed: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    assert!((1..=6).contains(&failed.len()), "once for each time: {failed:#?}");
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_is_waited_for_once() {
+    let Some(scene) = Scene::new().await else { return };
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    scene.postgres.signal("STOP");
+    let waited = scene.goes_on_whole(1).await;
+    assert!(waited >= Duration::from_millis(900), "{waited:?}: the engine does not hang");
+    assert!(waited < Duration::from_secs(5), "{waited:?}: the request waits longer than it may");
+    let began = Instant::now();
+    for seed in 2..8 {
+        scene.goes_on_whole(seed).await;
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()], "what is known stays taken out");
+    }
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(5), "{waited:?}: each of them waits, too");
+    sleep(Duration::from_secs(3)).await;
+    scene.postgres.signal("CONT");
+    scene.recovers(1).await;
+    // A connection that was opened while the engine hung may still end with its time-out.
+    let reads = async {
+        while get(&scene.abridge, &handle).await.body != long_text(0) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("the text to be read again", reads).await;
+}
+
+#[tokio::test]
+async fn what_an_engine_has_lost_is_written_again_under_the_same_handle() {
+    let Some(mut scene) = Scene::new().await else { return };
+    let first = scene.send(0).await.0;
+    let handle = recalls(&first).pop().unwrap();
+    let other = scene.postgres.replica_to(scene.upstream.url().to_owned()).start().await;
+    scene.postgres.run("DELETE FROM abridge_payloads").await;
+    assert_eq!(get(&other, &handle).await.head.status(), 404);
+    // As after a backup was restored: the engine was away.
+    scene.postgres.kill();
+    scene.postgres.serve().await;
+    let reads_again = async {
+        while get(&other, &handle).await.body != long_text(0) {
+            assert_eq!(scene.send(0).await.0, first, "the bytes stay");
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("the text to be written again", reads_again).await;
+}
+
+#[tokio::test]
+async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_the_secret() {
+    let Some(mut postgres) = Postgres::start().await else { return };
+    postgres.init("own").await;
+    postgres.init("given").await;
+    postgres.kill();
+    let upstream = Summarizer::playing([]).await;
+    let setup = |namespace: &str| {
+        postgres.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"))
+    };
+    let given = setup("given")
+        .with("store.secret_env = \"STORE_SECRET\"")
+        .environment("STORE_SECRET", "0c".repeat(32))
+        .start()
+        .await;
+    let waits = tokio::spawn(setup("own").start());
+    let scene = Scene { upstream, abridge: given, postgres };
+    assert_eq!(scene.readyz().await, "ready, degraded: store\n");
+    scene.goes_on_whole(0).await;
+    assert!(!waits.is_finished(), "it has no secret to name anything with");
+    let Scene { mut postgres, upstream, abridge } = scene;
+    postgres.serve().await;
+    let scene = Scene { postgres, upstream, abridge };
+    scene.recovers(0).await;
+    let own = within("the other to start", waits).await.unwrap();
+    assert_eq!(get(&own, "/abridge/readyz").await.body, "ready\n");
+}
+
+#[tokio::test]
+async fn doctor_says_what_the_engine_promises_and_what_is_wrong_with_it() {
+    let Some(mut postgres) = Postgres::start().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("proxy.toml");
+    let lines = "store = { engine = \"postgres\", url_env = \"STORE_URL\", timeout = \"1s\" }\n\
+                 recall.public_url = \"http://a.test\"\nupstream.url = \"http://127.0.0.1:1/v1\"\nserver.listen = \"127.0.0.1:0\"\n";
+    std::fs::write(&config, lines).unwrap();
+    let doctor = |postgres: &Postgres| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        command.args(["doctor", "--config"]).arg(&config).env("STORE_URL", postgres.url());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(doctor(&postgres).contains("abridge store init"));
+    postgres.init("").await;
+    let said = doctor(&postgres);
+    assert!(said.contains("survives a crash, and not the loss of its disk"), "{said}");
+    postgres.kill();
+    let said = doctor(&postgres);
+    assert!(said.contains("the engine has not answered"), "{said}");
+}
+
+#[tokio::test]
+async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails() {
+    let Some(mut scene) = Scene::new().await else { return };
+    let canary = "canary-in-a-text";
+    scene.postgres.kill();
+    let body = with_results(&[format!("{canary} {}", long_text(1))]);
+    ask(&scene.abridge, &body).await;
+    scene.postgres.serve().await;
+    scene.recovers(2).await;
+    let log = scene.abridge.stderr().join("\n");
+    assert!(!log.contains(canary) && !log.contains("postgres://"), "{log}");
+    assert!(log.contains("the store works again"), "{log}");
+}

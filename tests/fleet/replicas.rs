@@ -1,0 +1,144 @@
+//! Two processes on one engine behave as one: the same bytes, each other's texts, one summary.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::engine::Postgres;
+use crate::it::support::offloads::{long_text, recalls, with_results};
+use crate::it::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
+use crate::it::support::wire::Reply;
+use crate::it::support::{Abridge, Setup, Upstream, chat, post, request, within};
+
+/// Sends a chat on a connection of its own.
+pub(crate) async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
+    let mut client = abridge.connect().await;
+    client.send(chat(body)).await;
+    client.reply().await
+}
+
+/// Reads a path.
+pub(crate) async fn get(abridge: &Abridge, target: &str) -> Reply {
+    let mut client = abridge.connect().await;
+    client.send(request("GET", target, &[])).await;
+    client.reply().await
+}
+
+fn summarising(postgres: &Postgres, upstream: &Summarizer) -> Setup {
+    postgres
+        .replica_to(upstream.url().to_owned())
+        .with(format!("summarize.instruction = {INSTRUCTION:?}"))
+        .with("summarize.trigger = { tokens = 900 }")
+        .with("tokens.counter = \"estimate\"")
+}
+
+#[tokio::test]
+async fn what_one_process_stores_another_reads_at_once_and_sends_the_same() {
+    let Some(postgres) = Postgres::start().await else { return };
+    postgres.init("").await;
+    let upstream = Summarizer::playing([]).await;
+    let replica = || postgres.replica_to(upstream.url().to_owned()).start();
+    let (one, other) = tokio::join!(replica(), replica());
+    for n in 0..20 {
+        let (first, second) = if n % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        let texts = [long_text(2 * n), long_text(2 * n + 1)];
+        assert_eq!(ask(first, with_results(&texts)).await.head.status(), 200);
+        let sent = upstream.chats().pop().unwrap().body;
+        let handles = recalls(&sent);
+        assert_eq!(handles.len(), 2);
+        for (handle, text) in handles.iter().zip(&texts) {
+            let recalled = get(second, handle).await;
+            assert!(recalled.head.status() == 200 && recalled.body == text.as_bytes(), "{n}");
+        }
+        assert_eq!(ask(second, with_results(&texts)).await.head.status(), 200);
+        assert_eq!(upstream.chats().pop().unwrap().body, sent, "{n}: the same request, other bytes");
+    }
+    assert_eq!(postgres.number("SELECT count(*) FROM abridge_payloads").await, 40);
+}
+
+#[tokio::test]
+async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays() {
+    let Some(postgres) = Postgres::start().await else { return };
+    postgres.init("").await;
+    let upstream = Summarizer::playing([]).await;
+    let start = || summarising(&postgres, &upstream).start();
+    let (one, other) = tokio::join!(start(), start());
+    for seed in ["a", "b"] {
+        let n_summaries = upstream.summaries().len();
+        assert_eq!(ask(&one, talk(seed, 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
+        let sent = upstream.chats().pop().unwrap().text().to_owned();
+        assert_eq!(ask(&other, talk(seed, 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
+        assert_eq!(upstream.chats().pop().unwrap().text(), sent);
+        // A process that comes later, too.
+        let late = start().await;
+        assert_eq!(ask(&late, talk(seed, 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
+        assert_eq!(upstream.chats().pop().unwrap().text(), sent);
+        assert_eq!(upstream.summaries().len(), n_summaries + 1);
+    }
+    // Both want the next one at the same time.
+    let (first, second) = tokio::join!(ask(&one, talk("c", 3)), ask(&other, talk("c", 3)));
+    for reply in [first, second] {
+        assert_eq!(reply.head.get("x-abridge-edits"), Some("summary=1"));
+    }
+    let [.., first, second] = &upstream.chats()[..] else { panic!("both should have been sent") };
+    assert_eq!(first.body, second.body);
+    assert_eq!(upstream.summaries().len(), 3, "one text, one call");
+}
+
+#[tokio::test]
+async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends() {
+    let Some(postgres) = Postgres::start().await else { return };
+    postgres.init("").await;
+    let upstream = Summarizer::playing([Play::good().held()]).await;
+    let (one, other) =
+        (summarising(&postgres, &upstream).start().await, summarising(&postgres, &upstream).start().await);
+    let mut client = one.connect().await;
+    client.send(chat(talk("a", 3))).await;
+    upstream.asked_for(1).await;
+    one.signal("KILL");
+    let began = Instant::now();
+    assert_eq!(ask(&other, talk("a", 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
+    let waited = began.elapsed();
+    assert!(waited > Duration::from_secs(5) && waited < Duration::from_secs(20), "{waited:?}");
+    assert_eq!(upstream.summaries().len(), 2);
+}
+
+#[tokio::test]
+async fn a_window_that_one_process_learns_is_known_to_all() {
+    let Some(postgres) = Postgres::start().await else { return };
+    postgres.init("").await;
+    let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
+    let body = with_results(&texts).replace("gpt-4o", "house-model");
+    let lines = "clear_tool_results.keep = { results = 1 }";
+    let mut asked = Upstream::start().await;
+    let setup =
+        Setup::before(&asked).with(lines).with("store.engine = \"postgres\"").with("store.url_env = \"STORE_URL\"");
+    let one = setup.with("recall.public_url = \"http://abridge.test\"").environment("STORE_URL", postgres.url());
+    let one = one.start().await;
+    let mut client = one.connect().await;
+    client.send(post("/v1/chat/completions", &[], &body)).await;
+    let (mut first, mut second) = (asked.request().await, asked.request().await);
+    if first.head.start.starts_with("GET") {
+        std::mem::swap(&mut first, &mut second);
+    }
+    let listing = r#"{"object":"list","data":[{"id":"house-model","max_model_len":16000}]}"#;
+    second.answer("200 OK", &["connection: close"], listing).await;
+
+    // This one asks nobody.
+    let upstream = Summarizer::playing([]).await;
+    let start = || postgres.replica_to(upstream.url().to_owned()).with(lines).start();
+    let other = start().await;
+    within("the window to be known", async {
+        loop {
+            ask(&other, &body).await;
+            if upstream.chats().pop().unwrap().body.len() < body.len() {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    let late = start().await;
+    ask(&late, &body).await;
+    assert!(upstream.chats().pop().unwrap().body.len() < body.len(), "it is known before the first request");
+}
