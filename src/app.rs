@@ -21,7 +21,6 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::payload::Keys;
-use crate::planner::{self, Planner};
 use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
 use crate::recording::Recorder;
@@ -232,21 +231,12 @@ fn rules_of(
     environment: &Environment,
     rules: &Arc<EngineConfig>,
 ) -> anyhow::Result<Arc<EngineConfig>> {
-    let Planner { settings, .. } = &rules.planner;
-    let upstream = route.url.uri().host().unwrap_or_default().to_owned();
-    let (settings, endpoints) = match &route.policy {
-        Some(policy) => {
-            let config = config.under_policy(policy)?;
-            let settings =
-                planner::PlanSettings { recall: settings.recall.clone(), upstream, ..config.plan_settings() };
-            (settings, endpoints(&config, environment)?)
-        }
-        None if settings.asks_for_prices() => {
-            (planner::PlanSettings { upstream, ..settings.clone() }, rules.endpoints.clone())
-        }
+    let endpoints = match &route.policy {
+        Some(policy) => endpoints(&config.under_policy(policy)?, environment)?,
+        None if rules.planner.settings.asks_for_prices() => rules.endpoints.clone(),
         None => return Ok(Arc::clone(rules)),
     };
-    Ok(Arc::new(EngineConfig { planner: rules.planner.under(settings), endpoints }))
+    Ok(Arc::new(EngineConfig { planner: config.planner_for(route, &rules.planner)?, endpoints }))
 }
 
 /// Builds the upstreams, without open connections.

@@ -15,6 +15,7 @@ use crate::replay::ReplayPolicy;
 use crate::server::tls::TlsError;
 use crate::store::{OpenError, StoreError, postgres};
 use crate::upstream::connect::ConnectorError;
+use crate::upstream::routes::Routes;
 
 pub mod check_config;
 pub mod client;
@@ -174,7 +175,7 @@ Examples:
   curl … | abridge summarize - --report";
 
 const REPLAY_EXAMPLES: &str = "\
-A folder with its own policy.toml is replayed under that policy, unless --config is given. Handles, the summary in use, the
+A folder with its own policy.toml is replayed under that policy, unless --config or --policy is given. Handles, the summary in use, the
 address of abridge and the window that the upstream had reported are those of the recording, unless settings override them;
 recordings of older versions have none of these.
 
@@ -301,7 +302,7 @@ impl Cli {
     }
 
     /// How `replay` applies the present settings: over the policies in recordings only if `--config` was given.
-    pub fn replay_policy(&self) -> fn(Planner) -> ReplayPolicy {
+    pub fn replay_policy(&self) -> fn(Routes<Planner>) -> ReplayPolicy {
         if self.settings.config.is_some() { ReplayPolicy::Explicit } else { ReplayPolicy::Fallback }
     }
 

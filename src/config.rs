@@ -254,7 +254,7 @@ impl Config {
             tokens: self.tokens.clone(),
             models: self.models.clone(),
             prices: self.prices.clone(),
-            upstream: self.upstream.url.uri().host().unwrap_or_default().to_owned(),
+            upstream: self.upstream.url.host().to_owned(),
         }
     }
 

@@ -303,7 +303,10 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let upstream = &live.destinations.of_head(parts.uri.path(), &parts.headers).upstream;
+        let upstream = &live
+            .destinations
+            .find(&RequestFacts { path: parts.uri.path(), headers: &parts.headers, model: None })
+            .upstream;
         let target = upstream.join(&parts.uri)?;
 
         let mut exchange =

@@ -20,6 +20,7 @@ use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
 use crate::tokens::Meter;
+use crate::upstream::routes::Routes;
 
 /// The number of bytes that are shown on either side of a difference.
 const EXCERPT_BYTES: usize = 40;
@@ -28,9 +29,9 @@ const EXCERPT_BYTES: usize = 40;
 #[derive(Debug)]
 pub enum ReplayPolicy {
     /// The user named the settings: they apply to every folder.
-    Explicit(Planner),
+    Explicit(Routes<Planner>),
     /// The settings apply to folders without a policy of their own.
-    Fallback(Planner),
+    Fallback(Routes<Planner>),
 }
 
 /// The result of a replay.
@@ -197,8 +198,8 @@ impl ReplayPolicy {
     /// Plans and splices one exchange as the server would now.
     pub fn rewrite(&self, exchange: &Exchange) -> Result<Rewritten, ReplayError> {
         match (self, &exchange.policy) {
-            (Self::Fallback(_), Some(text)) => Ok(rewrite(&planner_from_toml(text)?, exchange)),
-            (Self::Explicit(planner) | Self::Fallback(planner), _) => Ok(rewrite(planner, exchange)),
+            (Self::Fallback(_), Some(text)) => Ok(rewrite(&Routes::only(planner_from_toml(text)?), exchange)),
+            (Self::Explicit(planners) | Self::Fallback(planners), _) => Ok(rewrite(planners, exchange)),
         }
     }
 }
@@ -277,13 +278,14 @@ impl ReplayedExchange {
     }
 }
 
-fn rewrite(planner: &Planner, exchange: &Exchange) -> Rewritten {
+fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let inputs = exchange.meta.inputs.clone().unwrap_or_default();
     let body = &exchange.request;
     let unedited = || Rewritten { body: body.clone(), edits: String::new() };
     let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != RequestForm::Unedited);
     let Some(dialect) = dialect else { return unedited() };
 
+    let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
     let planner = with_recorded_inputs(planner, inputs);
     let context = planner.anonymous(&NoSummaries);
     let mut summaries = HashMap::new();

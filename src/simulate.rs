@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::planner::Planner;
+use crate::upstream::routes::Routes;
 
 pub use self::figures::{Figures, Price, Prices};
 pub use self::page::Page;
@@ -56,8 +57,8 @@ mod transcript;
 pub struct PolicyUnderTest {
     /// The name in the tables.
     pub name: String,
-    /// The planner with this policy.
-    pub planner: Planner,
+    /// The planners with this policy, by the upstream of a transcript.
+    pub planners: Routes<Planner>,
 }
 
 /// The transcripts to play.

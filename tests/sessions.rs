@@ -21,6 +21,7 @@ use abridge_proxy::planner::Planner;
 use abridge_proxy::simulate::sent_request::SentRequest;
 use abridge_proxy::simulate::{Conditions, PolicyUnderTest, Simulation, Transcript, TranscriptSelection};
 use abridge_proxy::span::{joined, splice};
+use abridge_proxy::upstream::routes::Routes;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const TRIGGER: usize = 40_000;
@@ -92,14 +93,14 @@ fn step(
     before: Option<&Step>,
 ) -> Result<Step, Failed> {
     let dialect = dialect::for_path("/v1/chat/completions").ok_or("no dialect")?;
-    let plan = candidate.planner.plan(dialect, body)?;
+    let plan = candidate.planners.default().plan(dialect, body)?;
     let changes = &plan.report.changes;
     let cleared = changes.iter().filter_map(|change| match change.action {
         Action::Clear { message } => Some((message, change.tokens.map_or(0, |tokens| tokens.before))),
         _ => None,
     });
     let out = joined(splice(body, &plan.splices));
-    let gauge = candidate.planner.meter.for_model(transcript.model());
+    let gauge = candidate.planners.default().meter.for_model(transcript.model());
     let conversation = dialect.parse(&out)?;
     let last_read = conversation.last_answer();
     let roles: Vec<_> = conversation.units.iter().map(|message| message.role).collect();
@@ -209,7 +210,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
 }
 
 fn candidate(name: &str, settings: &str) -> Result<PolicyUnderTest, Failed> {
-    Ok(PolicyUnderTest { name: name.to_owned(), planner: Planner::new(toml::from_str(settings)?) })
+    Ok(PolicyUnderTest { name: name.to_owned(), planners: Routes::only(Planner::new(toml::from_str(settings)?)) })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

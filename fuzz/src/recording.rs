@@ -10,6 +10,7 @@ use std::path::Path;
 use abridge_proxy::planner::PlanSettings;
 use abridge_proxy::recording::Exchange;
 use abridge_proxy::replay::{Replay, ReplayPolicy};
+use abridge_proxy::upstream::routes::Routes;
 
 use super::planner;
 
@@ -46,7 +47,8 @@ pub fn run(input: &[u8]) {
 }
 
 fn replays(dir: &Path) {
-    let replay = Replay::run(&[dir.to_owned()], &ReplayPolicy::Fallback(planner(PlanSettings::default())));
+    let replay =
+        Replay::run(&[dir.to_owned()], &ReplayPolicy::Fallback(Routes::only(planner(PlanSettings::default()))));
     assert_eq!(replay.exchanges.len(), 1, "one row a folder");
     let totals = replay.totals;
     assert_eq!(totals.same + totals.different + totals.unreadable, 1);

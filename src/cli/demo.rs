@@ -17,8 +17,9 @@ use crate::upstream::routes::DialectName;
 /// Arguments of `demo`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The wire format of the session: `chat_completions` (or `chat`), `responses`, `messages`
+    /// The wire format of the session.
     #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
+    #[arg(help = "The wire format of the session: chat_completions (or chat), responses, messages")]
     dialect: DialectName,
     /// Show it without pauses, also on a terminal
     #[arg(long)]

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::payload::Keys;
 use crate::planner::Planner;
 use crate::replay::{Replay, ReplayPolicy};
+use crate::upstream::routes::Routes;
 
 /// Arguments of `replay`.
 #[derive(clap::Args, Debug)]
@@ -17,13 +18,17 @@ pub struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    /// Replay under policies.NAME [default: the policy of the upstream that each request goes to]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
 }
 
 /// Prints the differences. `choose` decides whether these settings override the policies in the folders.
-pub fn run(args: &Args, config: &Config, choose: fn(Planner) -> ReplayPolicy) -> anyhow::Result<Exit> {
+pub fn run(args: &Args, config: &Config, choose: fn(Routes<Planner>) -> ReplayPolicy) -> anyhow::Result<Exit> {
     // The address of abridge comes from the recording.
-    let planner = config.planner(None, config.meter(), Keys::well_known());
-    let replay = Replay::run(&args.dirs, &choose(planner));
+    let planners = config.planners(args.policy.as_deref(), None, config.meter(), Keys::well_known())?;
+    let policy = if args.policy.is_some() { ReplayPolicy::Explicit(planners) } else { choose(planners) };
+    let replay = Replay::run(&args.dirs, &policy);
     let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };
     print([text, "\n".to_owned()])?;
     Ok(if replay.is_clean() { Exit::Ok } else { Exit::No })

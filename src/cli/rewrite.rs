@@ -20,6 +20,9 @@ pub struct Args {
     /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
+    /// Edit under policies.NAME [default: the policy of the upstream that the request goes to]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
 }
 
 /// The request body cannot be read.
@@ -36,8 +39,9 @@ pub struct InputError {
 /// dry run, the edits are printed.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read_input(&args.file)?;
-    let planner = config.planner(config.address(), config.meter(), Keys::well_known());
-    let edited = edit_body(&planner, dialect::of_body(&body), body);
+    let planners = config.planners(args.policy.as_deref(), config.address(), config.meter(), Keys::well_known())?;
+    let dialect = dialect::of_body(&body);
+    let edited = edit_body(planners.find_without_headers(None, dialect, &body), dialect, body);
     print(&edited.body)?;
     if let Some(error) = edited.parse_error {
         crate::cli::print_error(&anyhow::Error::new(error).context("printed unchanged"));

@@ -31,8 +31,11 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The policies to compare; the flag may be repeated.
-    #[arg(long = "policy", value_name = "FILE", default_values = [PRESENT, NONE])]
-    #[arg(help = "A settings file to compare; present: the settings in effect; none: no edits; may be repeated")]
+    #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NONE])]
+    #[arg(
+        help = "A settings file to compare, or NAME of policies.NAME; present: the settings in effect, with the policies of \
+                  [[upstreams]]; none: no edits; may be repeated"
+    )]
     policies: Vec<String>,
     /// The model for transcripts that name none
     #[arg(long, value_name = "NAME")]
@@ -73,22 +76,25 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window = args.window.map(window_for_all_models).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
+        let named = config.policies.names().find(|name| name == policy && ![PRESENT, NONE].contains(name));
         let mut config = match policy.as_str() {
             PRESENT | NONE => config.clone(),
+            _ if named.is_some() => config.clone(),
             file => Config::load(&Sources { file: Some(file.into()), ..sources.clone() })?,
         };
         config.models.splice(0..0, window.clone());
         if policy == NONE {
             config.policy.edits.clear();
+            config.upstreams.clear();
         }
         // Policies with the same token settings share one meter, and so its counts.
         let same = candidates
             .iter()
-            .map(|other| &other.planner)
+            .map(|other| other.planners.default())
             .find(|other| other.settings.tokens == config.tokens && other.settings.models == config.models);
         let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
-        let planner = config.planner(config.address(), meter, Keys::well_known());
-        candidates.push(PolicyUnderTest { name, planner });
+        let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
+        candidates.push(PolicyUnderTest { name, planners });
     }
     let selection = TranscriptSelection { paths: args.paths, limit: args.limit, model: args.model };
     let prices = Prices { cache_read: args.cache_read, cache_write: args.cache_write };

@@ -8,8 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Config;
 use super::check;
-use super::error::ConfigError;
+use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
 use super::value::{LocatedValue, Value};
+use crate::payload::Keys;
+use crate::planner::{PlanSettings, Planner};
+use crate::tokens::Meter;
+use crate::upstream::routes::{self, Routes};
 
 /// Tables of settings by name, as TOML.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -57,6 +61,48 @@ impl Config {
         let mut config = Self::from_value(&settings)?;
         config.read_instruction(&settings)?;
         Ok(config)
+    }
+
+    /// The planners of the upstreams, each under the policy that its upstream names, or all under the policy `named`.
+    pub fn planners(
+        &self,
+        named: Option<&str>,
+        address: Option<String>,
+        meter: Meter,
+        keys: Keys,
+    ) -> anyhow::Result<Routes<Planner>> {
+        if let Some(name) = named {
+            self.check_policy_flag(name)?;
+            return Ok(Routes::only(self.under_policy(name)?.planner(address, meter, keys)));
+        }
+        let default = self.planner(address, meter, keys);
+        let routes = self
+            .upstreams
+            .iter()
+            .map(|route| Ok((route.requests().unwrap_or_default().matcher(), self.planner_for(route, &default)?)));
+        Ok(Routes::new(routes.collect::<anyhow::Result<_>>()?, default))
+    }
+
+    /// The planner for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. It shares counts,
+    /// keys and address with that of `[upstream]`.
+    pub fn planner_for(&self, route: &routes::Settings, default: &Planner) -> anyhow::Result<Planner> {
+        let settings = match &route.policy {
+            Some(name) => self.under_policy(name)?.plan_settings(),
+            None => self.plan_settings(),
+        };
+        let (recall, upstream) = (default.settings.recall.clone(), route.url.host().to_owned());
+        Ok(default.under(PlanSettings { recall, upstream, ..settings }))
+    }
+
+    /// Checks that there is a policy of this name, which a flag has.
+    fn check_policy_flag(&self, name: &str) -> Result<(), ConfigError> {
+        if self.policies.0.contains_key(name) {
+            return Ok(());
+        }
+        let names: Vec<_> = self.policies.names().collect();
+        let allowed = if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
+        let kind = ConfigErrorKind::Other(format!("there is no policies.{name}; allowed: {allowed}"));
+        Err(ConfigError::new(SourceLocation::Flag("--policy"), kind))
     }
 
     /// Checks the policies, and that each one that an upstream names is there.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::headers::{self, ControlHeader};
 use super::{LiveConfig, ProxyError};
+use crate::upstream::routes::RequestFacts;
 
 /// `[responses]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -61,7 +62,7 @@ impl SocketLog {
     /// The error for a socket that is refused. The log says once what becomes of sockets.
     pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
         let has_edits = || {
-            let destination = live.destinations.of_head(request.uri().path(), request.headers());
+            let destination = live.destinations.find(&RequestFacts::of_head(request));
             !destination.rules.planner.settings.policy.edits.is_empty()
         };
         if !is_socket(request) || !has_edits() {

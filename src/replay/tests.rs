@@ -6,12 +6,12 @@ use crate::recording::Meta;
 
 const DANGLING: &str = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"ls"}}]}]}"#;
 
-fn policy() -> Planner {
-    planner_from_toml("").unwrap()
+fn policy() -> Routes<Planner> {
+    Routes::only(planner_from_toml("").unwrap())
 }
 
-fn no_edits() -> Planner {
-    planner_from_toml("policy.edits = []").unwrap()
+fn no_edits() -> Routes<Planner> {
+    Routes::only(planner_from_toml("policy.edits = []").unwrap())
 }
 
 fn put(dir: &Path, files: &[(&str, &str)]) {
@@ -129,7 +129,7 @@ fn sent(settings: &str, inputs: PlanInputs) -> String {
     let request = LONG.replace("XX", &"some words ".repeat(100)).into();
     let meta = Meta { inputs: Some(inputs), ..Meta::default() };
     let exchange = Exchange { request, meta, ..Exchange::default() };
-    let now = ReplayPolicy::Explicit(planner_from_toml(settings).unwrap()).rewrite(&exchange).unwrap();
+    let now = ReplayPolicy::Explicit(Routes::only(planner_from_toml(settings).unwrap())).rewrite(&exchange).unwrap();
     String::from_utf8(now.body.into()).unwrap()
 }
 

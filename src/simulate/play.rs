@@ -7,17 +7,18 @@ use bytes::Bytes;
 use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::summaries::{SummaryCache, SummarySource};
-use super::{Conditions, Figures, PolicyUnderTest, Prices, Transcript, TranscriptError};
+use super::{Conditions, Figures, Prices, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::payload::PayloadKey;
 use crate::plan::{Action, Need, Plan};
+use crate::planner::Planner;
 use crate::span::{joined, splice};
 use crate::tokens::Gauge;
 
 /// Sends the requests of one session, one after another.
 #[derive(Debug)]
 pub(super) struct Player<'a> {
-    candidate: &'a PolicyUnderTest,
+    planner: &'a Planner,
     summary_source: SummarySource<'a>,
     gauge: Gauge,
     summaries: SummaryCache,
@@ -46,10 +47,10 @@ pub(super) struct Played {
 /// Plays the transcript.
 pub(super) fn play(
     transcript: &Transcript,
-    candidate: &PolicyUnderTest,
+    planner: &Planner,
     conditions: &Conditions<'_>,
 ) -> Result<Played, TranscriptError> {
-    let mut player = Player::new(transcript.model(), candidate, conditions.summary_source, SummaryCache::default());
+    let mut player = Player::new(transcript.model(), planner, conditions.summary_source, SummaryCache::default());
     for body in transcript.requests() {
         player.edit_and_send(body)?;
     }
@@ -59,11 +60,11 @@ pub(super) fn play(
 /// The cost of the transcript without edits, as the policy counts tokens.
 pub(super) fn play_unedited(
     transcript: &Transcript,
-    candidate: &PolicyUnderTest,
+    planner: &Planner,
     prices: Prices,
 ) -> Result<u64, TranscriptError> {
     let source = SummarySource::default();
-    let mut player = Player::new(transcript.model(), candidate, source, SummaryCache::default());
+    let mut player = Player::new(transcript.model(), planner, source, SummaryCache::default());
     for body in transcript.requests() {
         player.send(body)?;
     }
@@ -76,14 +77,14 @@ impl<'a> Player<'a> {
     /// A player of a session that asks `model`. `summaries` need not be made again.
     pub(super) fn new(
         model: Option<&str>,
-        candidate: &'a PolicyUnderTest,
+        planner: &'a Planner,
         summary_source: SummarySource<'a>,
         summaries: SummaryCache,
     ) -> Self {
         Self {
-            candidate,
+            planner,
             summary_source,
-            gauge: candidate.planner.meter.for_model(model),
+            gauge: planner.meter.for_model(model),
             summaries,
             figures: Figures::default(),
             cleared: BTreeSet::new(),
@@ -120,13 +121,13 @@ impl<'a> Player<'a> {
     fn plan(&mut self, body: &Bytes) -> Result<Result<Plan, ParseError>, TranscriptError> {
         let dialect = dialect::of_body(body);
         loop {
-            let context = self.candidate.planner.anonymous(&self.summaries.0);
-            let mut planned = self.candidate.planner.policy.plan(dialect, body, &context);
+            let context = self.planner.anonymous(&self.summaries.0);
+            let mut planned = self.planner.policy.plan(dialect, body, &context);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(job)) = needs else { return Ok(planned) };
             let waits = job.waits;
             let (call, made) =
-                self.summaries.make(*job, self.summary_source, self.candidate, &self.gauge, self.before.as_ref())?;
+                self.summaries.make(*job, self.summary_source, self.planner, &self.gauge, self.before.as_ref())?;
             self.figures.add_summary_call(call, made);
             if !waits {
                 return Ok(planned); // it is there for the next request

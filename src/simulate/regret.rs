@@ -17,8 +17,9 @@ use serde::Serialize;
 use super::play::Player;
 use super::summaries::SummaryCache;
 use super::transcript::Insertion;
-use super::{Conditions, PolicyUnderTest, Transcript, TranscriptError};
+use super::{Conditions, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
+use crate::planner::Planner;
 
 pub use self::pieces::{PieceKind, Place};
 pub use self::units::UnitKind;
@@ -96,7 +97,7 @@ const RECALL_ARGUMENTS: &str =
 /// What a session is measured with.
 #[derive(Clone, Copy)]
 pub(super) struct Measure<'a> {
-    pub(super) candidate: &'a PolicyUnderTest,
+    pub(super) planner: &'a Planner,
     pub(super) conditions: &'a Conditions<'a>,
     pub(super) placebo: Option<&'a Placebo>,
 }
@@ -174,11 +175,11 @@ pub(super) fn measure(
     measure: Measure<'_>,
     summaries: SummaryCache,
 ) -> Result<Regret, TranscriptError> {
-    let Measure { candidate, conditions, placebo } = measure;
+    let Measure { planner, conditions, placebo } = measure;
     let body = segment.body();
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
-    let mut player = Player::new(segment.model(), candidate, conditions.summary_source, summaries);
+    let mut player = Player::new(segment.model(), planner, conditions.summary_source, summaries);
     let mut watch = Watch::new(anatomy.units_outside());
     let mut regret = Regret { placebo: placebo.map(|_| 0), ..Regret::default() };
     let mut recalls = Recalls::default();

@@ -101,8 +101,9 @@ impl Run<'_> {
         let placebo = self.placebo(n)?;
         let segments = transcript.segments()?;
         let runs = self.candidates.iter().map(|candidate| {
-            let measure = Measure { candidate, conditions: self.conditions, placebo: placebo.as_ref() };
-            let played = play_segments(&segments, measure);
+            let planner = transcript.choose(&candidate.planners);
+            let measure = Measure { planner, conditions: self.conditions, placebo: placebo.as_ref() };
+            let played = play_segments(&segments, &candidate.name, measure);
             self.report(transcript.request_lengths().len());
             played
         });
@@ -132,25 +133,25 @@ impl Run<'_> {
 }
 
 /// Plays the segments of a transcript through one policy: as they are, and with recalls.
-fn play_segments(segments: &[Transcript], measure: Measure<'_>) -> Result<PolicyResult, TranscriptError> {
-    let candidate = measure.candidate;
-    let window = segments.first().and_then(|segment| candidate.planner.meter.for_model(segment.model()).window());
+fn play_segments(segments: &[Transcript], policy: &str, measure: Measure<'_>) -> Result<PolicyResult, TranscriptError> {
+    let Measure { planner, conditions, placebo } = measure;
+    let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
     for segment in segments {
-        let mut played = play::play(segment, candidate, measure.conditions)?;
+        let mut played = play::play(segment, planner, conditions)?;
         figures = figures.plus(&played.figures);
         let summaries = mem::take(&mut played.summaries);
         let mut of_segment = if played.has_edited {
-            let unedited = play::play_unedited(segment, candidate, measure.conditions.prices)?;
+            let unedited = play::play_unedited(segment, planner, conditions.prices)?;
             Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }
         } else {
-            Regret::none(segment.n_answers(), played.figures.cost, measure.placebo)
+            Regret::none(segment.n_answers(), played.figures.cost, placebo)
         };
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
         regret.add(of_segment);
         tokens.append(&mut played.tokens);
     }
-    Ok(PolicyResult { policy: candidate.name.clone(), window, figures, regret, tokens })
+    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, tokens })
 }
 
 fn name_of(path: &Path) -> String {

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::TranscriptError;
 use super::figures::SummaryCall;
 use super::sent_request::SentRequest;
-use super::{PolicyUnderTest, TranscriptError};
 use crate::dialect;
 use crate::edit::summarize::instruction;
 use crate::payload::ChainKey;
 use crate::plan::SummaryJob;
+use crate::planner::Planner;
 use crate::summary::{Prompt, Summary, SummaryState};
 use crate::tokens::Gauge;
 
@@ -43,11 +44,11 @@ impl SummaryCache {
         &mut self,
         job: SummaryJob,
         summary_source: SummarySource<'_>,
-        candidate: &PolicyUnderTest,
+        planner: &Planner,
         gauge: &Gauge,
         before: Option<&SentRequest>,
     ) -> Result<(SummaryCall, bool), TranscriptError> {
-        let (key, call) = (job.key, measure_call(&job, candidate, gauge, before)?);
+        let (key, call) = (job.key, measure_call(&job, planner, gauge, before)?);
         let summary = match summary_source {
             SummarySource::Model(make) => make(job),
             SummarySource::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
@@ -76,11 +77,11 @@ fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Ar
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.
 fn measure_call(
     job: &SummaryJob,
-    candidate: &PolicyUnderTest,
+    planner: &Planner,
     gauge: &Gauge,
     before: Option<&SentRequest>,
 ) -> Result<SummaryCall, TranscriptError> {
-    let (settings, language) = (&candidate.planner.settings.summarize, candidate.planner.settings.language);
+    let (settings, language) = (&planner.settings.summarize, planner.settings.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let (input, system) = (settings.input, instruction::system(language));

@@ -31,20 +31,24 @@ fn session() -> String {
     )
 }
 
-fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
+fn planner(settings: &str, window: Option<usize>) -> Planner {
     let mut settings: PlanSettings = toml::from_str(settings).unwrap();
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);
     if let Some(window) = window {
         planner.meter.learn_window("m", window);
     }
-    PolicyUnderTest { name: "p".to_owned(), planner }
+    planner
+}
+
+fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
+    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)) }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
     let conditions = Conditions { prices, ..Conditions::default() };
-    play::play(&transcript, &candidate(settings, window), &conditions).unwrap().figures
+    play::play(&transcript, &planner(settings, window), &conditions).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -91,7 +95,7 @@ summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summary_source| {
         let conditions = Conditions { summary_source, ..Conditions::default() };
-        play::play(&transcript, &candidate(settings, None), &conditions).unwrap().figures
+        play::play(&transcript, &planner(settings, None), &conditions).unwrap().figures
     };
     let made = play(SUMMARIZE, SummarySource::StandIn(50));
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
@@ -137,7 +141,7 @@ fn a_truncated_result_is_counted_once() {
 
 #[test]
 fn changed_tool_definitions_share_no_prefix() {
-    let gauge = candidate(NONE, None).planner.meter.for_model(None);
+    let gauge = planner(NONE, None).meter.for_model(None);
     let body = |tools: &str| {
         let text = "u".repeat(4000);
         format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{tools}]}}"#)

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Dialect, ParseError, strings};
+use crate::upstream::routes::Routes;
 
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -128,6 +129,11 @@ impl Transcript {
     /// The model that the requests name.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// What belongs to the upstream that its requests go to.
+    pub fn choose<'r, T>(&self, routes: &'r Routes<T>) -> &'r T {
+        routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
     }
 
     /// The number of messages.

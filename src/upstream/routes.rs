@@ -16,6 +16,10 @@ use crate::dialect::{self, Dialect};
 use crate::tokens::models::Pattern;
 use crate::units::Period;
 
+pub use self::table::{Routes, model_of};
+
+mod table;
+
 /// One of the `[[upstreams]]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -41,6 +41,11 @@ impl BaseUrl {
         &self.0
     }
 
+    /// The host, without the port.
+    pub fn host(&self) -> &str {
+        self.0.host().unwrap_or_default()
+    }
+
     /// The upstream's URI for a client's request target. The query is kept byte for byte.
     ///
     /// - A base with a path stands for the `/v1` of the client, whether the client writes it or not.

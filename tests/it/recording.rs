@@ -6,6 +6,7 @@ use std::process::Command;
 
 use abridge_proxy::recording::{Exchange, ResponseEnd};
 use abridge_proxy::replay::{Replay, ReplayPolicy, find_exchanges, planner_from_toml};
+use abridge_proxy::upstream::routes::Routes;
 use tempfile::TempDir;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
@@ -52,7 +53,8 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
     }
-    let replay = Replay::run(&[folder.path().to_owned()], &ReplayPolicy::Fallback(planner_from_toml("").unwrap()));
+    let replay =
+        Replay::run(&[folder.path().to_owned()], &ReplayPolicy::Fallback(Routes::only(planner_from_toml("").unwrap())));
     assert!(replay.is_clean(), "{replay}");
 }
 

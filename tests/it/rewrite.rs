@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::support::bodies::DANGLING;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::Summarizer;
 use crate::support::{Abridge, Setup, post, request};
@@ -120,6 +121,82 @@ async fn rewrite_prints_and_reports_what_serve_sends_under_any_policy() {
     }
 }
 
+/// Two policies beside that of the top level, chosen by model and by dialect.
+const ROUTED: &str = r#"
+policy.edits = ["patch_tool_calls"]
+[policies.bare]
+policy.edits = []
+[policies.short]
+truncate_tool_results.max_bytes = 250
+policy.edits = ["patch_tool_calls", "truncate_tool_results"]
+[[upstreams]]
+name = "house"
+url = "UPSTREAM"
+when = { model = "house-*" }
+policy = "bare"
+[[upstreams]]
+name = "messages"
+url = "UPSTREAM"
+policy = "short"
+"#;
+
+/// Bodies for the top level, for the policy `bare`, and for `short`.
+fn routed() -> [Bytes; 3] {
+    let block = format!(r#"{{"type":"tool_result","tool_use_id":"a","content":{:?}}}"#, "long ".repeat(200));
+    let call = r#"{"type":"tool_use","id":"a","name":"f","input":{}}"#;
+    let messages = format!(
+        r#"{{"model":"claude-opus-5","max_tokens":9,"messages":[{{"role":"user","content":"x"}},{{"role":"assistant","content":[{call}]}},{{"role":"user","content":[{block}]}}]}}"#
+    );
+    [DANGLING.into(), DANGLING.replace("\"m\"", "\"house-1\"").into(), messages.into()]
+}
+
+#[tokio::test]
+async fn rewrite_prints_what_serve_sends_under_the_policies_of_upstreams() {
+    let bodies = routed();
+    let (sent, printed) = both(ROUTED, &bodies).await;
+    assert_eq!(sent, printed);
+    let edits = |n: usize| -> Vec<_> {
+        printed[n].report.iter().flat_map(|report| &report.changes).map(|change| change.edit.as_str()).collect()
+    };
+    assert_eq!([edits(0), edits(1), edits(2)], [vec!["patch"], vec![], vec!["truncate"]]);
+}
+
+#[test]
+fn rewrite_and_replay_take_the_policy_that_a_flag_names() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("proxy.toml"), ROUTED.replace("UPSTREAM", "http://127.0.0.1:1")).unwrap();
+    let [patched, bare, _] = routed();
+    for (name, body) in [("patched", patched), ("bare", bare)] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("request.json"), body).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        command.args(args).current_dir(folder.path()).env_clear().output().unwrap()
+    };
+    let is_edited = |args: &[&str]| {
+        let output = run(&[&["rewrite"], args].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout != fs::read(folder.path().join(args[0])).unwrap()
+    };
+    assert!(is_edited(&["patched/request.json"]) && !is_edited(&["bare/request.json"]));
+    assert!(!is_edited(&["patched/request.json", "--policy", "bare"]));
+    assert!(is_edited(&["bare/request.json", "--policy", "short"]));
+
+    // What was recorded is that nothing is edited.
+    let replayed = |args: &[&str]| run(&[&["replay"], args].concat()).status.code();
+    assert_eq!((replayed(&["patched"]), replayed(&["bare"])), (Some(1), Some(0)));
+    assert_eq!(replayed(&["patched", "bare", "--policy", "bare"]), Some(0));
+    assert_eq!(replayed(&["bare", "--policy", "short"]), Some(1));
+
+    for command in [&["rewrite", "bare/request.json"][..], &["replay", "bare"]] {
+        let output = run(&[command, &["--policy", "other"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(error, "--policy: there is no policies.other; allowed: bare, short\n");
+        assert_eq!(output.status.code(), Some(64));
+    }
+}
+
 #[tokio::test]
 async fn rewrite_names_the_address_that_serve_listens_on() {
     let body = Bytes::from(with_results(&[long_text(0)]));
@@ -144,7 +221,7 @@ async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>
     let abridge = Setup::to(upstream.url())
         .with("tokens.ask_upstream = false")
         .with(format!("store.path = '{}'", store.display()))
-        .with(policy)
+        .with(policy.replace("UPSTREAM", upstream.url()))
         .start()
         .await;
     let mut client = abridge.connect().await;

@@ -159,6 +159,25 @@ fn the_present_settings_and_none_play_where_no_policy_is_named() {
 }
 
 #[test]
+fn policies_of_the_settings_play_by_name_and_where_their_upstream_is_meant() {
+    let place = place();
+    let sticky = fs::read_to_string(place.path().join("sticky.toml")).unwrap();
+    let sticky = sticky.replace("[clear", "[policies.long.clear");
+    let route = |model| {
+        format!(
+            "{sticky}[[upstreams]]\nname = \"a\"\nurl = \"http://h\"\npolicy = \"long\"\nwhen = {{ model = \"{model}\" }}\n"
+        )
+    };
+    let args = ["sessions/coding.json", "--policy", "present", "--policy", "long", "--policy", "none"];
+    for (model, present) in [("gpt-4*", 10), ("claude-*", 0)] {
+        fs::write(place.path().join("proxy.toml"), route(model)).unwrap();
+        let totals = json(&place, &args).totals;
+        let rows: Vec<_> = totals.iter().map(|run| (run.policy.as_str(), run.figures.results_cleared)).collect();
+        assert_eq!(rows, [("present", present), ("long", 10), ("none", 0)], "{model}");
+    }
+}
+
+#[test]
 fn placeholders_are_as_long_as_when_serving() {
     let place = place();
     let sticky = fs::read_to_string(place.path().join("sticky.toml")).unwrap();

@@ -70,10 +70,10 @@ fn dialect_of(format: &str) -> &'static dyn Dialect {
     dialect::for_path(path).unwrap()
 }
 
-fn candidate(settings: &str) -> PolicyUnderTest {
+fn planner(settings: &str) -> Planner {
     let mut parts: PlanSettings = toml::from_str(settings).unwrap();
     parts.tokens.counter = Counter::Estimate;
-    PolicyUnderTest { name: "p".to_owned(), planner: Planner::new(parts) }
+    Planner::new(parts)
 }
 
 /// All results that the model has read are cleared at once.
@@ -83,8 +83,8 @@ clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 0 }, clear_a
 
 fn regret_under(settings: &str, body: String) -> Regret {
     let transcript = Transcript::new(body.into(), None).unwrap();
-    let candidate = candidate(settings);
-    let measured = Measure { candidate: &candidate, conditions: &Conditions::default(), placebo: None };
+    let planner = planner(settings);
+    let measured = Measure { planner: &planner, conditions: &Conditions::default(), placebo: None };
     measure(&transcript, measured, SummaryCache::default()).unwrap()
 }
 
@@ -241,10 +241,10 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     assert_eq!(places(&regret), [(4, 2, LINE)]);
 
     let transcript = Transcript::new(body.into(), None).unwrap();
-    let candidate = candidate(KEEP_NONE);
+    let planner = planner(KEEP_NONE);
     let mut recalls = Recalls::default();
     recalls.add(dialect_of("chat"), 7, &regret.list[0], &mut Watch::default());
-    let mut player = Player::new(Some("m"), &candidate, SummarySource::default(), SummaryCache::default());
+    let mut player = Player::new(Some("m"), &planner, SummarySource::default(), SummaryCache::default());
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(transcript.request(length, inserted)).unwrap();
@@ -269,11 +269,11 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let read = Call("read", "{}");
     let steps = [User("Do it."), read, Answer(&one), read, Answer(&filler), Say(LINE)];
     let body = write("chat", &steps);
-    let candidate = candidate(KEEP_NONE);
+    let planner = planner(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
-    let plain = play::play(&transcript, &candidate, &conditions).unwrap();
-    let measured = Measure { candidate: &candidate, conditions: &conditions, placebo: None };
+    let plain = play::play(&transcript, &planner, &conditions).unwrap();
+    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None };
     let regret = measure(&transcript, measured, SummaryCache::default()).unwrap();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
     // As they are: the question, 3 + 1 + 2 = 6; a call, 3 + 3 + 3 + 1 + 1 = 11; the results, 1012 and 1004; a cleared one,
@@ -298,11 +298,11 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
         let steps = [User("Go."), read, Answer(&first), read, Answer(&filler), read, Answer(&filler), Say(said)];
         Transcript::new(Bytes::from(write("chat", &steps)), None).unwrap()
     };
-    let candidate = candidate(KEEP_NONE);
+    let planner = planner(KEEP_NONE);
     let noise = |own: &Transcript, other: &Transcript| {
         let placebo = Placebo::of(other).unwrap();
         let conditions = Conditions::default();
-        let measured = Measure { candidate: &candidate, conditions: &conditions, placebo: Some(&placebo) };
+        let measured = Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo) };
         let regret = measure(own, measured, SummaryCache::default()).unwrap();
         (regret.faults, regret.placebo)
     };
