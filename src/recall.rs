@@ -254,6 +254,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_text_is_saved_to_a_file_with_the_end_of_its_type() {
+        let key = PayloadKey::from_bytes([0; 16]);
+        let words = |text: &str, language| {
+            settings(text).retrieval_method(&["bash", "read_file"]).words(language, key, MediaType::Png)
+        };
+        let url = "http://h:1/abridge/recall/00000000000000000000000000";
+        assert_eq!(
+            words(URL, Language::En),
+            format!("Read it with GET {url} (binary: save it with curl -o FILE.png).")
+        );
+        assert_eq!(words(DIR, Language::En), FILE.replace(".txt", ".png"));
+        for (text, language) in [(URL, Language::En), (URL, Language::Zh), (DIR, Language::En), (DIR, Language::Zh)] {
+            assert!(may_be_words(&words(text, language)), "{text}");
+        }
+    }
+
+    #[test]
     fn knows_a_payload_that_is_named() {
         let settings = settings(DIR);
         let handle = "0".repeat(26);

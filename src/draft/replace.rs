@@ -82,9 +82,11 @@ impl ProposedEdit {
             None if cut.is_whole(len) => strings::render(words),
             None => strings::render_cut(body, source.span, *from..*to, words),
         };
-        let (before, after) = match source.part {
-            Some(_) => (source.span.len(), json.len()),
-            None => (len, len - (to - from) + words.len()),
+        let is_text = source.part.is_none() && source.name.media.is_none();
+        let (before, after) = if is_text {
+            (len, len - (to - from) + words.len())
+        } else {
+            (source.span.len(), json.len()) // as they are written
         };
         self.bytes.before += before;
         self.bytes.after += after;

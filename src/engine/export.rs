@@ -189,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_the_end_of_its_type_and_is_swept_as_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, _) = payload(1, 0);
+        let image = Payload::stored(Bytes::from_static(b"\x89PNG"), Some(crate::payload::MediaType::Png));
+        write_all(folder.path(), &[(key, image), payload(2, 5)], Time(9)).unwrap();
+        assert_eq!(names(folder.path()), [format!("{key}.png"), name(2)]);
+        assert_eq!(sweep(folder.path(), &Settings::default(), Time(u64::MAX)).unwrap().aged, 2);
+    }
+
+    #[test]
     fn unused_files_expire() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();

@@ -32,6 +32,7 @@ mod late_results; // tool results that arrive after later messages
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // POST /abridge/summarize, and `abridge summarize`
+mod media; // images and files in tool results
 mod memory; // memory use, idle and under load
 mod messages; // keys, versions and thinking of Anthropic Messages
 mod metrics; // GET /abridge/metrics, and the log line of a request
