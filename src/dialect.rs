@@ -14,6 +14,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
+    media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpeningEvents, Switch},
 };
@@ -24,6 +25,7 @@ mod chat_completions;
 mod error;
 mod error_body;
 mod json;
+pub mod media;
 mod messages;
 mod object;
 mod registry;
@@ -49,6 +51,7 @@ mod types;
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
+/// | `text_part_names` | `text` | `input_text` | `text` |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
 /// | `cache_mark`, `drop_reasoning` | none | none | `cache_control`, `thinking.block_binding` |
@@ -143,6 +146,16 @@ pub trait Dialect: Debug + Send + Sync {
     /// A result that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
 
+    /// What a part of a content is called that is a text.
+    fn text_part_names(&self) -> TextPartNames {
+        TextPartNames { kind: "text", mark: "cache_control" }
+    }
+
+    /// A part that says `text` in place of another one, with its mark for the prompt cache.
+    fn render_text_part(&self, body: &[u8], part: Span, text: &str) -> Bytes {
+        media::text_part(self.text_part_names(), body, part, text)
+    }
+
     /// The elements that hold results which stand behind one another, where there is no element to put them into.
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
@@ -184,6 +197,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The tokens of one element of the conversation; `element_tokens` remembers them.
     fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of one part of a content; `part_tokens` remembers them.
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&String::from_utf8_lossy(raw))
+    }
 
     /// What one call adds to the tokens of the element that it is in.
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;

@@ -12,15 +12,18 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use quick_cache::sync::Cache;
 use zeroize::Zeroizing;
 
 mod chain;
 mod fingerprint;
+pub mod media;
+mod value;
 
 pub use chain::{Chain, ChainKey, Place};
 pub use fingerprint::Fingerprint;
+pub use media::MediaType;
+pub use value::Payload;
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, nor do the 96 of a payload's content; on purpose only
 /// for who has the secret.
@@ -60,27 +63,23 @@ type NameCache = Cache<(Caller, Fingerprint), PayloadName>;
 pub struct PayloadName {
     /// The name.
     pub key: PayloadKey,
-    /// The bytes of the text.
+    /// The bytes of the text, or of what base64 stands for.
     pub len: usize,
-    /// The bytes that are stored: those of the text, or of the value as it is written.
+    /// The bytes that are stored: the same, or those of the value as it is written.
     pub stored_len: usize,
+    /// The type, where what base64 stands for is stored.
+    pub media: Option<MediaType>,
 }
 
-/// The decoded text of a JSON value.
+/// What a JSON value says.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedValue<'t> {
-    /// Its text.
-    pub text: &'t str,
+    /// The bytes of its text, or of what its base64 stands for.
+    pub len: usize,
     /// What is stored of it.
     pub stored: &'t [u8],
-}
-
-/// What was taken out of a body, not unescaped before somebody wants it: mostly it is stored already.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Payload {
-    bytes: Bytes,
-    /// As many as `bytes` has; fewer if `bytes` is a JSON string, and this its text.
-    len: usize,
+    /// The type of what its base64 stands for.
+    pub media: Option<MediaType>,
 }
 
 /// How long a payload is kept after its last use.
@@ -171,8 +170,8 @@ impl Keys {
         if let Some(name) = self.names.get(&remembered) {
             return Some(name);
         }
-        let DecodedValue { text, stored } = read()?;
-        let name = PayloadName { key: self.payload(caller, stored), len: text.len(), stored_len: stored.len() };
+        let DecodedValue { len, stored, media } = read()?;
+        let name = PayloadName { key: self.payload(caller, stored), len, stored_len: stored.len(), media };
         self.names.insert(remembered, name);
         Some(name)
     }
@@ -190,7 +189,7 @@ impl Keys {
             return name.key;
         }
         let key = PayloadKey(self.hash(b"message", &caller.0, canonical()));
-        self.names.insert(remembered, PayloadName { key, len: 0, stored_len: 0 });
+        self.names.insert(remembered, PayloadName { key, len: 0, stored_len: 0, media: None });
         key
     }
 
@@ -220,46 +219,7 @@ impl fmt::Debug for Keys {
 
 impl<'t> From<&'t str> for DecodedValue<'t> {
     fn from(text: &'t str) -> Self {
-        Self { text, stored: text.as_bytes() }
-    }
-}
-
-// === impl Payload ===
-
-impl Payload {
-    /// What is stored of a JSON value, given as it is written, and the length of that: the value itself if it is as long, or
-    /// else the text of the string that it is, which is always shorter.
-    pub fn of_value(raw: Bytes, len: usize) -> Self {
-        Self { bytes: raw, len }
-    }
-
-    /// The payload as recall gives it back.
-    pub fn bytes(&self) -> Bytes {
-        if self.bytes.len() == self.len {
-            return self.bytes.clone();
-        }
-        // An escape is longer than what it stands for, so there is none between the quotes if the lengths are the same.
-        if self.bytes.len() == self.len + 2 {
-            return self.bytes.slice(1..=self.len); // without a copy
-        }
-        // It has been read before, so it can be read.
-        serde_json::from_slice::<String>(&self.bytes).map_or_else(|_| self.bytes.clone(), Bytes::from)
-    }
-
-    /// How many bytes it has.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl From<Bytes> for Payload {
-    fn from(bytes: Bytes) -> Self {
-        Self { len: bytes.len(), bytes }
+        Self { len: text.len(), stored: text.as_bytes(), media: None }
     }
 }
 
@@ -425,27 +385,6 @@ mod tests {
             keys.name(caller, Fingerprint::of_numbers(n, 0), || Some(DecodedValue::from("x")));
         }
         assert!((1..=100).contains(&keys.names.len()));
-    }
-
-    #[test]
-    fn a_payload_is_what_the_string_says() {
-        for text in ["", "a", "é", "a\nb", "\\", "\u{1}😀"] {
-            let raw = serde_json::to_string(text).unwrap();
-            let payload = Payload::of_value(raw.into(), text.len());
-            assert_eq!((payload.bytes(), payload.len()), (Bytes::from_static(text.as_bytes()), text.len()));
-        }
-        assert_eq!(Payload::from(Bytes::from_static(b"{}")).bytes(), "{}");
-        assert!(Payload::of_value(Bytes::from_static(b"\"\""), 0).is_empty());
-        assert!(!Payload::from(Bytes::from_static(b"{}")).is_empty());
-        let half = Bytes::from_static(br#""\ud83d""#);
-        assert_eq!(Payload::of_value(half.clone(), half.len()).bytes(), half);
-    }
-
-    #[test]
-    fn a_string_without_escapes_is_not_copied() {
-        let raw = Bytes::from_static("\"é, as it is\"".as_bytes());
-        let payload = Payload::of_value(raw.clone(), raw.len() - 2).bytes();
-        assert_eq!(payload.as_ptr_range(), raw[1..raw.len() - 1].as_ptr_range());
     }
 
     #[test]

@@ -226,6 +226,7 @@ impl Policy {
             missing: settings.patch_tool_calls.template(language),
             truncated: settings.truncate_tool_results.template(language),
             cleared: settings.clear_tool_results.template(language),
+            cleared_media: settings.clear_tool_results.media_template(language),
         };
         let (mut counts_from, mut summaries) = (usize::MAX, None);
         let edit = |name| -> Box<dyn Edit> {

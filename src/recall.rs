@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     language::Language,
-    payload::{HANDLE_LEN, PayloadKey},
+    payload::{HANDLE_LEN, MediaType, PayloadKey},
 };
 
 /// `[recall]` of `proxy.toml`.
@@ -113,7 +113,7 @@ pub enum RetrievalMethod<'a> {
         /// Where abridge is reached.
         base: &'a str,
     },
-    /// `{dir}/{handle}.txt`.
+    /// `{dir}/{handle}.txt`, or with the end of another type.
     File {
         /// The folder.
         dir: &'a str,
@@ -169,7 +169,7 @@ impl Settings {
         let words = ways
             .into_iter()
             .flatten()
-            .map(|retrieval_method| retrieval_method.words(language, PayloadKey::from_bytes([0; 16])));
+            .map(|retrieval_method| retrieval_method.words(language, PayloadKey::from_bytes([0; 16]), MediaType::Text));
         words.max_by_key(String::len).unwrap_or_default()
     }
 
@@ -222,14 +222,27 @@ pub const PATH: &str = "/abridge/recall/";
 
 impl RetrievalMethod<'_> {
     /// The sentence that says how to get back what `handle` names; empty if there is no way.
-    pub fn words(&self, language: Language, handle: PayloadKey) -> String {
+    pub fn words(&self, language: Language, handle: PayloadKey, media: MediaType) -> String {
+        let end = media.extension();
         match (self, language) {
             (Self::Unavailable, _) => String::new(),
+            (Self::Tool { name }, Language::En) if media != MediaType::Text => {
+                format!("Read it with {name} (handle={handle}).")
+            }
+            (Self::Tool { name }, Language::Zh) if media != MediaType::Text => {
+                format!("读取方式：用 {name} 读取（handle={handle}）。")
+            }
             (Self::Tool { name }, Language::En) => {
                 format!("Read it with {name} (handle={handle}; lines=1-200, grep=TEXT, offset=0 limit=8000).")
             }
             (Self::Tool { name }, Language::Zh) => {
                 format!("读取方式：用 {name} 读取（handle={handle}；lines=1-200、grep=文本、offset=0 limit=8000）。")
+            }
+            (Self::Http { base }, Language::En) if media != MediaType::Text => {
+                format!("Read it with GET {base}{PATH}{handle} (binary: save it with curl -o FILE.{end}).")
+            }
+            (Self::Http { base }, Language::Zh) if media != MediaType::Text => {
+                format!("读取方式：GET {base}{PATH}{handle}（二进制：用 curl -o FILE.{end} 保存）。")
             }
             (Self::Http { base }, Language::En) => {
                 format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).")
@@ -237,8 +250,8 @@ impl RetrievalMethod<'_> {
             (Self::Http { base }, Language::Zh) => {
                 format!("读取方式：GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=8000）。")
             }
-            (Self::File { dir, tool }, Language::En) => format!("Read it with {tool} from {dir}/{handle}.txt."),
-            (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.txt。"),
+            (Self::File { dir, tool }, Language::En) => format!("Read it with {tool} from {dir}/{handle}.{end}."),
+            (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.{end}。"),
         }
     }
 }
@@ -260,7 +273,11 @@ mod tests {
 
     fn check(text: &str, tools: &[&str], expected: &str) {
         let key = PayloadKey::from_bytes([0; 16]);
-        assert_eq!(settings(text).retrieval_method(tools).words(Language::En, key), expected, "{text} {tools:?}");
+        assert_eq!(
+            settings(text).retrieval_method(tools).words(Language::En, key, MediaType::Text),
+            expected,
+            "{text} {tools:?}"
+        );
     }
 
     const URL: &str = "public_url = \"http://h:1/\"";
@@ -318,6 +335,23 @@ mod tests {
         check(&format!("via = \"http\"\n{URL}"), &[], HTTP);
         check(&format!("via = \"file\"\n{DIR}"), &[], FILE);
         check(&format!("via = \"none\"\n{URL}\n{DIR}"), &["read_file", "bash"], "");
+    }
+
+    #[test]
+    fn what_is_no_text_is_saved_to_a_file_with_the_end_of_its_type() {
+        let key = PayloadKey::from_bytes([0; 16]);
+        let words = |text: &str, language| {
+            settings(text).retrieval_method(&["bash", "read_file"]).words(language, key, MediaType::Png)
+        };
+        let url = "http://h:1/abridge/recall/00000000000000000000000000";
+        assert_eq!(
+            words(URL, Language::En),
+            format!("Read it with GET {url} (binary: save it with curl -o FILE.png).")
+        );
+        assert_eq!(words(DIR, Language::En), FILE.replace(".txt", ".png"));
+        for (text, language) in [(URL, Language::En), (URL, Language::Zh), (DIR, Language::En), (DIR, Language::Zh)] {
+            assert!(may_be_words(&words(text, language)), "{text}");
+        }
     }
 
     #[test]

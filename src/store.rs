@@ -120,8 +120,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that are stored already count as used now, and are kept for the longer one of their lifetime and this one.
     fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()>;
 
-    /// The payload, which counts as used now; `None` if it is not stored.
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>>;
+    /// The payload with its type, which counts as used now; `None` if it is not stored.
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>>;
+
+    /// The bytes of the payload, which counts as used now; `None` if it is not stored.
+    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(async move { Ok(self.load(key).await?.map(|payload| payload.bytes())) })
+    }
 
     /// Whether a payload was stored and has been swept. This is remembered for a limited time: see [`TOMBSTONES`].
     fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool>;

@@ -25,6 +25,7 @@ use crate::{payload::Fingerprint, units::ByteSize};
 pub use self::memo::Subject;
 
 mod estimate;
+pub mod image;
 mod memo;
 pub mod models;
 pub mod prices;

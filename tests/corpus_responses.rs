@@ -30,6 +30,7 @@ use abridge_proxy::relay::tap::Tap;
 use abridge_proxy::replay::planner_from_toml;
 use abridge_proxy::span::{joined, splice};
 use abridge_proxy::summary::{Summary, SummaryState};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -261,7 +262,8 @@ fn recalled(plan: &Plan, items: &[Value], ran: &Ran) -> Result<(), String> {
         for handle in &change.handles {
             let offload = plan.offloads.iter().find(|offload| offload.key == *handle);
             let stored = offload.ok_or_else(|| format!("{handle} is not stored: {change}"))?.payload.bytes();
-            if !texts.iter().any(|text| text.as_bytes() == stored) {
+            let base64 = STANDARD.encode(&stored);
+            if !texts.iter().any(|text| text.as_bytes() == stored || text.ends_with(&base64)) {
                 return Err(format!("{handle} is none of the texts of item {item}"));
             }
             count(&ran.handles);

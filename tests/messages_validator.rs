@@ -61,12 +61,13 @@ pub(crate) fn blocks(request: &Value) -> Vec<String> {
     messages.flat_map(of_message).collect()
 }
 
-/// The texts of the results, by the id of the call.
+/// The texts of the results, and the data of their images and documents, by the id of the call.
 pub(crate) fn texts_of_results(request: &Value) -> HashMap<&str, Vec<&str>> {
     let mut texts: HashMap<&str, Vec<&str>> = HashMap::new();
     let blocks = request["messages"].as_array().into_iter().flatten().flat_map(entries);
     for result in blocks.filter(|block| block["type"] == "tool_result") {
-        let of_blocks = result["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+        let of_blocks = result["content"].as_array().into_iter().flatten();
+        let of_blocks = of_blocks.filter_map(|block| block["text"].as_str().or(block["source"]["data"].as_str()));
         let all = texts.entry(result["tool_use_id"].as_str().unwrap_or_default()).or_default();
         all.extend(result["content"].as_str().into_iter().chain(of_blocks));
     }

@@ -6,7 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use abridge_proxy::dialect::strings;
+use abridge_proxy::dialect::{
+    media::{self, MediaForm},
+    strings,
+};
+use abridge_proxy::payload::media::Base64;
 use abridge_proxy::plan::{Action, Plan};
 use abridge_proxy::planner::{Offload, PlanSettings, Planner};
 use abridge_proxy::span::{Span, splice};
@@ -52,6 +56,20 @@ struct Planned {
     body: Bytes,
     plan: Plan,
     output: Bytes,
+}
+
+/// What the data of a content stands for: of its texts, and of its parts that are none.
+fn data_of(body: &Bytes, content: Span) -> Vec<Bytes> {
+    let texts = dialect().texts(body, content).into_iter().map(|text| (text, Base64::of_text(text.of(body))));
+    let parts = media::parts(body, content).into_iter().map(|part| match part.form {
+        MediaForm::Url => (part.data, Base64::of_url(part.data.of(body))),
+        _ => (part.data, Base64::whole(part.data.of(body), None)),
+    });
+    let said = |data: Span| strings::text(body, data).map(|text| text.into_owned().into());
+    let of = |(data, base64): (Span, Option<Base64<'_>>)| {
+        base64.and_then(|base64| base64.decode(data.of(body))).map(|media| media.bytes.into()).or_else(|| said(data))
+    };
+    texts.chain(parts).filter_map(of).collect()
 }
 
 impl Planned {
@@ -120,7 +138,8 @@ impl Planned {
                     Ok(text) => text.as_bytes() == payload,
                     Err(_) => span.of(&self.body) == payload, // it has half a surrogate pair
                 };
-                assert!(texts.iter().any(is_it), "{}", self.plan);
+                let is_data = || data_of(&self.body, content).contains(&payload);
+                assert!(texts.iter().any(is_it) || is_data(), "{}", self.plan);
             }
         }
         let stored: BTreeSet<_> = self.plan.offloads.iter().map(|offload| offload.key).collect();

@@ -1,4 +1,5 @@
-//! `GET /abridge/recall/{handle}`: returns a payload that was removed from a conversation, as plain text, whole or in parts.
+//! `GET /abridge/recall/{handle}`: returns a payload that was removed from a conversation, whole or in parts, as plain text
+//! or with the type of an image, a file or sound.
 //!
 //! | query | answers |
 //! |---|---|
@@ -13,6 +14,9 @@
 //! A text with half a surrogate pair, as JavaScript produces it by cutting a string inside an emoji, is not UTF-8. It is
 //! stored as the JSON string that was sent, and byte ranges refer to that string, as `application/json`. `lines` and `grep`
 //! read the decoded text, with U+FFFD for each half; then `x-abridge-range` counts the bytes of that text.
+//!
+//! What was base64 is answered as the bytes that it stood for: all of them with their type, a part, whose range is exact, as
+//! `application/octet-stream`; what is no text comes as an attachment.
 //!
 //! The handle is the capability: it cannot be guessed, and its holder may read. An unused handle, an invalid one and one of
 //! another store get the same answer. Handles are compared in constant time; the look-up in the tree of the store's file
@@ -30,9 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,11 +42,12 @@ use tokio::time::timeout;
 
 use super::text;
 use crate::body::{Budget, Lease};
-use crate::payload::{Caller, Keys, PayloadKey};
+use crate::payload::{Caller, Keys, MediaType, Payload, PayloadKey};
 use crate::store::{Page, Store, StoreError, StoreFuture};
 use crate::tasks::run_blocking;
 use crate::units::Period;
 
+mod media;
 mod selector;
 
 pub(super) use selector::percent_decoded;
@@ -176,7 +179,8 @@ impl RecallHandler {
         };
         let size = payload.len();
         let is_owned = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
-        let of = move || is_owned(&payload).then(|| part.select(&payload));
+        let media = payload.media().filter(|media| *media != MediaType::Text);
+        let of = move || is_owned(&payload.bytes()).then(|| part.select(&payload));
         let found = if size < BLOCKING_FROM {
             of()
         } else {
@@ -186,14 +190,12 @@ impl RecallHandler {
         if found.is_copy && !self.budget.extend(&mut lease, found.body.len()) {
             return RecallError::NoBudget.to_response();
         }
-        let body = Bytes::from_owner(LeasedBytes { bytes: found.body, _lease: lease, _permit: permit });
+        let body = Bytes::from_owner(LeasedBytes { bytes: found.body.clone(), _lease: lease, _permit: permit });
         let mut response = text(StatusCode::OK, body);
         let headers = response.headers_mut();
         // The payload is untrusted output of a tool, which may be HTML with scripts.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if found.is_json {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
+        media::set_type(headers, key, media, size, &found);
         headers.insert(SIZE, HeaderValue::from(size));
         count(headers, LINES, found.lines);
         count(headers, MATCHES, found.matches);
@@ -226,7 +228,7 @@ impl RecallHandler {
         handle: &str,
         store: Option<&dyn Store>,
         requester: Requester,
-    ) -> Result<(PayloadKey, Bytes, Lease), RecallError> {
+    ) -> Result<(PayloadKey, Payload, Lease), RecallError> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::Unknown) };
         if let Requester::Caller(keys, caller) = &requester
             && !keys.may_be_of(*caller, key)
@@ -235,7 +237,7 @@ impl RecallHandler {
         }
         // The semaphore is never closed.
         let _permit = self.store_reads.acquire().await.ok();
-        if let Some(payload) = store.get(key).await.map_err(RecallError::Store)? {
+        if let Some(payload) = store.load(key).await.map_err(RecallError::Store)? {
             let lease = self.budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
             return Ok((key, payload, lease));
         }

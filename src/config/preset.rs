@@ -33,6 +33,7 @@ max_bytes = 50000
 trigger = { tokens = 30000 }
 keep = { rounds = 1 }
 clear_at_least = 0
+clear_media = false
 growth_guard = false
 frontier = "sliding"
 [summarize]

@@ -100,6 +100,10 @@ impl Dialect for ChatCompletions {
         tokens::count_message(gauge, raw)
     }
 
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_part(gauge, raw)
+    }
+
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_call(gauge, &String::from_utf8_lossy(raw))
     }

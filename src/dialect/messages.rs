@@ -137,6 +137,10 @@ impl Dialect for Messages {
         tokens::count_element(gauge, raw)
     }
 
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        tokens::count_block(gauge, &String::from_utf8_lossy(raw))
+    }
+
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_block(gauge, &String::from_utf8_lossy(raw))
     }

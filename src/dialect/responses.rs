@@ -13,7 +13,8 @@ use bytes::Bytes;
 
 use super::{
     Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, OpeningEvents,
-    ParseError, ParseErrorKind, Stop,
+    ParseError, ParseErrorKind, Stop, TextPartNames,
+    chat_completions::tokens::count_part,
     json::{Unsupported, push_string},
     strings,
 };
@@ -111,12 +112,20 @@ impl Dialect for Responses {
         message.into()
     }
 
+    fn text_part_names(&self) -> TextPartNames {
+        TextPartNames { kind: "input_text", mark: "prompt_cache_breakpoint" }
+    }
+
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         render::tool_result(body, id, text)
     }
 
     fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_item(gauge, raw)
+    }
+
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        count_part(gauge, raw)
     }
 
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {

@@ -26,6 +26,11 @@ impl dyn Dialect + '_ {
         })
     }
 
+    /// The tokens of one part of a content that is known by `fingerprint`, remembered.
+    pub fn part_tokens(&self, gauge: &Gauge, fingerprint: Fingerprint, raw: &[u8]) -> usize {
+        gauge.remembered(Subject::Part(self.tag()), fingerprint, || self.count_part(gauge, raw).min(raw.len()))
+    }
+
     /// The tokens of the tools that a request offers, remembered.
     pub fn tools_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let count = || self.count_tools(gauge, raw).min(raw.len());

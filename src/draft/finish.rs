@@ -306,12 +306,12 @@ impl Draft<'_> {
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
         let stored =
-            self.replacements.into_values().filter_map(|replacement| Some((replacement.span, replacement.stored?)));
+            self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let new = stored.filter(|(_, name)| seen.insert(name.key));
         let raw = |Span { start, end }| self.request.body.slice(start..end);
-        new.map(|(span, PayloadName { key, stored_len, .. })| OffloadedPayload {
+        new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {
             key,
-            payload: Payload::of_value(raw(span), stored_len),
+            payload: Payload::of_value(raw(source), stored_len, media),
         })
         .collect()
     }

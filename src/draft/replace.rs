@@ -14,7 +14,7 @@ use super::{
 use crate::{
     conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
-    payload::Fingerprint,
+    payload::{Fingerprint, MediaType},
     plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::Span,
@@ -27,6 +27,8 @@ pub struct ReplaceOptions {
     pub stored: bool,
     /// They are replaced only by something smaller.
     pub smaller: bool,
+    /// Images, files and sound are replaced as well, and what is text in base64 is stored as what it stands for.
+    pub media: bool,
 }
 
 /// The replacements in one unit that an edit could make, before it decides.
@@ -74,14 +76,22 @@ impl ProposedEdit {
     /// Adds a cut of one of its texts.
     fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
         let (TextCut { from, to, words }, len) = (cut, source.name.len);
-        self.bytes.before += len;
-        self.bytes.after += len - (to - from) + words.len();
-        let json = if cut.is_whole(len) {
-            strings::render(words)
-        } else {
-            strings::render_cut(source.request.body, source.span, *from..*to, words)
+        let ParsedRequest { dialect, body, .. } = source.request;
+        let json = match source.part {
+            Some(_) => dialect.render_text_part(body, source.span, words),
+            None if cut.is_whole(len) => strings::render(words),
+            None => strings::render_cut(body, source.span, *from..*to, words),
         };
-        self.replacements.push(Replacement::new(source.span, json, options.stored.then_some(source.name)));
+        let is_text = source.part.is_none() && source.name.media.is_none();
+        let (before, after) = if is_text {
+            (len, len - (to - from) + words.len())
+        } else {
+            (source.span.len(), json.len()) // as they are written
+        };
+        self.bytes.before += before;
+        self.bytes.after += after;
+        let stored = options.stored.then_some(source.name);
+        self.replacements.push(Replacement { source: source.source, ..Replacement::new(source.span, json, stored) });
     }
 }
 
@@ -99,14 +109,15 @@ impl<'a> Draft<'a> {
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
     ) -> Result<ProposedEdit, NotApplicable> {
-        let texts = self.source_texts(unit);
+        let texts = self.source_texts(unit, options.media);
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
         let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None };
         let mut not_applicable = NotApplicable::Nothing;
         for source in &texts {
             let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
-            let shown = ResultText { len, n_texts, n_bytes, draft: self, source, is_stored, retrieval };
+            let media = source.name.media.or(source.part.map(|_| MediaType::Text));
+            let shown = ResultText { len, media, n_texts, n_bytes, draft: self, source, is_stored, retrieval };
             let Some(cut) = cut(&shown) else { continue };
             match self.check(source, &cut, options) {
                 Ok(()) => proposed.add(source, &cut, options),
@@ -119,6 +130,9 @@ impl<'a> Draft<'a> {
     /// Whether a cut changes the text that stands there now, and makes that smaller if it has to.
     fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
         let current = CurrentText::new(source, self.replacements.get(&source.span.start));
+        if let Some(known_by) = source.part {
+            return self.check_part(source, known_by, &cut.words, options);
+        }
         let is_whole = cut.is_whole(source.name.len);
         if is_whole && options.smaller && self.is_clearly_smaller(&cut.words, &current) {
             return Ok(());
@@ -139,6 +153,26 @@ impl<'a> Draft<'a> {
             self.is_smaller(source.text(), taken, &cut.words, &new)
         };
         if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
+    }
+
+    /// The same of a part that is no text.
+    fn check_part(
+        &self,
+        source: &SourceText<'_>,
+        known_by: Fingerprint,
+        words: &str,
+        options: ReplaceOptions,
+    ) -> Result<(), NotApplicable> {
+        let ParsedRequest { dialect, body, .. } = self.request;
+        if self.replacements.contains_key(&source.span.start) {
+            return Err(NotApplicable::Nothing);
+        }
+        let has_fewer = || {
+            let tokens = dialect.part_tokens(self.gauge(), known_by, source.span.of(body));
+            let json = dialect.render_text_part(body, source.span, words);
+            json.len() < source.span.len() && self.gauge().words(words) < tokens
+        };
+        if options.smaller && !has_fewer() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
     }
 
     /// Whether the beginning alone of a text that stands there now has more tokens than words. The text is not read if its

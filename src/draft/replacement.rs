@@ -21,18 +21,20 @@ pub(super) struct Replacement {
     pub(super) fingerprint: Fingerprint,
     /// The name of what stood there, if that is stored.
     pub(super) stored: Option<PayloadName>,
+    /// What is stored, as it is written: the value that is replaced, or base64 in it.
+    pub(super) source: Span,
     /// The change that says so; none for one that is proposed only.
     pub(super) change: Option<ChangeId>,
 }
 
 impl Replacement {
     pub(super) fn new(span: Span, with: Bytes, stored: Option<PayloadName>) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored, change: None }
+        Self { span, fingerprint: Fingerprint::of(&with), with, stored, source: span, change: None }
     }
 
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: ChangeId) -> Self {
-        Self { span, fingerprint: Fingerprint::of(&with), with, stored: None, change: Some(change) }
+        Self { span, fingerprint: Fingerprint::of(&with), with, stored: None, source: span, change: Some(change) }
     }
 
     pub(super) fn splice(&self) -> Splice {

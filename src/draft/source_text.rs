@@ -5,23 +5,36 @@ use std::{borrow::Cow, cell::OnceCell, fmt};
 use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
     conversation::UnitIndex,
-    dialect::strings,
-    payload::{DecodedValue, Fingerprint, PayloadName},
+    dialect::{
+        media::{self, MediaForm, MediaPart},
+        strings,
+    },
+    payload::{
+        DecodedValue, Fingerprint, MediaType, PayloadName,
+        media::{Base64, Media},
+    },
     span::Span,
 };
 
-/// One text of a result in the body. It is unescaped when it is read for the first time.
+/// One text of a result in the body, or a part of it that is none. A text is unescaped when it is read for the first time.
 pub(super) struct SourceText<'a> {
     pub(super) request: ParsedRequest<'a>,
+    /// What is replaced.
     pub(super) span: Span,
+    /// What is stored, as it is written: all of that, or what is encoded in it.
+    pub(super) source: Span,
     pub(super) name: PayloadName,
+    /// What a part is known by that is no text.
+    pub(super) part: Option<Fingerprint>,
     text: OnceCell<Cow<'a, str>>,
 }
 
-/// One text of a result as the client sent it, for an edit to look at.
+/// One text of a result as the client sent it, for an edit to look at, or a part that is none.
 pub struct ResultText<'t, 'd> {
-    /// How many bytes it has.
+    /// How many bytes it has, as they are read back.
     pub len: usize,
+    /// The type that these are read back with; none of a text that is nothing else.
+    pub media: Option<MediaType>,
     /// How many texts the result has.
     pub n_texts: usize,
     /// The bytes of all of them.
@@ -54,7 +67,7 @@ pub struct TextCut {
 impl SourceText<'_> {
     pub(super) fn text(&self) -> &str {
         let ParsedRequest { body, .. } = self.request;
-        // It has been read before, so it can be read.
+        // It has been read before, so it can be read; a part that is no text has none.
         self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
     }
 }
@@ -76,8 +89,9 @@ impl ResultText<'_, '_> {
 
     /// The handle and the words that say how to read what it names; both empty for a text that is not stored.
     pub fn retrieval(&self) -> (&str, &str) {
-        let key = self.source.name.key;
-        let words = || self.is_stored.then(|| (key.to_string(), self.draft.retrieval_words(key)));
+        let PayloadName { key, media, .. } = self.source.name;
+        let how = || self.draft.retrieval_words(key, media.unwrap_or(MediaType::Text));
+        let words = || self.is_stored.then(|| (key.to_string(), how()));
         let (handle, how) = self.retrieval.get_or_init(|| words().unwrap_or_default());
         (handle, how)
     }
@@ -99,7 +113,11 @@ impl<'t, 'd> CurrentText<'t, 'd> {
     pub(super) fn identity(&self) -> (Fingerprint, usize) {
         match self.earlier {
             Some(replacement) => (replacement.fingerprint, replacement.with.len()),
-            None => (Fingerprint::of(self.source.name.key.as_bytes()), self.source.name.len),
+            None => {
+                let PayloadName { key, len, media, .. } = self.source.name;
+                let is_encoded = Fingerprint::of_numbers(usize::from(media.is_some()), 0);
+                (Fingerprint::of(key.as_bytes()).then(is_encoded), len)
+            }
         }
     }
 }
@@ -123,15 +141,64 @@ impl TextCut {
 }
 
 impl<'a> Draft<'a> {
-    /// The texts of a result as the client sent them.
-    pub(super) fn source_texts(&self, unit: UnitIndex) -> Vec<SourceText<'a>> {
+    /// The texts of a result as the client sent them, and its parts that are none if `media` says so, in order.
+    pub(super) fn source_texts(&self, unit: UnitIndex, media: bool) -> Vec<SourceText<'a>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let Some(content) = conversation.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
         let fingerprint = |span: Span| {
             if span == content { self.fingerprints(unit).content } else { Fingerprint::of(span.of(body)) }
         };
         let spans = dialect.texts(body, content).into_iter();
-        spans.filter_map(|span| self.source_text(span, || fingerprint(span))).collect()
+        if !media {
+            return spans.filter_map(|span| self.source_text(span, || fingerprint(span))).collect();
+        }
+        let text = |span| {
+            self.encoded_text(span, || fingerprint(span)).or_else(|| self.source_text(span, || fingerprint(span)))
+        };
+        let mut texts: Vec<_> = spans.filter_map(text).collect();
+        texts.extend(media::parts(body, content).iter().filter_map(|part| self.source_part(part)));
+        texts.sort_by_key(|text| text.span.start);
+        texts
+    }
+
+    /// The text at a span whose bytes are base64.
+    fn encoded_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
+        let base64 = Base64::of_text(span.of(self.request.body))?;
+        let (name, source) = self.encoded_name(span, &base64, fingerprint())?;
+        Some(SourceText { request: self.request, span, source, name, part: None, text: OnceCell::new() })
+    }
+
+    /// A part of a content that is no text: what its base64 stands for, or else its data as a text.
+    fn source_part(&self, part: &MediaPart<'a>) -> Option<SourceText<'a>> {
+        let MediaPart { span, data, form } = part;
+        let ParsedRequest { body, .. } = self.request;
+        let fingerprint = Fingerprint::of(span.of(body));
+        let base64 = match form {
+            MediaForm::Url => Base64::of_url(data.of(body)),
+            MediaForm::Base64(declared) => Base64::whole(data.of(body), declared.as_deref()),
+            MediaForm::Text => None,
+        };
+        let encoded = base64.and_then(|base64| self.encoded_name(*data, &base64, fingerprint));
+        let as_text = || Some((self.source_text(*data, || Fingerprint::of(data.of(body)))?.name, *data));
+        let (name, source) = encoded.or_else(as_text)?;
+        let part = Some(fingerprint);
+        Some(SourceText { request: self.request, span: *span, source, name, part, text: OnceCell::new() })
+    }
+
+    /// The name of what base64 in a string stands for, and where that is; none if it is not exact.
+    fn encoded_name(&self, string: Span, base64: &Base64<'_>, known_by: Fingerprint) -> Option<(PayloadName, Span)> {
+        const DECODED: usize = 1; // the same bytes have another name as a text
+        let ParsedRequest { body, .. } = self.request;
+        let decoded = OnceCell::new();
+        let read = || {
+            let media = base64.decode(string.of(body))?;
+            let Media { media, bytes } = decoded.get_or_init(|| media);
+            Some(DecodedValue { len: bytes.len(), stored: bytes, media: Some(*media) })
+        };
+        let known_by = known_by.then(Fingerprint::of_numbers(DECODED, 0));
+        let name = self.context.keys.name(self.context.caller, known_by, read)?;
+        let at = |offset: usize| string.start + offset;
+        Some((name, Span { start: at(base64.range.start), end: at(base64.range.end) }))
     }
 
     /// The text at a span, known by `fingerprint`; none if the string stands for none.
@@ -146,7 +213,7 @@ impl<'a> Draft<'a> {
             Some(name) => name,
             None => self.payload_name(span, fingerprint(), read)?,
         };
-        Some(SourceText { request: self.request, span, name, text })
+        Some(SourceText { request: self.request, span, source: span, name, part: None, text })
     }
 
     /// The name of what a value says, known by `fingerprint`; none if it does not say anything.
@@ -157,7 +224,9 @@ impl<'a> Draft<'a> {
         read: impl FnOnce() -> Option<&'t str>,
     ) -> Option<PayloadName> {
         let ParsedRequest { body, .. } = self.request;
-        let decoded = || read().map(|text| DecodedValue { text, stored: strings::stored(body, value, text) });
+        let decoded = || {
+            read().map(|text| DecodedValue { len: text.len(), stored: strings::stored(body, value, text), media: None })
+        };
         self.context.keys.name(self.context.caller, fingerprint, decoded)
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
-    payload::PayloadKey,
+    payload::{MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
     span::Span,
 };
@@ -112,8 +112,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The words that say how to read what is stored under a name.
-    pub fn retrieval_words(&self, key: PayloadKey) -> String {
-        self.retrieval_method().words(self.language, key)
+    pub fn retrieval_words(&self, key: PayloadKey, media: MediaType) -> String {
+        self.retrieval_method().words(self.language, key, media)
     }
 
     /// Whether something can be stored.

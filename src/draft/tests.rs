@@ -229,7 +229,7 @@ fn what_has_not_been_read_stays() {
 }
 
 /// All of a text is replaced, and nothing is stored.
-const ANY: ReplaceOptions = ReplaceOptions { stored: false, smaller: false };
+const ANY: ReplaceOptions = ReplaceOptions { stored: false, smaller: false, media: false };
 
 fn shorter(text: &ResultText<'_, '_>) -> TextCut {
     TextCut { from: 0, to: text.len, words: "-".to_owned() }

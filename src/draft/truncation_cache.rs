@@ -120,6 +120,7 @@ impl Draft<'_> {
                 with: replacement.with.clone(),
                 fingerprint: replacement.fingerprint,
                 stored: replacement.stored,
+                source: span,
                 change: None,
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! # What it does
 //! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
-//! becomes a `placeholder`, parts that are no text stay, and the text that the client sent is stored. If
+//! becomes a `placeholder`, and the text that the client sent is stored. With `clear_media`, so do images, files and sound. If
 //! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
 //! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
 //! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass. With
@@ -55,6 +55,7 @@ use super::{
 use crate::{
     conversation::UnitIndex,
     draft::{Draft, Pass, ProposedEdit, ReplaceOptions, Row, TextCut},
+    payload::MediaType,
     plan::{Action, SkipReason, Stale},
     tokens::prices::PriceList,
     units::Fraction,
@@ -96,7 +97,11 @@ pub struct Settings {
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
     pub exclude_tools: Vec<String>,
-    /// The text in place of a result. `{tool_name}`, `{bytes}`, `{handle}` and `{how}` are filled in.
+    /// Also clears the images, files and sound in results whose data is in the request: what is in base64 is stored as the
+    /// bytes that it stands for, and recalled with its type. What is only named by a URL or an id stays. With `false`, parts
+    /// that are no text stay, and a text in base64 is stored as the text that it is.
+    pub clear_media: bool,
+    /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
     ///
     /// Allowed: a text with more than blanks, also where a name in it stands for nothing.
     ///
@@ -157,6 +162,7 @@ impl Default for Settings {
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
+            clear_media: true,
             placeholder: None,
             offload: true,
             growth_guard: true,
@@ -168,6 +174,9 @@ impl Default for Settings {
 /// The least that a pass frees, as a part of the least tokens at which the trigger holds.
 const WORTH_A_PASS: usize = 7;
 
+/// What is filled in in a placeholder.
+const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];
+
 /// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
 const TURN: Part = Part(3, 8);
 
@@ -178,7 +187,16 @@ impl Settings {
             Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
             Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
         });
-        Template::new(placeholder, &["tool_name", "bytes", "handle", "how"])
+        Template::new(placeholder, &PLACES)
+    }
+
+    /// The text that stands for an image, a file or sound in a result.
+    pub(crate) fn media_template(&self, language: Language) -> Template {
+        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
+            Language::En => "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",
+            Language::Zh => "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]",
+        });
+        Template::new(placeholder, &PLACES)
     }
 
     /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
@@ -198,6 +216,7 @@ pub struct ClearToolResults {
     settings: Settings,
     tools: Tools,
     placeholder: Template,
+    media_placeholder: Template,
     own_texts: OwnTexts,
     prices: PriceList,
     language: Language,
@@ -238,6 +257,7 @@ impl ClearToolResults {
         Self {
             prices,
             placeholder: settings.template(language),
+            media_placeholder: settings.media_template(language),
             settings: settings.clone(),
             tools: tools.clone(),
             own_texts: own_texts.clone(),
@@ -285,21 +305,24 @@ impl ClearToolResults {
 
     /// What clearing one result would do; none if nothing. A call whose result is missing keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool) -> Option<Clearing> {
-        let options = ReplaceOptions { stored: self.settings.offload, smaller: self.settings.growth_guard };
+        let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
+        let options = ReplaceOptions { stored, smaller, media };
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
         let mut is_missing = false;
         let result = draft.propose_result(row.unit?, options, |text| {
-            if self.own_texts.may_have(text.len, || text.text()) {
+            if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
             }
             let (handle, how) = text.retrieval();
             let bytes = text.len.to_string();
-            let words = self.placeholder.fill(|place| match place {
+            let placeholder = if text.media.is_some() { &self.media_placeholder } else { &self.placeholder };
+            let words = placeholder.fill(|place| match place {
                 "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
                 "tool_name" => tool,
                 "bytes" => &bytes,
+                "media_type" => text.media.unwrap_or(MediaType::Text).name(),
                 "handle" => handle,
                 _ => how,
             });

@@ -12,6 +12,8 @@ pub struct OwnTexts {
     pub(crate) truncated: Template,
     /// Of a cleared one.
     pub(crate) cleared: Template,
+    /// Of what was cleared and is no text.
+    pub(crate) cleared_media: Template,
 }
 
 /// A longer text is none of them, whatever it looks like.
@@ -22,7 +24,9 @@ impl OwnTexts {
     pub(super) fn may_have<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
         len < MAX_TEXT && {
             let text = text();
-            [&self.cleared, &self.truncated, &self.missing].iter().any(|template| template.may_have_made(text))
+            [&self.cleared, &self.cleared_media, &self.truncated, &self.missing]
+                .iter()
+                .any(|template| template.may_have_made(text))
         }
     }
 

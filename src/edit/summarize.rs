@@ -28,7 +28,7 @@ use super::{
 use crate::{
     conversation::{ElementIndex, UnitIndex},
     draft::{Draft, ParsedRequest, Pass, Row},
-    payload::{ChainKey, Fingerprint},
+    payload::{ChainKey, Fingerprint, MediaType},
     plan::{Need, SkipReason, SummaryJob},
     recall,
     summary::{self, InputElement, Outline, OutlinedMessage, SummaryState},
@@ -186,7 +186,9 @@ impl Summarize {
                 &frame::FrameInput {
                     user_texts: originals.user_texts(&self.own_frame()),
                     skills: originals.skills(self.settings.preserve_skills.as_ref()),
-                    transcript: transcript.as_ref().map(|job| (job.key, draft.retrieval_words(job.key).into())),
+                    transcript: transcript
+                        .as_ref()
+                        .map(|job| (job.key, draft.retrieval_words(job.key, MediaType::Text).into())),
                     gauge: draft.gauge(),
                     budget_tokens,
                 },

@@ -188,7 +188,7 @@ impl TruncateToolResults {
         if draft.content_len(unit) <= budget.max_bytes || draft.is_recall(unit) {
             return;
         }
-        let options = ReplaceOptions { stored: true, smaller: true };
+        let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let proposed = draft.cached(&self.truncation_cache, unit, tool, || {
             let mut longer = false;
             let proposed = draft.propose_result(unit, options, |text| {

@@ -1,7 +1,8 @@
 //! Writes payloads as files, for agents that share the disk and read files with a tool of their own.
 //!
 //! Files are swept by the rules of the store: by their last use, which is the modification time, and by their total
-//! size. Only files that abridge wrote are touched: regular files named `HANDLE.txt` with mode 0600.
+//! size. Only files that abridge wrote are touched: regular files named `HANDLE.txt`, or with the end of another
+//! type on the list of `payload/media.rs`, with mode 0600.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::RwLock;
 
-use crate::payload::{Payload, PayloadKey};
+use crate::payload::{Payload, PayloadKey, media::extensions};
 use crate::store::{IN_USE, Settings, SweepResult, Time};
 
 /// Makes the names of temporary files unique.
@@ -27,14 +28,14 @@ const USE_RESOLUTION: Duration = Duration::from_secs(10);
 
 const MODE: u32 = 0o600;
 
-/// Writes each payload to `{dir}/{handle}.txt`, unless it is there; an existing file counts as used now. A reader sees
+/// Writes each payload to `{dir}/{handle}.txt`, or with the end of its type, unless it is there; an existing file counts as used now. A reader sees
 /// all of a file or none. When this returns, the files survive a crash of the machine. Blocks.
 pub(super) fn write_all(dir: &Path, payloads: &[(PayloadKey, Payload)], now: Time) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let _staying = REMOVAL_LOCK.blocking_read();
     let mut written = false;
     for (key, payload) in payloads {
-        let path = dir.join(format!("{key}.txt"));
+        let path = dir.join(format!("{key}.{}", payload.extension()));
         if !is_exported(&path, payload, now) {
             write(dir, &path, *key, payload)?;
             written = true;
@@ -131,11 +132,11 @@ fn files(dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
 
 /// Whether abridge wrote a file, by its name, mode and link count. A symbolic link is not.
 fn is_exported_file(path: &Path, metadata: &Metadata) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".txt"));
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'));
     metadata.is_file()
         && metadata.nlink() == 1
         && metadata.mode() & 0o7777 == MODE
-        && name.is_some_and(|name| name.parse::<PayloadKey>().is_ok())
+        && name.is_some_and(|(key, end)| key.parse::<PayloadKey>().is_ok() && extensions().any(|known| known == end))
 }
 
 fn last_use(metadata: &Metadata) -> Time {
@@ -185,6 +186,16 @@ mod tests {
         fs::write(&path, "half").unwrap();
         write_all(&dir, &payloads, Time(9)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), payloads[1].1.bytes());
+    }
+
+    #[test]
+    fn a_file_has_the_end_of_its_type_and_is_swept_as_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, _) = payload(1, 0);
+        let image = Payload::stored(Bytes::from_static(b"\x89PNG"), Some(crate::payload::MediaType::Png));
+        write_all(folder.path(), &[(key, image), payload(2, 5)], Time(9)).unwrap();
+        assert_eq!(names(folder.path()), [format!("{key}.png"), name(2)]);
+        assert_eq!(sweep(folder.path(), &Settings::default(), Time(u64::MAX)).unwrap().aged, 2);
     }
 
     #[test]

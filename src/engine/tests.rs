@@ -263,8 +263,8 @@ impl Store for Stuck {
         Box::pin(std::future::pending())
     }
 
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
-        self.0.get(key)
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
+        self.0.load(key)
     }
 
     fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {

@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 
+use crate::payload::{MediaType, Payload};
+
 /// Payloads up to this length are not compressed.
 const COMPRESS_FROM: usize = 1024;
 
 /// The fastest level, which makes text about three times smaller.
 const LEVEL: i32 = 1;
 
-/// The first byte of a stored value is its encoding.
+/// The first byte of a stored value is its encoding. With this bit, a byte with its type is the next one.
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
+const TYPED: u8 = 2;
 
 /// A payload or summary in the form that is written.
 pub(super) struct Encoded {
@@ -23,7 +26,17 @@ pub(super) struct Encoded {
 // === impl Encoded ===
 
 impl Encoded {
-    /// Encodes a payload.
+    /// Encodes a payload with its type.
+    pub(super) fn of(payload: &Payload) -> Self {
+        let mut encoded = Self::new(payload.bytes());
+        if let (Some(media), Some(encoding)) = (payload.media(), encoded.head.first_mut()) {
+            *encoding |= TYPED;
+            encoded.head.insert(1, media.code());
+        }
+        encoded
+    }
+
+    /// Encodes bytes that have no type.
     pub(super) fn new(payload: Bytes) -> Self {
         let plain_len = payload.len() as u64;
         if payload.len() > COMPRESS_FROM
@@ -51,17 +64,24 @@ impl Encoded {
 }
 
 /// Decodes a stored value; `None` if the bytes are invalid.
-pub(super) fn decode(stored: &[u8]) -> Option<Bytes> {
-    match stored.split_first()? {
-        (&PLAIN, payload) => Some(Bytes::copy_from_slice(payload)),
-        (&ZSTD, rest) => {
+pub(super) fn decode(stored: &[u8]) -> Option<Payload> {
+    let (encoding, rest) = stored.split_first()?;
+    let (media, rest) = if encoding & TYPED == 0 {
+        (None, rest)
+    } else {
+        let (code, rest) = rest.split_first()?;
+        (Some(MediaType::from_code(*code)?), rest)
+    };
+    let bytes = match encoding & !TYPED {
+        PLAIN => Bytes::copy_from_slice(rest),
+        ZSTD => {
             let (len, encoded) = rest.split_first_chunk()?;
             let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
-            let payload = zstd::bulk::decompress(encoded, len).ok()?;
-            (payload.len() == len).then(|| payload.into())
+            zstd::bulk::decompress(encoded, len).ok().filter(|payload| payload.len() == len)?.into()
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(Payload::stored(bytes, media))
 }
 
 #[cfg(test)]
@@ -72,8 +92,24 @@ mod tests {
         let encoded = Encoded::new(Bytes::copy_from_slice(payload));
         let mut stored = vec![0; encoded.len()];
         encoded.write(&mut stored);
-        assert_eq!(decode(&stored).as_deref(), Some(payload));
+        assert_eq!(decode(&stored), Some(Bytes::copy_from_slice(payload).into()));
         stored
+    }
+
+    #[test]
+    fn a_payload_keeps_its_type_and_one_without_is_written_as_before() {
+        for payload in [&b""[..], b"abc", &[b'a'; 5000]].map(Bytes::from_static) {
+            let written = |media| {
+                let payload = Payload::stored(payload.clone(), media);
+                let encoded = Encoded::of(&payload);
+                let mut stored = vec![0; encoded.len()];
+                encoded.write(&mut stored);
+                assert_eq!(decode(&stored), Some(payload));
+                stored
+            };
+            let (typed, plain) = (written(Some(MediaType::Png)), written(None));
+            assert_eq!((typed.len(), plain.as_slice()), (plain.len() + 1, encoded(&payload).as_slice()));
+        }
     }
 
     #[test]
@@ -90,7 +126,7 @@ mod tests {
     #[test]
     fn invalid_bytes_do_not_decode() {
         let mut stored = encoded(&[b'a'; 5000]);
-        for wrong in [&b""[..], b"\x02abc", b"\x01abc", &stored[..stored.len() - 1]] {
+        for wrong in [&b""[..], b"\x02", b"\x02\x63x", b"\x04abc", b"\x01abc", &stored[..stored.len() - 1]] {
             assert_eq!(decode(wrong), None);
         }
         // A wrong length.

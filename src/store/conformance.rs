@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::{Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
-use crate::payload::{Caller, ChainKey, Keys, Lifetime, PayloadKey, Place};
+use crate::payload::{Caller, ChainKey, Keys, Lifetime, MediaType, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
 pub mod fleet;
@@ -57,6 +57,7 @@ pub async fn suite_of_engines<S: Store>(open: impl AsyncFn(Settings, Clock) -> S
         (open(Settings::default(), clock.clock()).await, clock)
     };
     gives_back_what_was_put(&default().await.0).await;
+    gives_back_the_type_with_the_payload(&default().await.0).await;
     putting_again_changes_nothing(&default().await.0).await;
     takes_concurrent_puts(&default().await.0).await;
     lists_newest_first(default().await).await;
@@ -89,6 +90,17 @@ async fn gives_back_what_was_put(store: &impl Store) {
     assert_eq!(stats.bytes, payloads.iter().map(|payload| payload.len() as u64).sum::<u64>());
     assert_eq!((stats.written, stats.recalled, stats.failures), (stats.payloads, stats.payloads, 0));
     store.put_all(Vec::new()).await.unwrap();
+}
+
+async fn gives_back_the_type_with_the_payload(store: &impl Store) {
+    let types = [None, Some(MediaType::Png), Some(MediaType::Text), Some(MediaType::Flac)];
+    let payloads = [Bytes::from_static(b"short"), Bytes::from(vec![b' '; 5_000]), dense(1, 5_000), Bytes::new()];
+    let payloads = payloads.into_iter().zip(types).map(|(bytes, media)| (key(&bytes), Payload::stored(bytes, media)));
+    let payloads: Vec<_> = payloads.collect();
+    store.put(payloads.clone(), Lifetime::Usual).await.unwrap();
+    for (key, payload) in payloads {
+        assert_eq!(store.load(key).await.unwrap(), Some(payload));
+    }
 }
 
 async fn putting_again_changes_nothing(store: &impl Store) {

@@ -41,7 +41,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Row {
-    payload: Bytes,
+    payload: Payload,
     created: Time,
     used: Time,
     lifetime: Lifetime,
@@ -102,7 +102,7 @@ impl Store for MemoryStore {
                     (row.used, row.lifetime) = (now, row.lifetime.max(lifetime));
                     inner.stats.known += 1;
                 } else {
-                    let payload = payload.bytes();
+                    let payload = Payload::stored(payload.bytes(), payload.media());
                     inner.rows.insert(key, Row { payload, created: now, used: now, lifetime });
                     inner.stats.written += 1;
                 }
@@ -111,7 +111,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         self.with_lock(Op::Get, move |inner, now| {
             let row = inner.rows.get_mut(&key)?;
             row.used = now;
@@ -218,7 +218,7 @@ impl Store for MemoryStore {
         self.with_lock(Op::Get, move |inner, _| {
             let mut scan = query.scan();
             inner.rows.iter().for_each(|(key, row)| _ = scan.visit(row.entry(*key)));
-            let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.clone()));
+            let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.bytes()));
             scan.finish(read).unwrap_or_else(|never| match never {})
         })
     }

@@ -259,13 +259,13 @@ impl Store for PostgresStore {
         })
     }
 
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
             let (now, grain) = (self.inner.clock.parameter(), self.inner.half_grain());
             let bytes = key.as_bytes().as_slice();
             let found = self.inner.rows(Op::Get, sql::GET, &[int(&now), blob(&bytes), int(&grain)]).await?;
             let Some(row) = found.first() else { return Ok(None) };
-            let payload = self.inner.body(row, 0)?;
+            let payload = self.inner.payload(row, 0)?;
             self.inner.counts.recalled.fetch_add(1, Ordering::Relaxed);
             if self.inner.cell(row, 1)? {
                 // The payload is returned even if its use cannot be noted.
@@ -415,7 +415,7 @@ async fn encode_all(
 ) -> Result<Vec<NewRow>, StoreError> {
     let new = move |(key, payload): (PayloadKey, Payload)| NewRow {
         key,
-        body: encoded(payload.bytes()),
+        body: written(&Encoded::of(&payload)),
         bytes: count(payload.len() as u64),
         extra,
         lifetime,
@@ -426,13 +426,12 @@ async fn encode_all(
 
 async fn encode(bytes: Bytes) -> Result<Vec<u8>, StoreError> {
     if bytes.len() <= LARGE {
-        return Ok(encoded(bytes));
+        return Ok(written(&Encoded::new(bytes)));
     }
-    run_blocking(move || encoded(bytes)).await.map_err(|_| closed(Op::Put))
+    run_blocking(move || written(&Encoded::new(bytes))).await.map_err(|_| closed(Op::Put))
 }
 
-fn encoded(bytes: Bytes) -> Vec<u8> {
-    let encoded = Encoded::new(bytes);
+fn written(encoded: &Encoded) -> Vec<u8> {
     let mut body = vec![0; encoded.len()];
     encoded.write(&mut body);
     body

@@ -198,7 +198,7 @@ impl Store for RedbStore {
         })
     }
 
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
             let Some(payload) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
             self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
@@ -303,7 +303,7 @@ impl Store for RedbStore {
         Box::pin(self.read(move |db| {
             let mut scan = query.scan();
             tables::for_each_payload(db, |entry| _ = scan.visit(entry))?;
-            scan.finish(|key| tables::get(db, key))
+            scan.finish(|key| Ok(tables::get(db, key)?.map(|payload| payload.bytes())))
         }))
     }
 
@@ -372,7 +372,7 @@ impl Shared {
 
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: Encoded::new(payload.bytes()), lifetime };
+    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: Encoded::of(&payload), lifetime };
     let encode = move || payloads.into_iter().map(new).collect();
     if bytes < BLOCKING_FROM { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
 }

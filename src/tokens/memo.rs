@@ -22,6 +22,8 @@ pub enum Subject {
     Beginning,
     /// An element of the array of the dialect with this [tag](crate::dialect::Dialect::tag).
     Element(u8),
+    /// A part of a content in that dialect.
+    Part(u8),
     /// The tools of a request in that dialect.
     Tools(u8),
     /// The format that a request in that dialect asks the answer to have.
@@ -97,6 +99,7 @@ impl Subject {
             Self::Tools(tag) => (3, tag),
             Self::Format(tag) => (4, tag),
             Self::Instructions(tag) => (5, tag),
+            Self::Part(tag) => (6, tag),
         };
         u64::from(tag) << 8 | kind
     }

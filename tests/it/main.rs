@@ -33,6 +33,7 @@ mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // POST /abridge/summarize, and `abridge summarize`
 mod mcp; // the tools of POST /abridge/mcp
+mod media; // images and files in tool results
 mod memory; // memory use, idle and under load
 mod messages; // keys, versions and thinking of Anthropic Messages
 mod metrics; // GET /abridge/metrics, and the log line of a request

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use memchr::{memchr_iter, memmem};
 
+use crate::payload::Payload;
 use crate::raw;
 
 /// The longest answer, in bytes.
@@ -76,8 +77,12 @@ impl Selector {
     }
 
     /// Selects the part from the payload.
-    pub(super) fn select(&self, payload: &Bytes) -> Selection {
+    pub(super) fn select(&self, payload: &Payload) -> Selection {
+        let (media, payload) = (payload.media(), &payload.bytes());
         match self {
+            Self::Bytes { offset, limit } if media.is_some() => {
+                part(payload, *offset.min(&payload.len())..offset.saturating_add(*limit))
+            }
             Self::Bytes { offset, limit } => {
                 let is_json = text_of_json(payload).is_some();
                 let start = down_to_char(payload, *offset);

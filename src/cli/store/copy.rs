@@ -94,13 +94,13 @@ async fn copy(from: &impl Store, to: &impl Store) -> anyhow::Result<Copied> {
         let mut payloads = Vec::new();
         for info in batch {
             // What was swept meanwhile is gone from both.
-            payloads.extend(from.get(info.key).await?.map(|payload| (info.key, payload)));
+            payloads.extend(from.load(info.key).await?.map(|payload| (info.key, payload)));
         }
         // The file does not say which ones an upstream's conversation names: all are kept as long as those.
-        let put = payloads.iter().map(|(key, payload)| (*key, payload.clone().into())).collect();
+        let put = payloads.iter().map(|(key, payload)| (*key, payload.clone())).collect();
         to.put(put, Lifetime::Chained).await?;
         for (key, payload) in payloads {
-            if to.get(key).await?.as_ref() != Some(&payload) {
+            if to.load(key).await?.as_ref() != Some(&payload) {
                 bail!("the copy of {key} differs");
             }
             copied.payloads += 1;

@@ -6,7 +6,7 @@
 //! | what | tokens |
 //! |---|---|
 //! | a tool call | [`CALL`], its name, its arguments |
-//! | an image | 85 with `"detail": "low"`, else 765, which is what a square screenshot costs |
+//! | an image | 85 with `"detail": "low"`, else by its size ([`Dimensions::in_tiles`]); 765 where that is not known |
 //! | sound | one for each 100 ms, the time taken from the length of the data and the format |
 //! | a file or a film | one for 64 bytes of its data, as a page of text takes some kilobytes of PDF |
 //! | reasoning, refusals, and keys that nobody knows | their text, or their JSON if they are none |
@@ -18,7 +18,10 @@ use memchr::memmem;
 
 use crate::{
     raw::{Fields, compact, elements, string},
-    tokens::Gauge,
+    tokens::{
+        Gauge,
+        image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES},
+    },
 };
 
 mod tools;
@@ -30,10 +33,6 @@ pub(in crate::dialect) use tools::{TOOLS, count_function};
 const MESSAGE: usize = 3;
 /// What parts a call from its neighbours.
 const CALL: usize = 3;
-/// An image that is looked at as a whole, once.
-const IMAGE_LOW: usize = 85;
-/// An image of 1024 × 1024 in detail: four tiles of 170, and the whole.
-pub(in crate::dialect) const IMAGE: usize = 765;
 /// 100 ms of 24 kHz and 16 bits.
 const BYTES_PER_TOKEN_OF_WAVE: usize = 4800;
 /// 100 ms at 128 kbit/s.
@@ -65,6 +64,11 @@ fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
         },
         _ => any(gauge, value),
     }
+}
+
+/// The tokens of one part of a content.
+pub(in crate::dialect) fn count_part(gauge: &Gauge, raw: &[u8]) -> usize {
+    part(gauge, &String::from_utf8_lossy(raw))
 }
 
 /// All parts of a content.
@@ -100,10 +104,15 @@ pub(super) fn is_text_part(kind: Option<&str>) -> bool {
     matches!(kind, None | Some("text" | "input_text" | "output_text"))
 }
 
-fn image(part: &Fields<'_>) -> usize {
-    let within = part.object("image_url").and_then(|image| image.string("detail"));
-    let detail = within.or_else(|| part.string("detail"));
-    if detail.as_deref() == Some("low") { IMAGE_LOW } else { IMAGE }
+/// The tokens of an image: `image_url` is its URL, or an object with that.
+pub(in crate::dialect) fn image(part: &Fields<'_>) -> usize {
+    let within = part.object("image_url");
+    let detail = within.as_ref().and_then(|image| image.string("detail")).or_else(|| part.string("detail"));
+    if detail.as_deref() == Some("low") {
+        return LOW_DETAIL;
+    }
+    let url = within.as_ref().and_then(|image| image.get("url")).or_else(|| part.get("image_url"));
+    url.and_then(Dimensions::in_string).map_or(USUAL_IN_TILES, Dimensions::in_tiles)
 }
 
 fn sound(sound: &Fields<'_>) -> Option<usize> {

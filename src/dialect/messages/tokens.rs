@@ -10,14 +10,17 @@
 //! | a call | [`CALL`], its name, the JSON of its arguments |
 //! | a result | [`RESULT`], its texts |
 //! | thinking | its signature, or its text where it has none |
-//! | an image | [`IMAGE`] |
+//! | an image | by its size, [`Dimensions::by_area`]; [`MOST_BY_AREA`] where that is not known |
 //! | a document | its text; one token for 64 bytes of data in base64; [`DOCUMENT`] where it is only named |
 //! | what the server did, and blocks that nobody knows | their texts; what is encrypted like a signature |
 //! | ids, marks for the cache | none: the model does not read them |
 
 use crate::{
     raw::{Fields, compact, elements, string},
-    tokens::Gauge,
+    tokens::{
+        Gauge,
+        image::{Dimensions, MOST_BY_AREA},
+    },
 };
 
 /// What begins and ends a message.
@@ -26,8 +29,6 @@ const MESSAGE: usize = 3;
 const CALL: usize = 40;
 /// What stands around a result.
 const RESULT: usize = 25;
-/// An image at the size to which larger ones are scaled down.
-const IMAGE: usize = 1600;
 /// A document that is not in the request: a page or two.
 const DOCUMENT: usize = 3000;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
@@ -93,7 +94,7 @@ fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
         Some("tool_result") => RESULT + fields.get("content").map_or(0, |json| content(gauge, json, depth)),
         Some("thinking") => sealed(fields.get("signature")).unwrap_or_else(|| text("thinking")),
         Some("redacted_thinking") => sealed(fields.get("data")).unwrap_or_default(),
-        Some("image") => IMAGE,
+        Some("image") => image(fields),
         Some("document") => text("title") + text("context") + document(gauge, fields, depth),
         _ => opaque(gauge, fields, depth),
     }
@@ -103,6 +104,11 @@ fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
 fn sealed(json: Option<&str>) -> Option<usize> {
     let length = json.filter(|json| json.starts_with('"'))?.len().saturating_sub(2);
     (length > 0).then(|| (length * 10).div_ceil(46))
+}
+
+fn image(fields: &Fields<'_>) -> usize {
+    let data = fields.object("source").and_then(|source| source.get("data"));
+    data.and_then(Dimensions::in_string).map_or(MOST_BY_AREA, Dimensions::by_area)
 }
 
 fn document(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
@@ -180,7 +186,7 @@ mod tests {
         check(r#"{"type":"tool_result","tool_use_id":"toolu_1","is_error":true}"#, RESULT);
         check(
             r#"{"type":"tool_result","tool_use_id":"x","content":[{"type":"text","text":"total 0"},{"type":"image","source":{"type":"base64","data":"AAAA"}}]}"#,
-            RESULT + words + IMAGE,
+            RESULT + words + MOST_BY_AREA,
         );
     }
 

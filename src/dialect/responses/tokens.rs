@@ -19,9 +19,9 @@
 use memchr::memmem;
 
 use crate::{
-    dialect::chat_completions::tokens::{IMAGE, TOOLS, any, count_function, each_part, sum},
+    dialect::chat_completions::tokens::{TOOLS, any, count_function, each_part, image, sum},
     raw::{Fields, compact, elements, string},
-    tokens::Gauge,
+    tokens::{Gauge, image::USUAL_IN_TILES as IMAGE},
 };
 
 /// What begins and ends an item.
@@ -52,7 +52,7 @@ pub(super) fn count_item(gauge: &Gauge, raw: &[u8]) -> usize {
     let Some(fields) = Fields::of(&json) else { return ITEM + any(gauge, &json) };
     let kind = fields.string("type");
     ITEM + match kind.as_deref() {
-        Some("computer_call_output") => IMAGE,
+        Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),
         Some("image_generation_call") if has(&fields, "result") => IMAGE,
         Some("reasoning") if has(&fields, "encrypted_content") => field(gauge, &fields, "encrypted_content"),
         _ => sum(fields.iter(), |(key, value)| value_of(gauge, key, value)),
@@ -106,6 +106,7 @@ fn value_of(gauge: &Gauge, key: &str, value: &str) -> usize {
         "encrypted_content" => string(value).map_or(0, |text| opaque(text.len())),
         "content" | "output" | "outputs" | "summary" if value.starts_with('[') => each_part(gauge, value),
         "tools" if value.starts_with('[') => count_tools(gauge, value.as_bytes()),
+        "output" | "content" | "arguments" | "input" if value.starts_with('"') => any(gauge, value),
         _ if memmem::find(value.as_bytes(), b";base64,").is_some() => IMAGE,
         _ => any(gauge, value),
     }

@@ -20,8 +20,11 @@ fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
     let write = |draft: &mut Draft<'_>| {
-        let proposed = draft
-            .propose_result(UnitIndex::new(0), ReplaceOptions { stored: false, smaller: true }, |_| Some(cut.clone()));
+        let proposed = draft.propose_result(
+            UnitIndex::new(0),
+            ReplaceOptions { stored: false, smaller: true, media: false },
+            |_| Some(cut.clone()),
+        );
         let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with).unwrap());
         (with, draft.context.meter.n_tokenised())
     };
@@ -45,7 +48,7 @@ fn of_what_was_truncated_little_is_tokenised_to_clear_it() {
     let body = Bytes::from(format!(
         r#"{{"messages":[{{"role":"tool","content":{text}}},{{"role":"assistant"}},{{"role":"user"}}]}}"#
     ));
-    let options = ReplaceOptions { stored: true, smaller: true };
+    let options = ReplaceOptions { stored: true, smaller: true, media: false };
     let (n_tokenised, plan) = draft(&body, Offload::Possible, |draft| {
         let middle = TextCut { from: 1000, to: 50_000, words: "word ".repeat(100) };
         let proposed = draft.propose_result(UnitIndex::new(0), options, |_| Some(middle.clone())).unwrap();
@@ -85,8 +88,9 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     let (_, plan) = draft(&body, Offload::Possible, |draft| {
         for (from, to) in [(1000, 2000), (500, 2500)] {
             let cut = |_: &ResultText<'_, '_>| Some(TextCut { from, to, words: "-".to_owned() });
-            let proposed =
-                draft.propose_result(UnitIndex::new(0), ReplaceOptions { stored: true, smaller: true }, cut).unwrap();
+            let proposed = draft
+                .propose_result(UnitIndex::new(0), ReplaceOptions { stored: true, smaller: true, media: false }, cut)
+                .unwrap();
             assert!(draft.apply("e", Action::Truncate { message: 0 }, proposed));
         }
         draft.rows()

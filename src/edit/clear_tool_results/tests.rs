@@ -7,6 +7,7 @@ use super::super::tests::{HTTP, body, body_of, check, check_untouched, messages,
 use super::*;
 use crate::draft::Offload;
 
+mod media;
 mod moments;
 mod reads;
 mod walk;
@@ -357,8 +358,8 @@ fn a_truncated_result_is_stored_as_it_came() {
 }
 
 #[test]
-fn parts_that_are_no_text_stay() {
-    let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
+fn parts_that_hold_no_data_stay() {
+    let image = json!({"type": "image_url", "image_url": {"url": "https://x/a.png"}});
     let parts = json!([{"type": "text", "text": text(2000)}, image, {"type": "text", "text": text(3000)}]);
     let body = body_of(&[
         json!({"role": "assistant", "tool_calls": [{"id": "1"}]}),

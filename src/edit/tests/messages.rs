@@ -213,7 +213,7 @@ fn old_results_are_cleared_and_long_ones_truncated() {
 
 #[test]
 fn only_the_texts_of_a_result_are_cleared() {
-    let result = r#"{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"TEXT","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"base64","data":"AA"}}],"is_error":false,"toolset_name":"t"}"#;
+    let result = r#"{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"TEXT","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"url","url":"https://x/a.png"}}],"is_error":false,"toolset_name":"t"}"#;
     let result = result.replace("TEXT", &"word ".repeat(90));
     let came = body("u a:c1 u:r1 a:c2 u:r2*400 a:x u");
     let came = Bytes::from(str::from_utf8(&came).unwrap().replacen(&block("r1"), &result, 1));

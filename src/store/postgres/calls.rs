@@ -9,6 +9,7 @@ use tokio_postgres::types::FromSql;
 use super::error::PostgresError;
 use super::link::Parameters;
 use super::{Inner, sql};
+use crate::payload::Payload;
 use crate::store::codec::decode;
 use crate::store::{Op, StoreError};
 
@@ -81,9 +82,14 @@ impl Inner {
         bytes.try_into().map_err(|_| self.fails(Op::Get, PostgresError::Damaged))
     }
 
-    /// An encoded body in a row.
-    pub(super) fn body(&self, row: &Row, n: usize) -> Result<Bytes, StoreError> {
+    /// An encoded payload in a row.
+    pub(super) fn payload(&self, row: &Row, n: usize) -> Result<Payload, StoreError> {
         let stored: Vec<u8> = self.cell(row, n)?;
         decode(&stored).ok_or_else(|| self.fails(Op::Get, PostgresError::Damaged))
+    }
+
+    /// The bytes of an encoded body in a row.
+    pub(super) fn body(&self, row: &Row, n: usize) -> Result<Bytes, StoreError> {
+        Ok(self.payload(row, n)?.bytes())
     }
 }

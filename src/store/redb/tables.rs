@@ -8,7 +8,7 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use crate::payload::{ChainKey, Lifetime, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Encoded, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 
@@ -161,7 +161,7 @@ fn insert(
 }
 
 /// Reads a payload.
-pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Bytes>, Error> {
+pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Payload>, Error> {
     let Some(stored) = db.begin_read()?.open_table(PAYLOADS)?.get(key.as_bytes())? else { return Ok(None) };
     decode(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("payload {key}")))
 }
@@ -291,7 +291,9 @@ pub(super) fn offer_summary(
 /// Reads a summary.
 pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Bytes>, Error> {
     let Some(stored) = db.begin_read()?.open_table(SUMMARIES)?.get(beginning.as_bytes())? else { return Ok(None) };
-    decode(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("summary {beginning:?}")))
+    decode(stored.value())
+        .map(|summary| Some(summary.bytes()))
+        .ok_or_else(|| Error::Corrupted(format!("summary {beginning:?}")))
 }
 
 /// Calls `see` for each summary: its beginning, its last use and its length in the file.
@@ -403,7 +405,9 @@ pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<Bytes>, Error>
         let (n, row) = row?;
         if row.value().0 == id {
             let Some(stored) = transaction.open_table(INSPECTED)?.get(n.value())? else { return Ok(None) };
-            return decode(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("request {id}")));
+            return decode(stored.value())
+                .map(|request| Some(request.bytes()))
+                .ok_or_else(|| Error::Corrupted(format!("request {id}")));
         }
     }
     Ok(None)
