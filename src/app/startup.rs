@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, Environment};
 use crate::dialect;
+use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
@@ -152,7 +153,8 @@ fn describe_edits(config: &Config) -> String {
             }
             EditName::ClearToolResults => {
                 let settings = &config.clear_tool_results;
-                format!("clear old results from {}", describe_trigger(&settings.trigger, settings.when))
+                let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
+                format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
             }
             EditName::Summarize => {
                 let calls = match &config.summarize.model {

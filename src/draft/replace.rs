@@ -14,7 +14,7 @@ use super::{
 use crate::{
     conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
-    payload::Fingerprint,
+    payload::{Fingerprint, PayloadKey},
     plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::Span,
@@ -63,6 +63,11 @@ impl ProposedEdit {
     /// The message that it is about.
     pub fn unit(&self) -> UnitIndex {
         self.unit
+    }
+
+    /// The names of what it takes out and stores.
+    pub fn stored(&self) -> impl Iterator<Item = PayloadKey> {
+        self.replacements.iter().filter_map(|replacement| replacement.stored).map(|name| name.key)
     }
 
     /// The same, made because of what has happened to the file that the result was read from.

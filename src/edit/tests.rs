@@ -220,7 +220,7 @@ pub(super) fn result_of(body: &[u8], id: &str) -> Option<(usize, usize)> {
 fn a_change_says_the_tokens_of_its_result_before_and_after() {
     let policy = format!(
         "{HTTP}[truncate_tool_results]\nmax_bytes = 900\n[filter_tool_calls]\nmax_tool_calls = 2\n\
-         [clear_tool_results]\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 1 }}"
+         [clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 1 }}"
     );
     let body = body("s u c:1 t:1*2000 u c:2 t:2*3000 c:3 t:3*4000 u a u");
     let (plan, output) = plan(&body, &policy);
@@ -247,7 +247,9 @@ fn what_is_beside_the_messages_counts() {
     request["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "x", "description": text(700)}});
     let body = Bytes::from(request.to_string());
     let clears_from = |least: usize| {
-        let policy = format!("{HTTP}[clear_tool_results]\ntrigger = {{ tokens = {least} }}\nkeep = {{ results = 0 }}");
+        let policy = format!(
+            "{HTTP}[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {least} }}\nkeep = {{ results = 0 }}"
+        );
         !plan(&body, &policy).0.report.changes.is_empty()
     };
     let all = tokens(&body);
@@ -256,7 +258,7 @@ fn what_is_beside_the_messages_counts() {
 
 #[test]
 fn a_message_that_a_call_has_left_is_counted_anew() {
-    let count = "[clear_tool_results]\ntrigger = { tokens = 200 }\n";
+    let count = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 200 }\n";
     let left_out = "[filter_tool_calls]\nmax_tool_calls = 1\n";
     let body = body("u c:1^900,2 t:1 t:2 u a u");
     let (before, _) = plan(&body, count);

@@ -142,7 +142,7 @@ fn play_segments(segments: &[Transcript], measure: Measure<'_>) -> Result<Policy
         let summaries = mem::take(&mut played.summaries);
         let mut of_segment = if played.has_edited {
             let unedited = play::play_unedited(segment, candidate, measure.conditions.prices)?;
-            Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }
+            Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }.of_one_segment()
         } else {
             Regret::none(segment.n_answers(), played.figures.cost, measure.placebo)
         };

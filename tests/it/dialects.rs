@@ -177,7 +177,7 @@ fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
         .filter(|n| items.get(*n).is_none_or(|item| matches!(item, Item::Thought(_) | Item::Said(_))))
         .collect();
     let script = Script { items, calls };
-    let policy = "[clear_tool_results]\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
+    let policy = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
     let sent_with = |model, settings: &str| {
         let policy = &format!("{policy}\n{settings}");
         let requests = requests_to(model, "/v1/messages", &script, policy);
@@ -224,7 +224,7 @@ fn hostile(n: usize) -> [(&'static str, Vec<Item>); 4] {
 
 #[test]
 fn hostile_sizes_take_linear_time_in_every_dialect() {
-    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
+    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
     let mut settings: PlanSettings = toml::from_str(policy).unwrap();
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);

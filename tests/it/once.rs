@@ -124,7 +124,7 @@ fn clearing() -> impl Strategy<Value = String> {
     ]);
     (trigger, keep, at_least, inputs, exclude, placeholder, how, tools).prop_map(
         |(trigger, keep, at_least, inputs, exclude, placeholder, how, tools)| {
-            format!("[clear_tool_results]\n{trigger}{keep}{at_least}{inputs}{exclude}{placeholder}{how}{tools}")
+            format!("[clear_tool_results]\nwhen = 'any'\n{trigger}{keep}{at_least}{inputs}{exclude}{placeholder}{how}{tools}")
         },
     )
 }

@@ -59,12 +59,17 @@ impl Course {
             if passes {
                 rent.settle();
                 for n in cleared..self.old(request) {
-                    rent.shrink(RowIndex::new(2 * n + 1), freed(n));
+                    rent.clear(RowIndex::new(2 * n + 1), freed(n));
                 }
                 cleared = self.old(request);
             }
         }
         cost
+    }
+
+    /// The cost without any pass.
+    fn unedited(&self) -> u64 {
+        (0..self.rounds.len()).map(|request| self.cost(request, 0, false)).sum()
     }
 
     /// The least cost of all schedules: by how much is cleared, from the last request to the first.
@@ -113,6 +118,8 @@ proptest! {
         let (rule, best) = (course.by_rule(), course.in_hindsight());
         prop_assert!(best <= rule, "{best} {rule}");
         prop_assert!(rule <= 2 * best, "{rule} is more than twice {best}");
+        let unedited = course.unedited();
+        prop_assert!(rule <= unedited + unedited / 16, "{rule} is more than a sixteenth above {unedited}");
     }
 
     #[test]

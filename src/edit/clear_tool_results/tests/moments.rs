@@ -9,6 +9,11 @@ use crate::plan::SkipReason;
 /// A round has some 510 tokens, of which a pass frees some 430. At the beginning of a turn 1500 tokens are enough.
 const TURN: &str = "trigger = { tokens = 4000 }\nwhen = 'turn'\nkeep = { results = 1 }\n";
 
+/// The same, where a pass frees a seventh of the trigger.
+fn fixed(keys: &str) -> String {
+    policy(&format!("{TURN}clear_at_least = 571\n{keys}"))
+}
+
 fn rounds(n: usize) -> String {
     let rounds: Vec<_> = (1..=n).map(|n| format!("c:{n} t:{n}*2000")).collect();
     format!("u {}", rounds.join(" "))
@@ -21,19 +26,19 @@ fn fronts(inputs: &[String], policy: &str) -> Vec<usize> {
 
 #[test]
 fn a_pass_waits_for_the_user_or_for_the_trigger() {
-    check_untouched(&rounds(4), &policy(TURN));
+    check_untouched(&rounds(4), &fixed(""));
     let cleared = "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000";
-    check(&format!("{} a u", rounds(4)), &policy(TURN), &format!("{cleared} a u"));
+    check(&format!("{} a u", rounds(4)), &fixed(""), &format!("{cleared} a u"));
     // What the user says beside results begins a turn, too.
-    check(&format!("{} u", rounds(4)), &policy(TURN), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000 u");
+    check(&format!("{} u", rounds(4)), &fixed(""), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000 u");
     // It stays cleared, and the next rounds stay whole.
     let more = "a u c:5 t:5*2000 c:6 t:6*2000";
-    check(&format!("{} {more}", rounds(4)), &policy(TURN), &format!("{cleared} {more}"));
+    check(&format!("{} {more}", rounds(4)), &fixed(""), &format!("{cleared} {more}"));
     // Below three eighths of the trigger nothing is done, and from the trigger on the user is not waited for.
-    check_untouched(&format!("{} a u", rounds(2)), &policy(TURN));
+    check_untouched(&format!("{} a u", rounds(2)), &fixed(""));
     let requests: Vec<_> = (5..=9).map(rounds).collect();
-    assert_eq!(fronts(&requests, &policy(TURN)), [0, 0, 0, 7, 7]);
-    assert_eq!(fronts(&requests, &policy(&TURN.replace("turn", "any"))), [0, 0, 0, 7, 7]);
+    assert_eq!(fronts(&requests, &fixed("")), [0, 0, 0, 7, 7]);
+    assert_eq!(fronts(&requests, &fixed("").replace("turn", "any")), [0, 0, 0, 7, 7]);
     // Only at the beginning of a turn, a pass that frees too little is left out with a word.
     let waits = |input: &str| plan(&body(input), &policy(&format!("{TURN}clear_at_least = 2000"))).0.report.left_out;
     assert_eq!(waits(&format!("{} a u", rounds(4)))[0].why, SkipReason::TooLittle);
@@ -45,7 +50,7 @@ fn a_reminder_of_the_client_is_not_the_user() {
     let with_last = |text: &str| {
         let mut messages = messages(&body(&rounds(4)));
         messages.push(json!({"role": "user", "content": [{"type": "text", "text": text}]}));
-        plan(&body_of(&messages), &policy(TURN)).0.report.changes.len()
+        plan(&body_of(&messages), &fixed("")).0.report.changes.len()
     };
     assert_eq!(with_last("<system-reminder>The list of tasks is empty.</system-reminder>"), 0);
     assert_eq!(with_last("Look at <system-reminder> once more."), 3);
