@@ -262,6 +262,15 @@ mod tests {
     }
 
     #[test]
+    fn by_default_results_are_cleared_sooner_where_a_turn_begins_and_if_that_pays() {
+        let expected = "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays;";
+        assert!(describe_edits(&Config::default()).contains(expected));
+        let mut fixed = Config::default();
+        fixed.clear_tool_results.when = Some(Moment::Any);
+        assert!(describe_edits(&fixed).contains("clear old results from 80,000 tokens or 50 % of the window on;"));
+    }
+
+    #[test]
     fn control_characters_in_a_line_are_replaced() {
         assert_eq!(
             format_line("reachable", "a\nb\u{1b}[31m", Colour::Off),

@@ -9,6 +9,7 @@ use crate::draft::Offload;
 
 mod moments;
 mod reads;
+mod regrets;
 mod walk;
 
 /// The placeholder has some 50 tokens.

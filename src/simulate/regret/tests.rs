@@ -78,7 +78,7 @@ fn candidate(settings: &str) -> PolicyUnderTest {
 
 /// All results that the model has read are cleared at once.
 const KEEP_NONE: &str = r#"
-clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, clear_at_least = 0, placeholder = "gone" }
+clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, keep_reads = 0, clear_at_least = 0, placeholder = "gone" }
 "#;
 
 fn regret_under(settings: &str, body: String) -> Regret {

@@ -34,7 +34,10 @@ impl Course {
         let whole = self.base + self.tokens(0..request + 1, now);
         let cached = match (request, passes, on_break) {
             (0, ..) | (_, true, Break::All) => 0,
-            (_, true, Break::Suffix) => self.base + self.tokens(0..cleared, now) + self.rounds[cleared].0,
+            (_, true, Break::Suffix) => {
+                let first = (cleared..now).find(|n| self.rounds[*n].1 > self.rounds[*n].2).unwrap_or(cleared);
+                self.base + self.tokens(0..first, now) + self.rounds[first].0
+            }
             (_, false, _) => self.base + self.tokens(0..request, now),
         };
         read.of(cached) + write.of(whole - cached)
@@ -143,7 +146,8 @@ proptest! {
 fn without_a_cache_a_pass_is_always_due_and_where_reading_is_dear_sooner() {
     let requests_until_due = |read: f64, write: f64| {
         let [read, write] = [read, write].map(|price| Price::new(price).unwrap());
-        let mut rent = Rent::new(Prices { read, write, on_break: Break::Suffix }, 0);
+        // What stands beside the messages is paid for with each request, and lost with no pass.
+        let mut rent = Rent::new(Prices { read, write, on_break: Break::Suffix }, 1_000_000);
         rent.came(1000);
         rent.came(9000);
         rent.is_due(None, 0);
