@@ -95,8 +95,9 @@ impl Rent {
         let sent = self.tokens.before(n_sent);
         let (base_sent, new) = if n_sent > 0 { (self.base, 0) } else { (0, self.base) };
         let new = new + self.tokens.before(self.n_sent) - sent;
-        self.unedited += read.of(base_sent + sent + self.n_cleared) + write.of(new);
-        self.saved += read.of(self.n_cleared);
+        let unedited = read.of(base_sent + sent + self.n_cleared).saturating_add(write.of(new));
+        self.unedited = self.unedited.saturating_add(unedited);
+        self.saved = self.saved.saturating_add(read.of(self.n_cleared));
         let Some(first) = first else { return false };
         let broken = match self.prices.on_break {
             Break::Suffix => sent.saturating_sub(self.tokens.before(first.get())),
@@ -104,14 +105,14 @@ impl Rent {
         };
         self.price = write.above(read).of(broken.saturating_sub(freed));
         self.paid = self.paid.saturating_add(read.of(freed));
-        let added = (self.added + self.price).saturating_sub(self.saved);
+        let added = self.added.saturating_add(self.price).saturating_sub(self.saved);
         self.paid >= self.price && added <= self.unedited / MOST_ADDED
     }
 
     /// The pass was made.
     pub(super) fn settle(&mut self) {
         self.paid = 0;
-        self.added += self.price;
+        self.added = self.added.saturating_add(self.price);
     }
 }
 
