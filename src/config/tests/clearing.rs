@@ -90,7 +90,7 @@ fn a_policy_of_an_upstream_has_a_goal_of_its_own() {
     assert_eq!((under("other").moment(), under("other").keep), (Moment::Any, Keep::Results(5)));
     check(&[(
         "[policies.x.policy]\ngoal = 1",
-        "proxy.toml:2:8: policies.x.policy.goal: found the number 1; allowed: \"careful\", \"balanced\", \"thrifty\"",
+        "proxy.toml:2:8: policies.x.policy.goal must be a string; allowed: \"careful\", \"balanced\", \"thrifty\"",
     )]);
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// From 1000 tokens on a pass clears all but the newest result. A result has 500 tokens.
-const KEYS: &str = "trigger = { tokens = 1000 }\nclear_at_least = 0\nkeep = { results = 1 }";
+const KEYS: &str = "trigger = { tokens = 1000 }\nclear_at_least = 0\nkeep = { results = 1 }\nkeep_reads = 0";
 
 fn of(input: &str) -> Plan {
     plan(&body(input), &policy(KEYS)).0
