@@ -78,8 +78,8 @@ pub struct Settings {
     /// `fraction`.
     pub keep: Keep,
     /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
-    /// again since, however old they are. 0 spares none for that. `[tools]` names tools that read and write files besides
-    /// those that are known.
+    /// again since, however old they are, unless the request takes four fifths of the model's window without what else may
+    /// be cleared. 0 spares none for that. `[tools]` names tools that read and write files besides those that are known.
     pub keep_reads: usize,
     /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
     /// needs `frontier = "sticky"`.
@@ -178,7 +178,7 @@ const WORTH_A_PASS: usize = 7;
 /// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
 const TURN: Part = Part(3, 8);
 
-/// The part of the window from which a pass need not pay: beyond it comes a summary, or a refusal of the upstream.
+/// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal of the upstream.
 const NEARLY_FULL: Part = Part(4, 5);
 
 impl Settings {
@@ -245,7 +245,7 @@ struct Rules {
     turn: Option<Limits>,
     /// The fewest tokens that a pass frees where their price does not decide.
     at_least: usize,
-    /// From so many tokens on their price does not decide, if it does.
+    /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
     nearly_full: Option<usize>,
     keep: Keep,
 }
@@ -298,7 +298,8 @@ impl ClearToolResults {
             Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,
         };
         let turn = (moment == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
-        let nearly_full = rent.as_ref().and_then(|_| draft.window()).map(|window| NEARLY_FULL.of(window));
+        let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
+        let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
         (Rules { limits, turn, at_least, nearly_full, keep }, rent)
     }

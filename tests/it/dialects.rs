@@ -166,7 +166,8 @@ const BINDING: &str = "claude-opus-5-5";
 fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
     let round = |n: usize| {
         let (id, text) = (format!("call_{n}"), format!("<{n}>{}", "line of it\n".repeat(200)));
-        let call = Item::Call { id: id.clone(), name: "bash" };
+        // All calls of a script have the same arguments, and none is to repeat another.
+        let call = Item::Call { id: id.clone(), name: ["bash", "grep", "ls", "find", "make"][n] };
         [Item::Thought(format!("thought{n}")), call, Item::Result { id, text }]
     };
     let user = |text: &str| Item::User(text.to_owned());

@@ -233,11 +233,14 @@ impl<'r, 'd> Replay<'r, 'd> {
             return;
         }
         self.ripen();
+        if may_pass && self.is_nearly_full(self.ready_frees) {
+            self.reads.iter_mut().for_each(Reads::let_go);
+            self.ripen();
+        }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
         let is_large = || self.ready_frees >= self.rules.at_least;
-        let is_nearly_full = || self.rules.nearly_full.is_some_and(|least| self.tally.tokens() >= least);
-        let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (is_nearly_full() && is_large()));
+        let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
         if !may_pass || first.is_none() {
             return;
         }
@@ -255,6 +258,11 @@ impl<'r, 'd> Replay<'r, 'd> {
         let in_turn =
             || self.rules.turn.as_ref().is_some_and(|limits| hold(limits) && self.draft.begins_user_turn(place));
         (hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, tally.tokens())
+    }
+
+    /// Whether the request takes most of the window without so many tokens.
+    fn is_nearly_full(&self, less: usize) -> bool {
+        self.rules.nearly_full.is_some_and(|least| self.tally.tokens().saturating_sub(less) >= least)
     }
 
     /// Weighs what has come to be old enough.
