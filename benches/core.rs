@@ -168,7 +168,8 @@ fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap
 }
 
 /// The defaults, where results can be read back over HTTP.
-const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }";
+const REDUCING: &str = "recall = { via = \"http\", public_url = \"http://127.0.0.1:8787\" }
+clear_tool_results = { trigger = [{ tokens = 100000 }, { fraction = 0.5 }], when = \"any\", keep_reads = 0 }";
 
 /// What the operations of all sizes share.
 struct Planners {

@@ -34,6 +34,7 @@ mod check;
 pub mod clients;
 pub mod environment;
 mod error;
+mod goal;
 pub mod policies;
 pub mod preset;
 mod sources;
@@ -188,6 +189,7 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::from_value(&written)?.preset;
         let written = preset.apply_under(written)?;
+        let written = goal::apply_under(Self::from_value(&written)?.policy.goal, written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.check_policies(&written)?;

@@ -28,7 +28,7 @@ use crate::{
     dialect::{Dialect, Entries, Switch},
     language::Language,
     payload::{Caller, Keys},
-    plan::{Action, Change, Need, Sizes, SkipReason, SkippedChange},
+    plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange},
     recall::{self, RetrievalMethod},
     span::Span,
     summary::SummaryIndex,
@@ -173,6 +173,7 @@ pub struct Draft<'a> {
     /// What was decided.
     journal: Journal,
     unknown_window: bool,
+    regrets: Regrets,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
     /// The bytes of what earlier requests had and this one has not.
@@ -256,6 +257,7 @@ impl<'a> Draft<'a> {
             replacements: BTreeMap::new(),
             journal: Journal::default(),
             unknown_window: false,
+            regrets: Regrets::default(),
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
             need: None,

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::dialect::Usage;
 use crate::inspect::Changes;
+use crate::plan::Regrets;
 
 mod change_log;
 
@@ -95,6 +96,9 @@ pub struct Entry {
     pub prefix_kept: Option<f64>,
     /// Why the model stopped.
     pub stop_reason: Option<String>,
+    /// The calls that ask for something cleared.
+    #[serde(skip_serializing_if = "Regrets::is_none")]
+    pub regrets: Regrets,
     /// Whether the messages are stored for inspection.
     pub inspectable: bool,
 }

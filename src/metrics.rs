@@ -42,6 +42,7 @@ struct Shared {
 struct AnswerCounts {
     changes: BTreeMap<(&'static str, &'static str), u64>,
     left_out: BTreeMap<(&'static str, &'static str), u64>,
+    regrets: [u64; 2],
     edits: BTreeMap<&'static str, SizeTotals>,
     errors: BTreeMap<&'static str, u64>,
     sheds: BTreeMap<&'static str, u64>,
@@ -126,10 +127,18 @@ impl Metrics {
                     *after += sizes.map_or(0, |sizes| sizes.after as u64);
                 }
             }
+            let [repeated, recalled] = &mut counts.regrets;
+            *repeated += report.regrets.repeated as u64;
+            *recalled += report.regrets.recalled as u64;
             for left_out in &report.left_out {
                 *counts.left_out.entry((left_out.edit, left_out.why.label())).or_default() += 1;
             }
         });
+    }
+
+    /// How many calls have repeated one whose result was cleared, and how many have named a cleared result.
+    pub fn regrets(&self) -> [u64; 2] {
+        self.with_counts(|counts| counts.regrets)
     }
 
     /// Counts a complete, successful answer of a model.
@@ -203,6 +212,12 @@ impl AnswerCounts {
             pairs(&self.changes, "action"),
         );
         exposition.counters("abridge_left_out", "Changes that were not made, by reason", pairs(&self.left_out, "why"));
+        let [repeated, recalled] = self.regrets;
+        exposition.counters(
+            "abridge_regrets",
+            "Calls that ask for something cleared: repeated have the tool and the arguments of a call whose result is cleared, recalled name what is stored of one",
+            [("repeated", repeated), ("recalled", recalled)].map(|(kind, n)| (vec![("kind", kind.to_owned())], n)),
+        );
         let sizes = |of: fn(&SizeTotals) -> [u64; 2]| {
             let each = self.edits.iter().flat_map(move |(edit, totals)| {
                 let labels = |side: &str| vec![("edit", (*edit).to_owned()), ("side", side.to_owned())];

@@ -113,6 +113,9 @@ pub struct Report {
     /// Whether a setting that is a fraction of the model's context window was not applied, because the window is not
     /// known.
     pub unknown_window: bool,
+    /// The calls that ask for something cleared.
+    #[serde(skip_serializing_if = "Regrets::is_none")]
+    pub regrets: Regrets,
     /// The length of the message array as it came.
     pub messages_before: usize,
     /// The length of the message array as it goes on.
@@ -128,6 +131,19 @@ pub struct Report {
     /// Which elements are where as they go on.
     #[serde(skip)]
     pub layout: Layout,
+}
+
+/// How often the model has asked for what was cleared.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Regrets {
+    /// The calls of the last answer that repeat one whose result is cleared.
+    pub repeated: usize,
+    /// The calls of the last answer whose arguments name a cleared result.
+    pub recalled: usize,
+    /// The calls of both kinds in the conversation.
+    pub in_all: usize,
+    /// Whether `clear_tool_results.keep` has doubled for that.
+    pub keep_doubled: bool,
 }
 
 /// How the elements that go on differ in number and order from those that came. Elements are named by their index as
@@ -324,6 +340,13 @@ impl SkipReason {
             Self::ServerCompacts => "server_compacts",
             Self::PrefixBound => "prefix_bound",
         }
+    }
+}
+
+impl Regrets {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.in_all == 0
     }
 }
 

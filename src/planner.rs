@@ -77,6 +77,22 @@ pub struct PlanSettings {
 pub struct Settings {
     /// The edits that run, in this order, each at most once. An edit that is not listed is off.
     pub edits: Vec<EditName>,
+    /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
+    /// documentation of policies has the figures.
+    pub goal: Goal,
+}
+
+/// What a policy aims at.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// The model rarely misses what was cleared.
+    Careful,
+    /// Between the two.
+    #[default]
+    Balanced,
+    /// Requests cost the least.
+    Thrifty,
 }
 
 /// The edits there are, by the names that `edits = [...]` takes.
@@ -109,7 +125,7 @@ impl EditName {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: EditName::ALL.to_vec() }
+        Self { edits: EditName::ALL.to_vec(), goal: Goal::default() }
     }
 }
 
@@ -147,7 +163,7 @@ pub struct Policy {
 impl PlanSettings {
     /// Whether plans depend on prices, and so on the upstream.
     pub fn asks_for_prices(&self) -> bool {
-        self.clear_tool_results.clear_at_least == Some(AtLeast::Auto)
+        self.clear_tool_results.at_least() == Some(AtLeast::Auto)
     }
 
     /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
@@ -159,7 +175,7 @@ impl PlanSettings {
         clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
         clear.keep = Keep::Results(0);
         clear.clear_at_least = Some(AtLeast::Tokens(0));
-        clear.when = Moment::Any;
+        clear.when = Some(Moment::Any);
         clear.keep_reads = 0;
         clear.frontier = Frontier::Sliding;
         let edits = &mut settings.policy.edits;
@@ -351,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_edit_that_is_not_listed_is_off() {
-        let none = plan(&Settings { edits: vec![] }, DANGLING).unwrap();
+        let none = plan(&Settings { edits: vec![], ..Settings::default() }, DANGLING).unwrap();
         assert!(none.is_empty());
         assert_eq!((none.report.messages_before, none.report.messages_after), (1, 1));
         assert_eq!(plan(&Settings::default(), DANGLING).unwrap().report.messages_after, 2);
@@ -372,7 +388,7 @@ mod tests {
     fn a_body_is_tokenised_only_where_an_edit_may_want_it() {
         let counts_from = |edits: &str, keys: &str| {
             let policy = format!(
-                "policy.edits = [{edits}]\nclear_tool_results.trigger = {{ tokens = 3000 }}\n\
+                "policy.edits = [{edits}]\nclear_tool_results = {{ when = 'any', trigger = {{ tokens = 3000 }} }}\n\
                  [summarize]\ntrigger = {{ tokens = 2000 }}\n{keys}"
             );
             planner(&policy).policy.counts_from()
@@ -390,14 +406,14 @@ mod tests {
         assert_eq!(shortest.policy, settings.policy);
         assert_eq!(shortest.clear_tool_results.keep, Keep::Results(0));
         assert_eq!(shortest.clear_tool_results.exclude_tools, settings.clear_tool_results.exclude_tools);
-        let policy = Settings { edits: vec![EditName::PatchToolCalls, EditName::Summarize] };
+        let policy = Settings { edits: vec![EditName::PatchToolCalls, EditName::Summarize], ..Settings::default() };
         let edits = PlanSettings { policy, ..settings }.shortest().policy.edits;
         assert_eq!(edits, [EditName::PatchToolCalls, EditName::ClearToolResults, EditName::Summarize]);
     }
 
     #[test]
     fn an_edit_that_is_listed_twice_runs_once() {
-        let twice = Settings { edits: vec![EditName::PatchToolCalls; 2] };
+        let twice = Settings { edits: vec![EditName::PatchToolCalls; 2], ..Settings::default() };
         assert_eq!(plan(&twice, DANGLING), plan(&Settings::default(), DANGLING));
     }
 

@@ -50,13 +50,13 @@ const PATCH: &str = "policy.edits = [\"patch_tool_calls\"]";
 const CLEAR: &str = r#"
 policy.edits = ["patch_tool_calls", "truncate_tool_results", "clear_tool_results"]
 truncate_tool_results = { max_bytes = 5000 }
-clear_tool_results = { trigger = { tokens = 20000 }, keep = { results = 3 }, clear_tool_inputs = true }
+clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { results = 3 }, clear_tool_inputs = true }
 "#;
 const FILTER: &str = r#"
 policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results"]
 filter_tool_calls = { max_tool_calls = 20, slack = 10 }
 truncate_tool_results = { max_bytes = 5000 }
-clear_tool_results = { trigger = { tokens = 20000 }, keep = { results = 3 } }
+clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { results = 3 } }
 "#;
 
 fn main() -> ExitCode {

@@ -48,14 +48,14 @@ const EDITS: [(&str, &str); 3] = [
     ("patch", PATCH),
     (
         "reduce",
-        "clear_tool_results = { trigger = { tokens = 20000 }, keep = { results = 3 }, clear_tool_inputs = true }
+        "clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { results = 3 }, clear_tool_inputs = true }
          filter_tool_calls.max_tool_calls = 20
          truncate_tool_results.max_bytes = 2000
          policy.edits = [\"patch_tool_calls\", \"filter_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]",
     ),
     (
         "all",
-        "clear_tool_results = { trigger = { tokens = 20000 }, keep = { results = 3 } }
+        "clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { results = 3 } }
          filter_tool_calls.max_tool_calls = 40
          truncate_tool_results.max_bytes = 4000
          summarize = { trigger = { tokens = 20000 } }",
@@ -297,7 +297,7 @@ fn encrypted(file: &Path, cuts: &[usize]) -> Result<(), Failed> {
     let all: usize = items.iter().map(tokens).sum();
     let planner = planner_from_toml(&format!(
         "reasoning.models = ['*']\npolicy.edits = ['patch_tool_calls', 'clear_tool_results']
-         clear_tool_results = {{ trigger = {{ tokens = {} }}, keep = {{ results = 3 }}, clear_at_least = 0 }}",
+         clear_tool_results = {{ when = 'any', trigger = {{ tokens = {} }}, keep = {{ results = 3 }}, clear_at_least = 0 }}",
         all / 2
     ))?;
     let (mut sent, mut reasoning, mut left) = (0, 0, 0);

@@ -103,7 +103,10 @@ fn simulate(folder: &Path) -> PathBuf {
     ]);
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
     write("session.json", serde_json::json!({ "model": "gpt-4o", "messages": messages }).to_string());
-    write("policy.toml", "[clear_tool_results]\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\n".to_owned());
+    write(
+        "policy.toml",
+        "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\n".to_owned(),
+    );
     let mut abridge = Command::new(env!("CARGO_BIN_EXE_abridge"));
     abridge.args([
         "simulate",

@@ -29,9 +29,9 @@ const KEEP: usize = 3;
 /// A pass that would free less waits.
 const AT_LEAST: usize = TRIGGER / 7;
 
-const STICKY: &str = "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 } }";
+const STICKY: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 } }";
 const AT_ONCE: &str =
-    "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, clear_at_least = 0 }";
+    "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, clear_at_least = 0 }";
 const SLIDING: &str =
     "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, frontier = \"sliding\" }";
 const NONE: &str = "policy.edits = []";

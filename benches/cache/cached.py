@@ -23,7 +23,7 @@ WINDOW = 16384
 
 # Small thresholds, so that a session of 7,000 tokens shows what a long one would. A model without instruction tuning
 # does not end a summary by itself, so a grammar ends all answers; what they say does not matter here.
-CLEAR = '[policy]\nedits = ["patch_tool_calls", "clear_tool_results"]\n[clear_tool_results]\ntrigger = {{ tokens = 4000 }}\nkeep = {{ results = 3 }}\nfrontier = "{}"\n'
+CLEAR = '[policy]\nedits = ["patch_tool_calls", "clear_tool_results"]\n[clear_tool_results]\nwhen = "any"\ntrigger = {{ tokens = 4000 }}\nkeep = {{ results = 3 }}\nfrontier = "{}"\n'
 SUMMARIZE = '[policy]\nedits = ["patch_tool_calls", "summarize"]\n[summarize]\ntrigger = { tokens = 4000 }\nmax_tokens = 600\ntimeout = "300s"\n[summarize.retry]\nmax_retries = 1\n'
 WAYS = {"unedited": None, "sticky": CLEAR.format("sticky"), "sliding": CLEAR.format("sliding"), "summarised": SUMMARIZE}
 

@@ -68,6 +68,7 @@ via = \"http\"
 max_bytes = 10000
 
 [clear_tool_results]
+when = 'any'
 trigger = { tokens = 12000 }
 
 [summarize]

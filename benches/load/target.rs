@@ -81,7 +81,7 @@ impl Route {
     fn policy(self) -> &'static str {
         if self.reduces() {
             "[truncate_tool_results]\nmax_bytes = 10000\n\n\
-             [clear_tool_results]\ntrigger = { tokens = 20000 }\nkeep = { results = 3 }\n"
+             [clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 20000 }\nkeep = { results = 3 }\n"
         } else {
             "[policy]\nedits = [\"patch_tool_calls\"]\n"
         }

@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, Environment};
 use crate::dialect;
+use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
@@ -152,7 +153,8 @@ fn describe_edits(config: &Config) -> String {
             }
             EditName::ClearToolResults => {
                 let settings = &config.clear_tool_results;
-                format!("clear old results from {}", describe_trigger(&settings.trigger, settings.when))
+                let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
+                format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
             }
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
@@ -257,6 +259,15 @@ mod tests {
         let told = describe_trigger(&trigger, Moment::Any);
         assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window on");
         assert!(describe_trigger(&trigger, Moment::Turn).ends_with(" on, sooner where a user's turn begins"));
+    }
+
+    #[test]
+    fn by_default_results_are_cleared_sooner_where_a_turn_begins_and_if_that_pays() {
+        let expected = "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays;";
+        assert!(describe_edits(&Config::default()).contains(expected));
+        let mut fixed = Config::default();
+        fixed.clear_tool_results.when = Some(Moment::Any);
+        assert!(describe_edits(&fixed).contains("clear old results from 80,000 tokens or 50 % of the window on;"));
     }
 
     #[test]

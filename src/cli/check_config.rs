@@ -6,6 +6,7 @@ use crate::config::{Config, Environment, Sources};
 /// Prints the settings. Fails if they are invalid, or if an environment variable that they name is missing.
 pub fn run(sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     Environment::read(&sources.variables, config)?;
-    print([config.to_toml()?])?;
+    let clear_tool_results = config.clear_tool_results.written_out();
+    print([Config { clear_tool_results, ..config.clone() }.to_toml()?])?;
     Ok(Exit::Ok)
 }

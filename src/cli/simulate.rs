@@ -46,12 +46,12 @@ pub struct Args {
     /// Use only the N longest transcripts
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// The price of a token read from the prompt cache, in uncached input tokens
-    #[arg(long, value_name = "PRICE", default_value = "0.1")]
-    cache_read: Price,
-    /// The price of a token written to the prompt cache, in uncached input tokens
-    #[arg(long, value_name = "PRICE", default_value = "1.0")]
-    cache_write: Price,
+    /// The price of a token read from the prompt cache, in uncached input tokens [default: 0.1]
+    #[arg(long, value_name = "PRICE")]
+    cache_read: Option<Price>,
+    /// The price of a token written to the prompt cache, in uncached input tokens [default: 1.0]
+    #[arg(long, value_name = "PRICE")]
+    cache_write: Option<Price>,
     /// The length of the text that replaces a summary, in tokens; with --upstream, the upstream makes the summaries
     #[arg(long, value_name = "TOKENS", default_value = "1500")]
     summary_tokens: usize,
@@ -83,6 +83,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
             file => Config::load(&Sources { file: Some(file.into()), ..sources.clone() })?,
         };
         config.models.splice(0..0, window.clone());
+        config.prices.read = config.prices.read.or(args.cache_read.and_then(Price::as_setting));
+        config.prices.write = config.prices.write.or(args.cache_write.and_then(Price::as_setting));
         if policy == NONE {
             config.policy.edits.clear();
             config.upstreams.clear();
@@ -97,7 +99,11 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         candidates.push(PolicyUnderTest { name, planners });
     }
     let selection = TranscriptSelection { paths: args.paths, limit: args.limit, model: args.model };
-    let prices = Prices { cache_read: args.cache_read, cache_write: args.cache_write };
+    let usual = Prices::default();
+    let prices = Prices {
+        cache_read: args.cache_read.unwrap_or(usual.cache_read),
+        cache_write: args.cache_write.unwrap_or(usual.cache_write),
+    };
     let summarizer = sources.flags.has_default_upstream().then(summarizer).transpose()?;
     let summary_source = summarizer
         .as_ref()

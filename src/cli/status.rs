@@ -40,6 +40,7 @@ struct Status {
     predicted_cached: u64,
     added_ms: AddedLatency,
     fail_open: BTreeMap<String, u64>,
+    regrets: BTreeMap<String, u64>,
     store: Option<StoreStatus>,
     in_flight: u64,
     buffered_bytes: u64,
@@ -135,6 +136,7 @@ impl Status {
         row("predicted cached", self.predicted_text());
         row("added", self.added_text());
         row("fail-open", format_counts(&self.fail_open));
+        row("regrets", format_counts(&self.regrets));
         row("store", self.store.as_ref().map_or_else(|| "off".to_owned(), StoreStatus::to_text));
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
@@ -268,11 +270,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_prints_in_13_lines() {
+    fn a_status_prints_in_14_lines() {
         let json = r#"{"version":"1","started":1,"uptime_seconds":7380,"upstream":"http://u/v1","edits":["a","b"],
             "requests":{"total":12345,"edited":12000,"unedited":340,"shed":5},"tokens":{"before":1000000,"after":250000},
             "offloaded_bytes":1536,"billed":{"input":1000,"cached":900,"output":20},"predicted_cached":950,
-            "added_ms":{"p50":0.31,"p99":2.26,"count":500},"fail_open":{"bug":0,"not_stored":2},
+            "added_ms":{"p50":0.31,"p99":2.26,"count":500},"fail_open":{"bug":0,"not_stored":2},"regrets":{"repeated":3,"recalled":1},
             "store":{"path":"/s","payloads":3,"bytes":4096,"stored_bytes":1024,"file_bytes":2097152,"trouble":"full"},
             "in_flight":1,"buffered_bytes":0,"rss_bytes":52428800,"later":{"x":1}}"#;
         let status: Status = serde_json::from_str(json).unwrap();
@@ -287,6 +289,7 @@ billed            1,000 input, 900 of them read from cache (90 %), 20 output
 predicted cached  950, observed 900
 added             p50 0.3 ms, p99 2.3 ms, of the last 500 conversations
 fail-open         not_stored 2
+regrets           recalled 1, repeated 3
 store             /s: 3 payloads, 4.0 KiB as 1.0 KiB, file 2.0 MiB; TROUBLE: full
 inspect           off
 now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
@@ -298,7 +301,7 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
         let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
         assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
         let empty = Status::default().to_text();
-        assert!(empty.lines().count() == 13 && empty.contains("none counted"), "{empty}");
+        assert!(empty.lines().count() == 14 && empty.contains("none counted"), "{empty}");
     }
 
     #[test]

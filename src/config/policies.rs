@@ -9,9 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Config;
 use super::check;
 use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
+use super::goal;
 use super::value::{LocatedValue, Value};
 use crate::payload::Keys;
-use crate::planner::{PlanSettings, Planner};
+use crate::planner::{Goal, PlanSettings, Planner};
 use crate::tokens::Meter;
 use crate::upstream::routes::{self, Routes};
 
@@ -52,12 +53,19 @@ impl Serialize for Policies {
     }
 }
 
+/// A policy over the settings of the goal that it names, if it names one.
+fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
+    let Some(named) = policy.get(&["policy", "goal"]) else { return Ok(policy) };
+    let goal = Goal::deserialize(named).map_err(|error: ConfigError| error.under_key("goal").under_key("policy"))?;
+    goal::apply_under(goal, policy)
+}
+
 impl Config {
     /// These settings with those of a policy laid over them.
     pub fn under_policy(&self, name: &str) -> anyhow::Result<Self> {
         let Some(policy) = self.policies.0.get(name) else { return Ok(self.clone()) };
         let mut settings = LocatedValue::from_file(Path::new("settings"), &self.to_toml()?)?;
-        settings.overlay(LocatedValue::from_file(Path::new(&format!("policies.{name}")), policy)?);
+        settings.overlay(with_goal(LocatedValue::from_file(Path::new(&format!("policies.{name}")), policy)?)?);
         let mut config = Self::from_value(&settings)?;
         config.read_instruction(&settings)?;
         Ok(config)
@@ -116,8 +124,8 @@ impl Config {
                 return Err(written.error_at(&["policies", name, other], message));
             }
             let mut laid = written.clone();
-            laid.overlay(policy.clone());
             let under = |error: ConfigError| error.under_key(name).under_key("policies");
+            laid.overlay(with_goal(policy.clone()).map_err(under)?);
             let config = Self::from_value(&laid).map_err(under)?;
             check::check(&config, &laid).map_err(under)?;
         }

@@ -32,6 +32,8 @@ max_bytes = 50000
 [clear_tool_results]
 trigger = { tokens = 30000 }
 keep = { rounds = 1 }
+keep_reads = 0
+when = "any"
 clear_at_least = 0
 clear_media = false
 growth_guard = false
@@ -51,6 +53,8 @@ orphans = "drop"
 [clear_tool_results]
 trigger = { tokens = 100000 }
 keep = { results = 3 }
+keep_reads = 0
+when = "any"
 clear_at_least = 0
 clear_tool_inputs = false
 placeholder = "[cleared]"

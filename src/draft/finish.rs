@@ -56,6 +56,7 @@ impl Draft<'_> {
             tokens_after,
             left_out,
             unknown_window: self.unknown_window,
+            regrets: self.regrets,
             changes,
             layout,
         };

@@ -8,7 +8,7 @@ use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replaceme
 use crate::{
     conversation::{BlockIndex, Fingerprints, Unit, UnitIndex},
     payload::Fingerprint,
-    plan::PromptSegment,
+    plan::{PromptSegment, Regrets},
     span::Span,
     tokens::{Gauge, REQUEST_OVERHEAD},
 };
@@ -53,6 +53,11 @@ impl Draft<'_> {
     /// Notes that a part of the model's window was asked for, and that the window is not known.
     pub fn note_unknown_window(&mut self) {
         self.unknown_window = true;
+    }
+
+    /// Notes the calls that ask for something cleared.
+    pub fn note_regrets(&mut self, regrets: Regrets) {
+        self.regrets = regrets;
     }
 
     /// The tokens that a request has beside its messages.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
-    payload::{Fingerprint, MediaType},
+    payload::{Fingerprint, MediaType, PayloadKey},
     plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
     recall::RetrievalMethod,
     span::Span,
@@ -65,6 +65,11 @@ impl ProposedEdit {
     /// The message that it is about.
     pub fn unit(&self) -> UnitIndex {
         self.unit
+    }
+
+    /// The names of what it takes out and stores.
+    pub fn stored(&self) -> impl Iterator<Item = PayloadKey> {
+        self.replacements.iter().filter_map(|replacement| replacement.stored).map(|name| name.key)
     }
 
     /// The same, made because of what has happened to the file that the result was read from.

@@ -62,6 +62,7 @@ use crate::{
 };
 
 mod reads;
+mod regrets;
 mod rent;
 mod replay;
 
@@ -78,18 +79,24 @@ pub struct Settings {
     /// `fraction`.
     pub keep: Keep,
     /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
-    /// again since, however old they are. 0 spares none for that. `[tools]` names tools that read and write files besides
-    /// those that are known.
+    /// again since, however old they are, unless the request takes four fifths of the model's window without what else may
+    /// be cleared. 0 spares none for that. `[tools]` names tools that read and write files besides those that are known.
     pub keep_reads: usize,
     /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
     /// needs `frontier = "sticky"`.
-    pub when: Moment,
+    ///
+    /// Not set: `"turn"`, and `"any"` with `frontier = "sliding"`.
+    ///
+    /// Example: `"any"`
+    pub when: Option<Moment>,
     /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
     /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
-    /// reaches what the pass costs, as the prompt cache loses what stands behind it. Where reading costs nothing, `"auto"`
-    /// is as not set, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
+    /// reaches what the pass costs, as the prompt cache loses what stands behind it. From four fifths of the model's
+    /// window on a seventh of the trigger is enough, whatever it costs. Where reading costs nothing, `"auto"` is a seventh
+    /// of the trigger, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
     ///
-    /// Not set: a seventh of the least number of tokens at which the trigger holds, and 0 with `frontier = "sliding"`.
+    /// Not set: `"auto"` with `when = "turn"`; with `"any"` a seventh of the least number of tokens at which the trigger
+    /// holds, and 0 with `frontier = "sliding"`.
     ///
     /// Example: `14285`
     pub clear_at_least: Option<AtLeast>,
@@ -152,13 +159,13 @@ const AUTO: &str = "auto";
 
 impl Default for Settings {
     fn default() -> Self {
-        let tokens = Condition { tokens: Some(100_000), ..Condition::default() };
+        let tokens = Condition { tokens: Some(80_000), ..Condition::default() };
         let half = Condition { fraction: Fraction::new(0.5), ..Condition::default() };
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
-            keep_reads: 0,
-            when: Moment::default(),
+            keep_reads: 10,
+            when: None,
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
@@ -180,7 +187,33 @@ const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];
 /// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
 const TURN: Part = Part(3, 8);
 
+/// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal of the upstream.
+const NEARLY_FULL: Part = Part(4, 5);
+
 impl Settings {
+    /// Where passes are made.
+    pub fn moment(&self) -> Moment {
+        self.when.unwrap_or(match self.frontier {
+            Frontier::Sticky => Moment::Turn,
+            Frontier::Sliding => Moment::Any,
+        })
+    }
+
+    /// The fewest tokens that a pass must free; none for a part of the trigger.
+    pub fn at_least(&self) -> Option<AtLeast> {
+        self.clear_at_least.or(match (self.frontier, self.moment()) {
+            (Frontier::Sliding, _) => Some(AtLeast::Tokens(0)),
+            (Frontier::Sticky, Moment::Turn) => Some(AtLeast::Auto),
+            (Frontier::Sticky, Moment::Any) => None,
+        })
+    }
+
+    /// The same settings with what follows from others written out.
+    #[must_use]
+    pub fn written_out(&self) -> Self {
+        Self { when: Some(self.moment()), clear_at_least: self.at_least(), ..self.clone() }
+    }
+
     /// The text that stands for a result.
     pub(crate) fn template(&self, language: Language) -> Template {
         let placeholder = self.placeholder.as_deref().unwrap_or(match language {
@@ -229,8 +262,10 @@ struct Rules {
     limits: Limits,
     /// The conditions for a pass where a user's turn begins, if they are others.
     turn: Option<Limits>,
-    /// The fewest tokens that a pass frees; none where their price decides.
-    at_least: Option<usize>,
+    /// The fewest tokens that a pass frees where their price does not decide.
+    at_least: usize,
+    /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
+    nearly_full: Option<usize>,
     keep: Keep,
 }
 
@@ -268,24 +303,25 @@ impl ClearToolResults {
     /// A shorter body never has anything to clear.
     pub fn least_bytes(&self) -> usize {
         let least = self.settings.trigger.least_bytes();
-        if self.settings.when == Moment::Turn { TURN.of(least) } else { least }
+        if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
     }
 
     /// When a pass is made, and the rent that decides if prices do.
     fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
-        let Settings { when, clear_at_least, frontier, .. } = self.settings;
-        let by_price = clear_at_least == Some(AtLeast::Auto);
+        let (moment, at_least) = (self.settings.moment(), self.settings.at_least());
+        let by_price = at_least == Some(AtLeast::Auto);
         let prices = by_price.then(|| self.prices.of_model(draft.conversation().model.as_deref()));
         let prices = prices.filter(|prices| !prices.read.is_free());
         let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
-        let at_least = match (clear_at_least, frontier) {
-            (Some(AtLeast::Tokens(tokens)), _) => tokens,
-            (None, Frontier::Sliding) => 0,
-            _ => limits.least_tokens() / WORTH_A_PASS,
+        let at_least = match at_least {
+            Some(AtLeast::Tokens(tokens)) => tokens,
+            Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,
         };
-        let turn = (when == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
+        let turn = (moment == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
+        let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
+        let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
-        (Rules { limits, turn, at_least: rent.is_none().then_some(at_least), keep }, rent)
+        (Rules { limits, turn, at_least, nearly_full, keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -374,7 +410,7 @@ impl Edit for ClearToolResults {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
-        let lowest = if self.settings.when == Moment::Turn { &limits.at(TURN) } else { &limits };
+        let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
         if !lowest.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
             return;
         }
@@ -382,8 +418,9 @@ impl Edit for ClearToolResults {
             return draft.skip_change(self.label(), None, why);
         }
         let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, too_little, last_pass } = Replay::new(self, draft, &rules, rent).run();
+        let ClearedResults { cleared, too_little, last_pass, regrets } = Replay::new(self, draft, &rules, rent).run();
         draft.prefix_changes(last_pass);
+        draft.note_regrets(regrets);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
         }

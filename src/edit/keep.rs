@@ -22,6 +22,16 @@ pub enum Keep {
 const FALLBACK: Keep = Keep::Results(3);
 
 impl Keep {
+    /// Twice as much of what is no part of a window.
+    pub(super) fn doubled(self) -> Self {
+        match self {
+            Self::Results(n) => Self::Results(n.saturating_mul(2)),
+            Self::Rounds(n) => Self::Rounds(n.saturating_mul(2)),
+            Self::Tokens(n) => Self::Tokens(n.saturating_mul(2)),
+            Self::Fraction(_) => self,
+        }
+    }
+
     /// The same without parts of a window.
     pub(super) fn resolved(self, draft: &mut Draft<'_>) -> Self {
         let Self::Fraction(fraction) = self else { return self };

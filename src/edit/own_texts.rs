@@ -49,7 +49,7 @@ mod tests {
         assert!(again.is_empty(), "{policy}\n{}\n{again}", String::from_utf8_lossy(&once));
     }
 
-    const CLEAR: &str = "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }\n";
+    const CLEAR: &str = "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }\nkeep = { results = 0 }\n";
 
     #[test]
     fn what_stands_for_a_missing_result_is_neither_cleared_nor_truncated() {

@@ -2,7 +2,8 @@
 //!
 //! - `s`, `u`, `a`: a system, user and plain assistant message
 //! - `c:1,2`: an assistant message without text that calls `1` and `2`; `C:1` has text, too. A call is of tool `bash`;
-//!   `read_file/1` is one of another tool. What stands behind `^` is how many bytes its argument has
+//!   `read_file/1` is one of another tool. What stands behind `^` is how many bytes its argument has. Call 27 has the
+//!   arguments of call 1, and so on
 //! - `t:1*400`: a result of 400 bytes; without a length, of two
 //!
 //! In what comes out, `t:1!` is a result that was cleared, `t:1~` one that was truncated, and `1-` a call whose arguments
@@ -46,6 +47,13 @@ pub(super) fn text(n_bytes: usize) -> String {
     text
 }
 
+/// The name of the argument of a call: those of 1 to 26 differ, and 27 repeats 1.
+fn argument(call: &str) -> String {
+    let id = call.rsplit('/').next().unwrap_or_default();
+    let letter = id.parse::<u8>().map(|n| char::from(b'a' + (n + 25) % 26));
+    letter.map_or_else(|_| id.to_uppercase(), String::from)
+}
+
 fn message(word: &str) -> Value {
     let length = |word: &str| word.parse::<usize>().unwrap();
     match word.split_once(':') {
@@ -61,7 +69,7 @@ fn message(word: &str) -> Value {
             let call = |call: &str| {
                 let (call, n_bytes) = call.split_once('^').unwrap_or((call, "0"));
                 let name = call.rsplit_once('/').map_or("bash", |(name, _)| name);
-                let arguments = json!({"a": text(length(n_bytes))}).to_string();
+                let arguments = json!({argument(call): text(length(n_bytes))}).to_string();
                 json!({"id": call, "type": "function", "function": {"name": name, "arguments": arguments}})
             };
             let calls: Vec<_> = calls.split(',').map(call).collect();
@@ -92,7 +100,8 @@ fn word(message: &Value) -> String {
             let call = |call: &Value| {
                 let id = call["id"].as_str().unwrap();
                 let arguments = call["function"]["arguments"].as_str().unwrap();
-                let length = serde_json::from_str::<Value>(arguments).unwrap()["a"].as_str().map(str::len);
+                let arguments: Value = serde_json::from_str(arguments).unwrap();
+                let length = arguments.as_object().unwrap().values().next().and_then(Value::as_str).map(str::len);
                 match length {
                     None => format!("{id}-"),
                     Some(0) => id.to_owned(),
@@ -220,7 +229,7 @@ pub(super) fn result_of(body: &[u8], id: &str) -> Option<(usize, usize)> {
 fn a_change_says_the_tokens_of_its_result_before_and_after() {
     let policy = format!(
         "{HTTP}[truncate_tool_results]\nmax_bytes = 900\n[filter_tool_calls]\nmax_tool_calls = 2\n\
-         [clear_tool_results]\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 1 }}"
+         [clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 1 }}"
     );
     let body = body("s u c:1 t:1*2000 u c:2 t:2*3000 c:3 t:3*4000 u a u");
     let (plan, output) = plan(&body, &policy);
@@ -247,7 +256,9 @@ fn what_is_beside_the_messages_counts() {
     request["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "x", "description": text(700)}});
     let body = Bytes::from(request.to_string());
     let clears_from = |least: usize| {
-        let policy = format!("{HTTP}[clear_tool_results]\ntrigger = {{ tokens = {least} }}\nkeep = {{ results = 0 }}");
+        let policy = format!(
+            "{HTTP}[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {least} }}\nkeep = {{ results = 0 }}"
+        );
         !plan(&body, &policy).0.report.changes.is_empty()
     };
     let all = tokens(&body);
@@ -256,7 +267,7 @@ fn what_is_beside_the_messages_counts() {
 
 #[test]
 fn a_message_that_a_call_has_left_is_counted_anew() {
-    let count = "[clear_tool_results]\ntrigger = { tokens = 200 }\n";
+    let count = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 200 }\n";
     let left_out = "[filter_tool_calls]\nmax_tool_calls = 1\n";
     let body = body("u c:1^900,2 t:1 t:2 u a u");
     let (before, _) = plan(&body, count);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Change, Plan, Report, Sizes, SkipReason, SkippedChange, Stale};
+use super::{Action, Change, Plan, Regrets, Report, Sizes, SkipReason, SkippedChange, Stale};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,7 +28,22 @@ impl fmt::Display for Report {
             writeln!(f, "no changes")?;
         }
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
-        self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))
+        self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))?;
+        self.regrets.fmt(f)
+    }
+}
+
+impl fmt::Display for Regrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { repeated, recalled, in_all, keep_doubled } = self;
+        if self.is_none() {
+            return Ok(());
+        }
+        write!(
+            f,
+            "clear: calls that ask for something cleared: {in_all}; new: {repeated} repeated, {recalled} recalled"
+        )?;
+        writeln!(f, "{}", if *keep_doubled { "; keep is doubled for that" } else { "" })
     }
 }
 

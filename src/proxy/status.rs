@@ -61,6 +61,7 @@ struct Status {
     summaries: Summaries,
     rescues: BTreeMap<String, u64>,
     recalls: BTreeMap<&'static str, u64>,
+    regrets: Regrets,
     store: Option<StoreStatus>,
     in_flight: usize,
     streams: u64,
@@ -103,6 +104,12 @@ struct Summaries {
     joined: u64,
     calls: u64,
     billed: Usage,
+}
+
+#[derive(Serialize)]
+struct Regrets {
+    repeated: u64,
+    recalled: u64,
 }
 
 #[derive(Serialize)]
@@ -173,6 +180,7 @@ impl Proxy {
         let summaries = self.engine.summary_counts();
         let usage = summaries.usage;
         let started = self.stats.started;
+        let [repeated, recalled] = self.accounting.metrics.regrets();
         Status {
             version: env!("CARGO_PKG_VERSION"),
             started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
@@ -208,6 +216,7 @@ impl Proxy {
             },
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
             recalls: self.recalls.counts().into(),
+            regrets: Regrets { repeated, recalled },
             store,
             in_flight: self.in_flight(),
             streams: self.accounting.metrics.streams(),

@@ -147,8 +147,7 @@ fn addresses_handles_and_windows_are_those_of_the_recording() {
     // Settings override recorded inputs.
     assert!(sent(&format!("recall.public_url = \"http://set:1\"\n{POLICY}"), inputs).contains("http://set:1/"));
 
-    let part =
-        "clear_tool_results = { trigger = { fraction = 0.02 }, keep = { results = 0 } }\ntokens.counter = \"estimate\"";
+    let part = "clear_tool_results = { when = 'any', trigger = { fraction = 0.02 }, keep = { results = 0 } }\ntokens.counter = \"estimate\"";
     let windows = PlanInputs { windows: [("m".to_owned(), 5000)].into(), ..PlanInputs::default() };
     assert!(sent(part, PlanInputs::default()).contains("some words"));
     assert!(!sent(part, windows.clone()).contains("some words"));

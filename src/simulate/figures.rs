@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use crate::tokens::prices;
+
 /// The counts of some requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Figures {
@@ -142,6 +144,13 @@ impl Default for Prices {
 }
 
 // === impl Price ===
+
+impl Price {
+    /// The same price in settings, if they take it.
+    pub fn as_setting(self) -> Option<prices::Price> {
+        prices::Price::new(self.to_string().parse().ok()?)
+    }
+}
 
 impl FromStr for Price {
     type Err = &'static str;

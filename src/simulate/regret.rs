@@ -19,6 +19,7 @@ use super::summaries::SummaryCache;
 use super::transcript::Insertion;
 use super::{Conditions, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
+use crate::payload::Keys;
 use crate::planner::Planner;
 
 pub use self::pieces::{PieceKind, Place};
@@ -49,6 +50,8 @@ pub struct Regret {
     pub cost_unedited: u64,
     /// The cost of all requests and of the recalls.
     pub cost_with_recalls: u64,
+    /// The cost with recalls of the segment for which it is highest, in percent of that segment without edits.
+    pub worst_segment: f64,
     /// The number of faults that the results of another session would have had: the noise in `faults`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placebo: Option<usize>,
@@ -89,10 +92,9 @@ pub struct Missed {
 const RECALL_TOKENS: u64 = 60;
 const OUTPUT_PRICE: u64 = 5;
 
-/// How a recall is called; the handle has the form of a real one, which no store knows.
+/// How a recall is called.
 const RECALL_TOOL: &str = "bash";
-const RECALL_ARGUMENTS: &str =
-    r#"{"command":"curl -sS http://127.0.0.1:8787/abridge/recall/00000000000000000000000000"}"#;
+const RECALL_URL: &str = "http://127.0.0.1:8787/abridge/recall/";
 
 /// What a session is measured with.
 #[derive(Clone, Copy)]
@@ -113,7 +115,13 @@ struct Recalls {
 impl Regret {
     /// Of a session of which nothing was taken out.
     pub(super) fn none(answers: usize, cost: u64, placebo: Option<&Placebo>) -> Self {
-        Self { answers, cost_unedited: cost, cost_with_recalls: cost, placebo: placebo.map(|_| 0), ..Self::default() }
+        let placebo = placebo.map(|_| 0);
+        Self { answers, cost_unedited: cost, cost_with_recalls: cost, placebo, ..Self::default() }.of_one_segment()
+    }
+
+    /// The same as the only segment.
+    pub(super) fn of_one_segment(self) -> Self {
+        Self { worst_segment: self.percent_with_recalls(), ..self }
     }
 
     /// The sums, without the list.
@@ -135,6 +143,7 @@ impl Regret {
         self.hard += other.hard;
         self.cost_unedited = self.cost_unedited.saturating_add(other.cost_unedited);
         self.cost_with_recalls = self.cost_with_recalls.saturating_add(other.cost_with_recalls);
+        self.worst_segment = self.worst_segment.max(other.worst_segment);
         self.placebo = self.placebo.map(|noise| noise + other.placebo.unwrap_or_default()).or(other.placebo);
     }
 
@@ -195,7 +204,7 @@ pub(super) fn measure(
             *noise += watch.placebo_faults(&view, &needed, placebo);
         }
         for mut fault in watch.faults(&view, &needed) {
-            recalls.add(dialect, n, &fault, &mut watch);
+            recalls.add(dialect, n, &fault, &planner.keys, &mut watch);
             player.edit_and_send(segment.request(n, &recalls.inserted))?;
             fault.request = request + 1;
             regret.list.push(fault);
@@ -216,9 +225,11 @@ pub(super) fn measure(
 
 impl Recalls {
     /// Recalls a text behind the first `n` messages of the transcript.
-    fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, watch: &mut Watch) {
+    fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, keys: &Keys, watch: &mut Watch) {
         let id = format!("recall_{}", self.inserted.len());
-        let exchange = Exchange { id: &id, name: RECALL_TOOL, arguments: RECALL_ARGUMENTS, result: &fault.recalled };
+        let handle = keys.payload(keys.anonymous(), fault.recalled.as_bytes());
+        let arguments = format!(r#"{{"command":"curl -sS {RECALL_URL}{handle}"}}"#);
+        let exchange = Exchange { id: &id, name: RECALL_TOOL, arguments: &arguments, result: &fault.recalled };
         let [call, result] = dialect.render_exchange(&exchange);
         watch.push(&call, Vec::new());
         watch.push(&result, vec![Piece::new(fault.from.clone(), &fault.recalled)]);

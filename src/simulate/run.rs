@@ -143,7 +143,7 @@ fn play_segments(segments: &[Transcript], policy: &str, measure: Measure<'_>) ->
         let summaries = mem::take(&mut played.summaries);
         let mut of_segment = if played.has_edited {
             let unedited = play::play_unedited(segment, planner, conditions.prices)?;
-            Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }
+            Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }.of_one_segment()
         } else {
             Regret::none(segment.n_answers(), played.figures.cost, placebo)
         };

@@ -57,7 +57,7 @@ fn prices(read: &str, write: &str) -> Prices {
 
 const NONE: &str = "policy.edits = []";
 const STICKY: &str = r#"
-clear_tool_results = { trigger = { tokens = 1100 }, keep = { results = 0 }, placeholder = "gone" }
+clear_tool_results = { when = 'any', trigger = { tokens = 1100 }, keep = { results = 0 }, placeholder = "gone" }
 "#;
 
 #[test]

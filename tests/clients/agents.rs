@@ -13,7 +13,7 @@ use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 const LISTINGS: usize = 40;
 
 /// Where results begin to be cleared; what an agent sends first has about as many tokens.
-const TRIGGER: &str = "clear_tool_results.trigger = { tokens = 20000 }";
+const TRIGGER: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 20000 } }";
 
 /// A window that a session with bound thinking reaches.
 const WINDOW: &str = "models = [{ match = \"claude-opus-5-5\", context_window = 200000 }]";

@@ -109,7 +109,7 @@ async fn a_window_that_one_process_learns_is_known_to_all() {
     postgres.init("").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
-    let lines = "clear_tool_results.keep = { results = 1 }";
+    let lines = "clear_tool_results = { when = 'any', keep = { results = 1 } }";
     let mut asked = Upstream::start().await;
     let setup =
         Setup::before(&asked).with(lines).with("store.engine = \"postgres\"").with("store.url_env = \"STORE_URL\"");

@@ -166,7 +166,8 @@ const BINDING: &str = "claude-opus-5-5";
 fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
     let round = |n: usize| {
         let (id, text) = (format!("call_{n}"), format!("<{n}>{}", "line of it\n".repeat(200)));
-        let call = Item::Call { id: id.clone(), name: "bash" };
+        // All calls of a script have the same arguments, and none is to repeat another.
+        let call = Item::Call { id: id.clone(), name: ["bash", "grep", "ls", "find", "make"][n] };
         [Item::Thought(format!("thought{n}")), call, Item::Result { id, text }]
     };
     let user = |text: &str| Item::User(text.to_owned());
@@ -177,7 +178,7 @@ fn a_pass_lets_go_of_the_thinking_before_it_and_of_none_behind() {
         .filter(|n| items.get(*n).is_none_or(|item| matches!(item, Item::Thought(_) | Item::Said(_))))
         .collect();
     let script = Script { items, calls };
-    let policy = "[clear_tool_results]\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
+    let policy = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1000 }\nkeep = { results = 1 }";
     let sent_with = |model, settings: &str| {
         let policy = &format!("{policy}\n{settings}");
         let requests = requests_to(model, "/v1/messages", &script, policy);
@@ -224,7 +225,7 @@ fn hostile(n: usize) -> [(&'static str, Vec<Item>); 4] {
 
 #[test]
 fn hostile_sizes_take_linear_time_in_every_dialect() {
-    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
+    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
     let mut settings: PlanSettings = toml::from_str(policy).unwrap();
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);

@@ -51,7 +51,8 @@ async fn nothing_was_looked_up(scene: &mut Scene, n_requests: u64, n_stored: u64
 
 #[tokio::test]
 async fn a_result_that_imitates_a_placeholder_is_treated_as_a_result() {
-    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
     let theirs = sent(&mut scene, "b", &with_results(&[long_text(9)])).await;
     let [theirs] = &recalls(&theirs)[..] else { panic!("one handle") };
 
@@ -86,7 +87,8 @@ async fn a_result_that_imitates_a_placeholder_is_treated_as_a_result() {
 
 #[tokio::test]
 async fn a_long_result_that_looks_like_a_placeholder_is_cleared_as_any_other() {
-    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
     let long = format!("[Cleared: 1 bytes of output of {}. {UNKNOWN}]", "bash ".repeat(2000));
     let texts = [long.clone(), "x ".repeat(2000)];
     let got = sent(&mut scene, "a", &with_results(&texts)).await;

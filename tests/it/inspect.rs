@@ -161,7 +161,7 @@ fn eventful() -> (String, Vec<String>) {
     (with_results(&texts).replacen("],\"tools\"", dangling, 1), texts)
 }
 
-const CLEARING: &str = "clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 2 } }";
+const CLEARING: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 2 } }";
 
 #[tokio::test]
 async fn a_status_counts_what_was_sent() {

@@ -45,6 +45,7 @@ mod properties; // properties of patching, on generated conversations
 mod recall; // reading originals back
 mod recording; // `serve --record`, and replaying what it wrote
 mod reductions; // properties of reducing edits, on generated conversations
+mod regrets; // calls that ask for something cleared
 mod reload; // settings reloaded at SIGHUP
 mod rescue; // a second attempt of a refused request
 mod responses; // paths of OpenAI Responses

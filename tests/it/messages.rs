@@ -76,7 +76,7 @@ fn rounds(model: &str, beside: &str, n: usize) -> String {
 
 const BOUND: &str = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.3.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. The block is bound to a different conversation."}}"#;
 
-const CLEAR: &str = "policy.edits = [\"patch_tool_calls\", \"clear_tool_results\"]\ntokens.counter = \"estimate\"\ntokens.ask_upstream = false\nclear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }";
+const CLEAR: &str = "policy.edits = [\"patch_tool_calls\", \"clear_tool_results\"]\ntokens.counter = \"estimate\"\ntokens.ask_upstream = false\nclear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }";
 
 /// Sends a request, and returns the body that the upstream gets of it.
 async fn sent(scene: &mut Scene, body: &str) -> (Exchange, String) {

@@ -109,7 +109,9 @@ async fn each_request_is_counted_as_what_became_of_it() {
 
 #[tokio::test]
 async fn tokens_are_counted_as_billed_and_what_a_cache_can_serve_beside_what_it_has() {
-    let mut scene = Scene::with("tokens.ask_upstream = false\nclear_tool_results.trigger = { tokens = 1 }").await;
+    let mut scene =
+        Scene::with("tokens.ask_upstream = false\nclear_tool_results = { when = 'any', trigger = { tokens = 1 } }")
+            .await;
     // The first one began with nothing that was there; all of the second was.
     asked(&mut scene, chat(DANGLING), OK, usage(1000, 0, 7)).await;
     after(&scene.abridge, 1).await;
@@ -284,7 +286,8 @@ async fn summaries_and_their_cost_are_counted() {
 
 #[tokio::test]
 async fn the_log_says_in_a_sentence_what_was_done() {
-    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
     let from = scene.abridge.stderr().len();
     let texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts);

@@ -88,7 +88,8 @@ async fn a_text_with_half_a_surrogate_pair_comes_back_as_it_was_sent() {
 
 #[tokio::test]
 async fn an_answer_says_how_many_tokens_there_were_and_are() {
-    let mut scene = Scene::with("clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }").await;
     let texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
     let mut body = with_results(&texts);
     scene.client.send(chat(&body)).await;

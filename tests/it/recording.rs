@@ -117,7 +117,7 @@ async fn the_settings_that_recorded_replay_the_same_bytes_with_handles_addresses
         .with("tokens = { counter = \"estimate\", ask_upstream = false }")
         .with("filter_tool_calls = { max_tool_calls = 3, slack = 0 }")
         .with("truncate_tool_results.max_bytes = 1000")
-        .with("clear_tool_results = { trigger = { tokens = 500 }, keep = { results = 1 } }")
+        .with("clear_tool_results = { when = 'any', trigger = { tokens = 500 }, keep = { results = 1 } }")
         .with(format!("summarize = {{ trigger = {{ tokens = 900 }}, instruction = {INSTRUCTION:?} }}"))
         .argument("--record")
         .argument(folder.path())
@@ -161,7 +161,7 @@ async fn a_window_that_the_upstream_has_named_is_recorded_with_what_it_was_used_
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream)
         .with("tokens.counter = \"estimate\"")
-        .with("clear_tool_results = { trigger = { fraction = 0.5 }, keep = { results = 0 } }")
+        .with("clear_tool_results = { when = 'any', trigger = { fraction = 0.5 }, keep = { results = 0 } }")
         .with("policy.edits = [\"clear_tool_results\"]")
         .argument("--record")
         .argument(folder.path())

@@ -24,21 +24,21 @@ use crate::support::{
 
 /// Policies under which what was cleared or left out once is so in all later requests.
 pub(crate) const STICKY: [&str; 15] = [
-    "[clear_tool_results]\ntrigger = { tokens = 600 }",
-    "[clear_tool_results]\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
-    "[clear_tool_results]\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
-    "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 700\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 0 }",
-    "[clear_tool_results]\ntrigger = { tokens = 500 }\nclear_at_least = 0\nkeep = { results = 1 }",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 600 }",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
+    "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 700\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 0 }",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nclear_at_least = 0\nkeep = { results = 1 }",
     "[truncate_tool_results]\nmax_bytes = 300\n[tools.'re*']\ntruncate = { head = 50 }\nclear = false",
     "[filter_tool_calls]\nmax_tool_calls = 2\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
     "[filter_tool_calls]\nmax_tool_calls = 1\nslack = 3\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
-    "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
-    "[filter_tool_calls]\nmax_tool_calls = 3\nslack = 1\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = true\n[tools.bash]\nkeep_last = 1",
-    "[clear_tool_results]\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
-    "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
+    "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
+    "[filter_tool_calls]\nmax_tool_calls = 3\nslack = 1\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = true\n[tools.bash]\nkeep_last = 1",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
+    "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
     "[clear_tool_results]\ntrigger = { tokens = 1500 }\nwhen = \"turn\"\nkeep = { results = 1 }",
     "[prices]\nread = 0.4\n[clear_tool_results]\ntrigger = { tokens = 2000 }\nwhen = \"turn\"\nclear_at_least = \"auto\"\nkeep = { rounds = 1 }\nkeep_reads = 2",
-    "[prices]\nread = 0.6\nbreak = \"all\"\n[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\ntrigger = { tokens = 300 }\nclear_at_least = \"auto\"\nclear_tool_inputs = true\nkeep = { results = 1 }",
+    "[prices]\nread = 0.6\nbreak = \"all\"\n[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 300 }\nclear_at_least = \"auto\"\nclear_tool_inputs = true\nkeep = { results = 1 }",
 ];
 
 /// Where [`STICKY`] has a policy with a filter and a clear.
@@ -48,7 +48,7 @@ const BOTH: usize = 8;
 const OTHER: [&str; 3] = [
     "[clear_tool_results]\ntrigger = { tokens = 600 }\nfrontier = \"sliding\"\nkeep = { results = 0 }",
     "[clear_tool_results]\ntrigger = { messages = 1 }\nfrontier = \"sliding\"\ngrowth_guard = false\noffload = false",
-    "[policy]\nedits = [\"clear_tool_results\", \"truncate_tool_results\", \"filter_tool_calls\", \"patch_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 0\n[clear_tool_results]\ntrigger = { messages = 1 }",
+    "[policy]\nedits = [\"clear_tool_results\", \"truncate_tool_results\", \"filter_tool_calls\", \"patch_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 0\n[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }",
 ];
 
 fn any_policy() -> impl Strategy<Value = &'static str> {
@@ -212,7 +212,7 @@ proptest! {
         max_bytes in 400..2000_usize,
     ) {
         let policy = format!(
-            "[filter_tool_calls]\nmax_tool_calls = {max}\nslack = {slack}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
+            "[filter_tool_calls]\nmax_tool_calls = {max}\nslack = {slack}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
         );
         let mut before = BTreeSet::new();
         for end in requests(&messages) {
@@ -323,7 +323,7 @@ proptest! {
     #[test]
     fn sliding_clears_what_one_pass_at_the_end_clears(layout in layout(), messages in long_steps(0..10)) {
         // A trigger that always holds makes a pass wherever a model was called: all of them together are the last one.
-        let policy = |frontier| format!("[clear_tool_results]\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 2 }}\nfrontier = \"{frontier}\"");
+        let policy = |frontier| format!("[clear_tool_results]\nwhen = 'any'\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 2 }}\nfrontier = \"{frontier}\"");
         let body = body(&layout, &messages);
         prop_assert_eq!(plan(&policy("sticky"), &body).1, plan(&policy("sliding"), &body).1);
     }
@@ -343,7 +343,7 @@ fn a_result_without_a_call_leaves_even_if_it_was_cleared_or_truncated_before() {
     ));
     for settings in [
         "[truncate_tool_results]\nmax_bytes = 300",
-        "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }",
+        "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }\nkeep = { results = 0 }",
     ] {
         let (plan, output) = plan(&format!("{ORDER}{settings}"), &body);
         assert_eq!(validator::check(&output), Ok(()), "{plan}");

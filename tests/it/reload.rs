@@ -108,7 +108,7 @@ async fn requests_under_way_are_not_disturbed() {
 #[tokio::test]
 async fn what_was_learned_of_models_is_kept_unless_it_may_be_wrong_now() {
     const MODELS: &str = "GET /v1/models HTTP/1.1";
-    let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }").await;
+    let mut scene = Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
     let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;

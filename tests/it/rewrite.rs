@@ -28,16 +28,16 @@ const POLICIES: [(&str, &[&str]); 10] = [
     ("preset = \"agno\"\ntokens.counter = \"estimate\"\nfilter_tool_calls.max_tool_calls = 1", &["patch", "filter"]),
     (
         "models = [{ match = \"*\", context_window = 5000 }]\ntokens.counter = \"estimate\"\n\
-         clear_tool_results = { trigger = { fraction = 0.02 }, keep = { results = 0 }, clear_tool_inputs = true }",
+         clear_tool_results = { when = 'any', trigger = { fraction = 0.02 }, keep = { results = 0 }, clear_tool_inputs = true }",
         &["patch", "truncate", "clear"],
     ),
     (
-        "tokens.counter = \"estimate\"\nclear_tool_results = { trigger = { tokens = 100 }, keep = { results = 1 } }",
+        "tokens.counter = \"estimate\"\nclear_tool_results = { when = 'any', trigger = { tokens = 100 }, keep = { results = 1 } }",
         &["patch", "truncate", "clear"],
     ),
     (
         "store.enabled = false\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 250\n\
-         clear_tool_results = { trigger = { tokens = 100 }, keep = { results = 0 } }",
+         clear_tool_results = { when = 'any', trigger = { tokens = 100 }, keep = { results = 0 } }",
         &["patch"],
     ),
     (
@@ -46,7 +46,7 @@ const POLICIES: [(&str, &[&str]); 10] = [
     ),
     (
         "language = \"zh\"\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 250\n\
-         clear_tool_results = { trigger = { tokens = 200 }, keep = { results = 0 } }",
+         clear_tool_results = { when = 'any', trigger = { tokens = 200 }, keep = { results = 0 } }",
         &["patch", "truncate", "clear"],
     ),
     (

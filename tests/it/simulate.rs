@@ -89,7 +89,7 @@ fn place() -> TempDir {
         let entry = entry.unwrap();
         fs::copy(entry.path(), place.path().join("sessions").join(entry.file_name())).unwrap();
     }
-    let sticky = "[clear_tool_results]\ntrigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
+    let sticky = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
     fs::write(place.path().join("sticky.toml"), sticky).unwrap();
     fs::write(place.path().join("sliding.toml"), format!("{sticky}frontier = \"sliding\"\n")).unwrap();
     place
@@ -246,7 +246,8 @@ fn write_session(place: &TempDir, name: &str, line: &str) {
 }
 
 const LINE: &str = "let <total> = items.sum_of_all();";
-const EAGER: &str = "[clear_tool_results]\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\nclear_at_least = 0\n";
+const EAGER: &str =
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\nclear_at_least = 0\n";
 
 /// A place with one session and a policy that clears whatever the model has read.
 fn place_with_fault() -> TempDir {

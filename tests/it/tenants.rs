@@ -107,8 +107,7 @@ async fn a_handle_of_another_caller_is_answered_as_unknown() {
 #[tokio::test]
 async fn whatever_is_taken_out_is_its_caller_s_own() {
     let mut upstream = Upstream::start().await;
-    let clearing =
-        "clear_tool_results = { trigger = { tokens = 1000 }, keep = { results = 1 }, clear_tool_inputs = true }";
+    let clearing = "clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 }, clear_tool_inputs = true }";
     let abridge = Setup::before(&upstream).with(REQUIRED).with(clearing).start().await;
     let at = abridge.address();
     // Escapes, so that what is written is not what is recalled; and a text that is hashed on a thread of its own.

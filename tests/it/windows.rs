@@ -8,7 +8,8 @@ const KEYS: [&str; 3] = ["authorization: Bearer a", "x-api-key: b", "anthropic-v
 
 #[tokio::test]
 async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
-    let mut scene = Scene::with("clear_tool_results.keep = { results = 1 }\nserver.workers = 2").await;
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
     let request = post("/v1/chat/completions?v=1", &KEYS, &body);

@@ -127,6 +127,9 @@ function drawRequest(pane, answer, id) {
 
 const section = (title, ...inside) => el("section", {}, el("h3", {}, title), ...inside);
 
+const regretsOf = ({ repeated, recalled, in_all: all, keep_doubled: doubled }) =>
+  `${whole(all)} times, now ${whole(repeated)} repeated and ${whole(recalled)} recalled${doubled ? "; keep is doubled" : ""}`;
+
 function facts(entry) {
   const pairs = [
     ["Time", moment(entry.time)],
@@ -145,6 +148,7 @@ function facts(entry) {
     ["Cached, as billed", known(entry.cached_tokens) ? `${whole(entry.cached_tokens)} (${percent(entry.cached_tokens, entry.input_tokens)})` : "not told"],
     ["Same beginning as before", known(entry.prefix_kept) ? percent(entry.prefix_kept, 1) : null],
     ["Billed answer", known(entry.output_tokens) ? `${whole(entry.output_tokens)} tokens` : null],
+    ["Asked for what was cleared", entry.regrets ? regretsOf(entry.regrets) : null],
     ["Path", entry.path],
   ];
   return el("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "isolate" }, value))));

@@ -15,7 +15,7 @@ pub(super) fn check(
 ) -> Result<(), ConfigError> {
     if settings.frontier == Frontier::Sliding {
         for (key, value, is_set) in [
-            ("when", "turn", settings.when == Moment::Turn),
+            ("when", "turn", settings.when == Some(Moment::Turn)),
             ("clear_at_least", "auto", settings.clear_at_least == Some(AtLeast::Auto)),
         ] {
             if is_set {

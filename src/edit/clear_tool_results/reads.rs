@@ -1,6 +1,9 @@
 //! Which of the newest file reads still say what is in their files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    mem,
+};
 
 use crate::{draft::RowIndex, edit::file_use::FileUse, plan::Stale};
 
@@ -68,6 +71,11 @@ impl Reads {
             self.held.insert(number);
         }
         is_kept
+    }
+
+    /// Keeps none of those that would be cleared any more.
+    pub(super) fn let_go(&mut self) {
+        self.released.extend(mem::take(&mut self.held));
     }
 
     /// Takes a result that was held, and is not kept any more.

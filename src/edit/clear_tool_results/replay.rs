@@ -12,7 +12,7 @@ use std::{
     iter,
 };
 
-use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, rent::Rent};
+use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, regrets::RegretWatch, rent::Rent};
 use crate::{
     conversation::{Role, UnitIndex},
     draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
@@ -21,6 +21,7 @@ use crate::{
         keep::Keep,
         trigger::Limits,
     },
+    plan::Regrets,
 };
 
 /// A file read of fewer bytes than this is taken for an error.
@@ -50,6 +51,8 @@ pub(super) struct Replay<'r, 'd> {
     /// How many tokens that would free.
     ready_frees: usize,
     cleared: Vec<(RowIndex, Clearing)>,
+    /// The calls that ask for something cleared.
+    regrets: RegretWatch,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     too_little: bool,
@@ -66,6 +69,8 @@ pub(super) struct ClearedResults {
     pub(super) too_little: bool,
     /// The model call of the last pass.
     pub(super) last_pass: UnitIndex,
+    /// The calls that ask for something cleared.
+    pub(super) regrets: Regrets,
 }
 
 /// Results in the order in which they are cleared.
@@ -101,7 +106,8 @@ struct WindowItem {
 impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
-        let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_)) || rules.at_least != Some(0);
+        let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
+        let count = count || rent.is_some() || rules.at_least > 0;
         Self {
             edit,
             draft,
@@ -115,6 +121,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
+            regrets: RegretWatch::default(),
             n_came_then: 0,
             too_little: false,
             last_pass: UnitIndex::default(),
@@ -130,31 +137,38 @@ impl<'r, 'd> Replay<'r, 'd> {
                 timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
             }
         };
+        // What the last answer of the model has called is new to this request.
+        let mut calls =
+            timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
+        let new_from = calls.nth(1).map_or(0, |(n, _)| n);
         let mut n_rows = 0;
         for (n, event) in timeline.into_iter().enumerate() {
             self.tally.follow(event);
             match event {
                 TimelineEvent::Added(row) => {
                     self.came(RowIndex::new(n_rows), &row);
+                    if self.regrets.came(self.draft, &row, n > new_from) {
+                        self.queues.iter_mut().take(1).for_each(|all| all.newest.double());
+                    }
                     n_rows += 1;
                 }
                 TimelineEvent::Superseded(number) => {
                     self.queues.iter_mut().for_each(|queue| queue.newest.goes(number));
-                    self.shrink_rent(number, usize::MAX);
+                    self.leaves_rent(number);
                 }
                 TimelineEvent::Removed(number) => {
                     let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
                     self.ready_frees -= freed;
-                    self.shrink_rent(number, usize::MAX);
+                    self.leaves_rent(number);
                 }
                 TimelineEvent::ModelCall(place) if n >= first_call => self.model_call(place),
                 TimelineEvent::ModelCall(_) => {}
             }
         }
-        let Self { tally, cleared, too_little, last_pass, .. } = self;
+        let Self { tally, cleared, too_little, last_pass, regrets, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
-        ClearedResults { cleared: cleared.collect(), too_little, last_pass }
+        ClearedResults { cleared: cleared.collect(), too_little, last_pass, regrets: regrets.found }
     }
 
     fn came(&mut self, number: RowIndex, row: &Row) {
@@ -219,11 +233,14 @@ impl<'r, 'd> Replay<'r, 'd> {
             return;
         }
         self.ripen();
+        if may_pass && self.is_nearly_full(self.ready_frees) {
+            self.reads.iter_mut().for_each(Reads::let_go);
+            self.ripen();
+        }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
-        let is_due = match &mut self.rent {
-            Some(rent) => rent.is_due(first, self.ready_frees),
-            None => self.rules.at_least.is_some_and(|least| self.ready_frees >= least),
-        };
+        let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
+        let is_large = || self.ready_frees >= self.rules.at_least;
+        let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
         if !may_pass || first.is_none() {
             return;
         }
@@ -241,6 +258,11 @@ impl<'r, 'd> Replay<'r, 'd> {
         let in_turn =
             || self.rules.turn.as_ref().is_some_and(|limits| hold(limits) && self.draft.begins_user_turn(place));
         (hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, tally.tokens())
+    }
+
+    /// Whether the request takes most of the window without so many tokens.
+    fn is_nearly_full(&self, less: usize) -> bool {
+        self.rules.nearly_full.is_some_and(|least| self.tally.tokens().saturating_sub(less) >= least)
     }
 
     /// Weighs what has come to be old enough.
@@ -273,7 +295,12 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             self.tally.shrink(number, clearing.freed);
-            self.shrink_rent(number, clearing.freed);
+            if let Some(rent) = &mut self.rent {
+                rent.clear(number, clearing.freed);
+            }
+            if let Some(row) = self.tally.row(number) {
+                self.regrets.cleared(self.draft, row, &clearing);
+            }
             self.cleared.push((number, clearing));
         }
         if let Some(rent) = &mut self.rent {
@@ -281,9 +308,9 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    fn shrink_rent(&mut self, number: RowIndex, tokens: usize) {
+    fn leaves_rent(&mut self, number: RowIndex) {
         if let Some(rent) = &mut self.rent {
-            rent.shrink(number, tokens);
+            rent.remove(number);
         }
     }
 
@@ -335,6 +362,11 @@ impl KeepWindow {
             self.tokens -= counted.tokens;
             self.shorten();
         }
+    }
+
+    /// Spares twice as much from here on. What is too old already stays so.
+    fn double(&mut self) {
+        self.keep = self.keep.doubled();
     }
 
     /// Takes out what is too old, and what is not there any more before the first that is.

@@ -10,11 +10,13 @@ use crate::draft::Offload;
 mod media;
 mod moments;
 mod reads;
+mod regrets;
 mod walk;
 
 /// The placeholder has some 50 tokens.
 fn policy(keys: &str) -> String {
-    format!("{HTTP}[clear_tool_results]\n{keys}")
+    let when = if keys.contains("when = ") || keys.contains("'sliding'") { "" } else { "when = 'any'\n" };
+    format!("{HTTP}[clear_tool_results]\n{when}{keys}")
 }
 
 const ALWAYS: &str = "trigger = { messages = 1 }\n";
@@ -113,7 +115,7 @@ fn the_placeholder_can_be_written() {
     let handle = plan(&body(FIVE), &own).0.offloads[0].key;
     let own = cleared(&own);
     assert!(own.starts_with(&format!("<bash 2000 {handle}> ")) && own.ends_with("limit=8000)."), "{own}");
-    let none = "[recall]\nvia = 'none'\n[clear_tool_results]\ntrigger = { messages = 1 }";
+    let none = "[recall]\nvia = 'none'\n[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }";
     assert_eq!(cleared(none), "[Cleared: 2000 bytes of output of bash.]");
     assert!(
         cleared(&format!("language = 'zh'\n{}", always("")))

@@ -192,7 +192,7 @@ fn what_a_summary_stands_for_is_not_counted_again() {
     let (plan, _) = plan_in(&memory, first, policy);
     assert_eq!((plan.report.changes.len(), plan.report.tokens_before), (1, None), "{plan}");
     let asked = format!(
-        "{policy}[policy]\nedits = [\"clear_tool_results\", \"summarize\"]\n[clear_tool_results]\ntrigger = [{{ messages = 1, tokens = 9 }}]"
+        "{policy}[policy]\nedits = [\"clear_tool_results\", \"summarize\"]\n[clear_tool_results]\nwhen = 'any'\ntrigger = [{{ messages = 1, tokens = 9 }}]"
     );
     let (plan, _) = plan_in(&memory, first, &asked);
     let sizes = plan.report.changes[0].tokens.unwrap();
@@ -399,7 +399,7 @@ fn whoever_asks_gets_one_whatever_the_size() {
 #[test]
 fn the_source_is_what_the_other_edits_have_left() {
     let policy = format!(
-        "{HTTP}[clear_tool_results]\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 0 }}\n[filter_tool_calls]\nmax_tool_calls = 2\n{SIX}keep = {{ rounds = 0 }}"
+        "{HTTP}[clear_tool_results]\nwhen = 'any'\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 0 }}\n[filter_tool_calls]\nmax_tool_calls = 2\n{SIX}keep = {{ rounds = 0 }}"
     );
     let plan = World::default().plan(&body("s u c:1 t:1*4000 c:2 t:2*4000 c:3 u t:3*4000 a u"), &policy).0;
     let job = made(&plan);

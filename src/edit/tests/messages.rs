@@ -204,7 +204,7 @@ fn untouched_bytes_are_the_clients() {
 
 #[test]
 fn old_results_are_cleared_and_long_ones_truncated() {
-    let clear = "recall.via = \"none\"\nclear_tool_results = { trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
+    let clear = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
     check("u a:k+c1 u:r1*400+x a:c2 u:r2*400 a:x u", clear, "u a:k+c1- u:r1!+x a:c2 u:r2 a:x u");
     check("u a:c1+c2 u:r1*400+r2*400 a:c3 u:r3*4000 a:x u", clear, "u a:c1-+c2- u:r1!+r2! a:c3 u:r3~ a:x u");
     // What was not read stays.
@@ -217,7 +217,7 @@ fn only_the_texts_of_a_result_are_cleared() {
     let result = result.replace("TEXT", &"word ".repeat(90));
     let came = body("u a:c1 u:r1 a:c2 u:r2*400 a:x u");
     let came = Bytes::from(str::from_utf8(&came).unwrap().replacen(&block("r1"), &result, 1));
-    let settings = "recall.via = \"none\"\nclear_tool_results = { trigger = { messages = 4 }, keep = { results = 1 } }";
+    let settings = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 } }";
     let (plan, out) = edited(&came, settings);
     let text =
         serde_json::from_slice::<Value>(&out).unwrap()["messages"][2]["content"][0]["content"][0]["text"].clone();
@@ -253,7 +253,7 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
 
 #[test]
 fn what_the_server_does_itself_is_left_to_it() {
-    let settings = "clear_tool_results = { trigger = { messages = 4 }, keep = { results = 0 } }";
+    let settings = "clear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 0 } }";
     let came = body("u a:c1 u:r1*400 a:x u");
     assert!(!edited(&came, settings).0.is_empty());
     let edits = r#""context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]},"messages""#;
@@ -337,7 +337,7 @@ proptest! {
         words in prop::collection::vec(prop::sample::select(vec!["a:k+cN u:rN*400", "a:cN u:rN*400+x", "a:k+x u", "u"]), 3..20),
         n_marks in 0..6_usize,
         policy in prop::sample::select(vec![
-            "clear_tool_results = { trigger = { messages = 5 }, keep = { results = 1 } }",
+            "clear_tool_results = { when = 'any', trigger = { messages = 5 }, keep = { results = 1 } }",
             "filter_tool_calls.max_tool_calls = 2",
             SUMMARIZE,
         ]),

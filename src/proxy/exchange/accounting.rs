@@ -183,6 +183,7 @@ impl Exchange {
             output_tokens: tap_report.usage.map(|usage| usage.output),
             prefix_kept: self.prefix_kept,
             stop_reason: tap_report.stop_reason.clone(),
+            regrets: report.map(|report| report.regrets).unwrap_or_default(),
             inspectable: false,
         })
     }

@@ -70,6 +70,11 @@ impl LogLine<'_> {
             parts.push(part);
         }
         parts.extend(offloaded.map(|n| format!("offloaded {}", bytes(n))));
+        let regrets = report.regrets;
+        for (n, what) in [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")] {
+            parts.extend((n > 0).then(|| format!("{what} {} cleared", grouped(n))));
+        }
+        parts.extend(regrets.keep_doubled.then(|| "keep doubled".to_owned()));
         parts.push(format!("{:.1} ms", self.added.as_secs_f64() * 1e3));
         parts.extend(self.summary_time.map(|time| format!("waited {:.1} s for a summary", time.as_secs_f64())));
         parts.extend(self.prefix_kept.map(|share| format!("prefix kept {:.0} %", share * 100.0)));

@@ -78,7 +78,7 @@ fn planner(settings: &str) -> Planner {
 
 /// All results that the model has read are cleared at once.
 const KEEP_NONE: &str = r#"
-clear_tool_results = { trigger = { tokens = 1 }, keep = { results = 0 }, clear_at_least = 0, placeholder = "gone" }
+clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, keep_reads = 0, clear_at_least = 0, placeholder = "gone" }
 "#;
 
 fn regret_under(settings: &str, body: String) -> Regret {
@@ -243,7 +243,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(KEEP_NONE);
     let mut recalls = Recalls::default();
-    recalls.add(dialect_of("chat"), 7, &regret.list[0], &mut Watch::default());
+    recalls.add(dialect_of("chat"), 7, &regret.list[0], &crate::payload::Keys::well_known(), &mut Watch::default());
     let mut player = Player::new(Some("m"), &planner, SummarySource::default(), SummaryCache::default());
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };

@@ -67,7 +67,7 @@ const FILE: &str = "store.redb";
 const SETTINGS: &str = r#"
 recall.public_url = "http://abridge.test"
 truncate_tool_results.max_bytes = 1200
-clear_tool_results = { trigger = { tokens = 1500 }, keep = { results = 1 }, clear_at_least = 100 }
+clear_tool_results = { when = 'any', trigger = { tokens = 1500 }, keep = { results = 1 }, clear_at_least = 100 }
 summarize.trigger = { tokens = 2000 }
 tokens = { counter = "estimate", ask_upstream = false }
 "#;

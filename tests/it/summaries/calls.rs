@@ -18,7 +18,7 @@ fn with_tools(n: usize) -> String {
 async fn the_cached_shape_is_the_request_as_it_would_have_been_sent() {
     let upstream = Summarizer::playing([Play::Status("400 Bad Request", &[], "{}")]).await;
     let abridge = setup_within(&upstream, "20s")
-        .with("clear_tool_results = { trigger = { tokens = 500 }, keep = { results = 4 } }")
+        .with("clear_tool_results = { when = 'any', trigger = { tokens = 500 }, keep = { results = 4 } }")
         .with("summarize.trigger = { tokens = 1000 }")
         .start()
         .await;

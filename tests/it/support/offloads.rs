@@ -18,7 +18,7 @@ pub(crate) fn with_results(texts: &[String]) -> String {
         let text = serde_json::to_string(text).unwrap();
         write!(
             messages,
-            ",{{\"role\":\"assistant\",\"tool_calls\":[{{\"id\":\"c{n}\",\"type\":\"function\",\"function\":{{\"name\":\"bash\",\"arguments\":\"{{}}\"}}}}]}},\
+            ",{{\"role\":\"assistant\",\"tool_calls\":[{{\"id\":\"c{n}\",\"type\":\"function\",\"function\":{{\"name\":\"bash\",\"arguments\":\"{{\\\"n\\\":{n}}}\"}}}}]}},\
              {{\"role\":\"tool\",\"tool_call_id\":\"c{n}\",\"content\":{text}}}"
         )
         .unwrap();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::policy;
-use crate::edit::tests::{body_of, plan, text};
+use crate::edit::tests::{body_of, messages, plan, text};
 use crate::plan::{Action, Stale};
 
 const ALWAYS: &str = "trigger = { tokens = 1 }\nkeep = { results = 0 }\nclear_at_least = 0\nkeep_reads = 2";
@@ -48,6 +48,22 @@ fn of_the_newest_reads_those_are_kept_whose_files_are_as_they_were_read() {
         cleared(&calls, &ALWAYS.replace("keep_reads = 2", "keep_reads = 0")),
         [(0, None), (1, None), (2, None), (3, None)]
     );
+}
+
+#[test]
+fn where_the_rest_nearly_fills_the_window_reads_are_cleared_too() {
+    // gpt-4 has a window of 8192, of which four fifths are 6554. A round has some 520 tokens.
+    let cleared = |model: &str, n: usize| {
+        let names: Vec<_> = (0..n).map(|n| n.to_string()).collect();
+        let reads: Vec<_> = names.iter().map(|name| ("read", of(name))).collect();
+        let body = json!({"model": model, "messages": messages(&rounds(&reads))});
+        let keys = "trigger = { tokens = 1 }\nkeep = { results = 3 }\nclear_at_least = 0\nkeep_reads = 50";
+        plan(&body.to_string().into(), &policy(keys)).0.report.changes.len()
+    };
+    assert_eq!((cleared("gpt-4", 11), cleared("gpt-4", 14)), (0, 10));
+    assert_eq!(cleared("nobody-knows", 14), 0);
+    // Those that come later are kept again.
+    assert_eq!(cleared("gpt-4", 16), 10);
 }
 
 #[test]

@@ -58,7 +58,9 @@ fn the_trigger_holds_for_what_a_filter_has_left() {
         "u C:1^900,2 t:2*2000 c:3^300 t:3*2000 u c:4 t:4*2000 u a u t:1*2000",
         "u c:1^900,2 c:3^300 t:3*2000 u c:4 t:4*2000 u a u t:1*2000",
     ] {
-        let count = format!("[clear_tool_results]\ntrigger = {{ tokens = 100 }}\nclear_at_least = 100000{filter}");
+        let count = format!(
+            "[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = 100 }}\nclear_at_least = 100000{filter}"
+        );
         let (counted, _) = plan(&body(input), &count);
         let (n_tokens, n_messages) = (counted.report.tokens_after.unwrap(), counted.report.messages_after);
         for (trigger, holds) in [

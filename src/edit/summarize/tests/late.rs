@@ -98,7 +98,8 @@ fn no_next_summary_parts_the_reopened_rounds() {
 #[test]
 fn tokens_of_a_reopened_round_are_not_counted_twice() {
     let memory = summary_of(WORDS, 1..8);
-    let counting = format!("{ROUNDS}[clear_tool_results]\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 9 }}\n");
+    let counting =
+        format!("{ROUNDS}[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = 1 }}\nkeep = {{ results = 9 }}\n");
     let (plan, _) = plan_in(&memory, &format!("{WORDS} t:1"), &counting);
     let (without, _) = plan_in(&Map::default(), &format!("{WORDS} t:1"), &counting);
     assert_eq!(plan.report.tokens_before, without.report.tokens_before, "{plan}\n{without}");
