@@ -30,6 +30,7 @@ use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod cache_ledger;
 mod compaction;
 mod counting;
 mod destinations;
@@ -52,6 +53,7 @@ mod steps;
 mod tunnel;
 pub mod windows;
 
+use cache_ledger::CacheLedger;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
@@ -156,6 +158,7 @@ impl Proxy {
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
         let inspector = Inspector::new(engine.shared_store());
+        let factors = Arc::clone(engine.factors());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -172,7 +175,13 @@ impl Proxy {
             inspector,
             stats: StatsCache::default(),
             events,
-            accounting: Arc::new(Accounting { history, metrics, prefixes: PrefixTracker::default() }),
+            accounting: Arc::new(Accounting {
+                history,
+                metrics,
+                prefixes: PrefixTracker::default(),
+                caches: CacheLedger::default(),
+                factors,
+            }),
             stopping: CancellationToken::new(),
         }
     }
@@ -250,7 +259,9 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited => {
                 let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-                let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
+                let upstream = destination.upstream.name().as_str();
+                let asked =
+                    EditOptions { caller, upstream, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
