@@ -35,6 +35,7 @@ use crate::{
     tokens::{Gauge, Meter},
 };
 
+mod calibration;
 mod finish;
 mod journal;
 pub mod marks;
@@ -55,6 +56,7 @@ mod truncation_cache;
 
 use journal::{ChangeId, Journal};
 
+pub use calibration::{Calibration, FactorIndex};
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
@@ -80,6 +82,8 @@ pub enum Pass {
 pub struct PlanContext<'a> {
     /// Counts tokens.
     pub meter: &'a Meter,
+    /// What they are counted as.
+    pub calibration: Calibration<'a>,
     /// Make the names of payloads.
     pub keys: &'a Keys,
     /// Whose conversation it is.

@@ -28,6 +28,7 @@ use crate::units::Period;
 mod breaker;
 mod error;
 pub mod export;
+pub mod factors;
 mod flight;
 pub mod manual_summary;
 mod persist;
@@ -38,6 +39,7 @@ pub mod summarizer;
 
 use breaker::BreakerError;
 use error::SummaryError;
+use factors::Factors;
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
@@ -50,6 +52,7 @@ pub struct Engine {
     keys: Keys,
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
+    factors: Arc<Factors>,
     summarizer: Summarizer,
 }
 
@@ -67,6 +70,8 @@ pub struct EngineConfig {
 pub struct EditOptions<'a> {
     /// The caller that sends the request.
     pub caller: Caller,
+    /// The name of the upstream that it goes to.
+    pub upstream: &'a str,
     /// Whether the edits are applied or only reported.
     pub mode: EditMode,
     /// When a summary is made.
@@ -232,12 +237,18 @@ impl Engine {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
-        Self { store, keys, breakers, summaries, summarizer }
+        let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
+        Self { store, keys, breakers, summaries, factors, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
     pub fn summaries(&self) -> &Arc<Summaries> {
         &self.summaries
+    }
+
+    /// What tokens are counted as.
+    pub fn factors(&self) -> &Arc<Factors> {
+        &self.factors
     }
 
     /// Counters of the summaries that this process made.

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::dialect::Usage;
 use crate::inspect::Changes;
 use crate::plan::Regrets;
+use crate::tokens::factor::Factor;
 
 mod change_log;
 
@@ -70,6 +71,8 @@ pub struct Entry {
     pub tokens_before: Option<usize>,
     /// The tokens as sent, or as they would be without the dry run.
     pub tokens_after: Option<usize>,
+    /// How many tokens are billed for each one that is counted, as taken for these counts.
+    pub token_factor: Option<Factor>,
     /// The bytes that were taken out and are in the store, whether written now or for an earlier request.
     pub offloaded_bytes: u64,
     /// The latency that abridge added, in milliseconds: from the request's head until it was handed to the upstream's
@@ -311,11 +314,15 @@ impl Totals {
 impl Entry {
     /// How many of the billed tokens a prompt cache can have served.
     pub fn predicted_cached(&self) -> Option<u64> {
-        let tokens = self.prefix_kept?.clamp(0.0, 1.0) * precise(self.input_tokens?);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of tokens")]
-        let tokens = tokens.round() as u64;
-        Some(tokens)
+        Some(share_of(self.prefix_kept?, self.input_tokens?))
     }
+}
+
+/// A share, 0 to 1, of so many tokens.
+pub fn share_of(share: f64, tokens: u64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of tokens")]
+    let tokens = (share.clamp(0.0, 1.0) * precise(tokens)).round() as u64;
+    tokens
 }
 
 impl Outcome {

@@ -8,6 +8,7 @@ use crate::{
     payload::{ChainKey, Fingerprint, Lifetime, Payload, PayloadKey},
     span::Splice,
     summary::{Frame, Outline, SummaryInput, UsedSummary},
+    tokens::factor::Factor,
 };
 
 mod display;
@@ -40,6 +41,30 @@ pub struct Basis {
     pub window: Option<usize>,
     /// The summary that stands for messages.
     pub summary: Option<UsedSummary>,
+    /// What tokens were counted with, if any were.
+    pub counted: Option<CountedWith>,
+    /// What the client sent, if tokens of messages were counted.
+    pub received: Option<Box<Received>>,
+}
+
+/// What the client sent, to compare requests by. The fingerprints hold in this process only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Received {
+    /// The tools, and each message.
+    pub messages: Vec<Fingerprint>,
+    /// The first two messages behind the instructions.
+    pub root: Fingerprint,
+}
+
+/// What the tokens of a request were counted with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CountedWith {
+    /// The factor.
+    pub factor: Factor,
+    /// Whether the request has all that the model reads.
+    pub is_whole: bool,
+    /// The name of the conversation, if it is not known yet which factor it begins with.
+    pub unfrozen: Option<ChainKey>,
 }
 
 /// A segment of the prompt: the tools, or one message.
@@ -75,6 +100,8 @@ pub struct SummaryJob {
     pub tokens_replaced: usize,
     /// How many elements the request has.
     pub n_elements: usize,
+    /// The factor that tokens are counted with.
+    pub factor: Factor,
     /// The tokens of what it will stand in place of, as the edits have left that: its message must have fewer.
     pub tokens: usize,
     /// The model that the request asks.

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-pub use crate::draft::{Offload, PlanContext, SummaryTiming};
+pub use crate::draft::{Calibration, FactorIndex, Offload, PlanContext, SummaryTiming};
 
 mod verified;
 
@@ -214,7 +214,8 @@ impl Planner {
     /// The situation of a request of `caller`, with what is remembered of summaries.
     pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         let Self { meter, keys, offload, .. } = self;
-        PlanContext { meter, keys, caller, offload: *offload, summaries, summarize: SummaryTiming::Triggered }
+        let (calibration, summarize) = (Calibration::Table, SummaryTiming::Triggered);
+        PlanContext { meter, calibration, keys, caller, offload: *offload, summaries, summarize }
     }
 
     /// The situation of a request of somebody who shows no credential.

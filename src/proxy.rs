@@ -31,6 +31,7 @@ use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
+mod cache_ledger;
 mod compaction;
 mod counting;
 mod destinations;
@@ -53,6 +54,7 @@ mod steps;
 mod tunnel;
 pub mod windows;
 
+use cache_ledger::CacheLedger;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
@@ -161,6 +163,7 @@ impl Proxy {
         let recalls =
             Arc::new(RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout()));
         let inspector = Inspector::new(engine.shared_store());
+        let factors = Arc::clone(engine.factors());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -178,7 +181,13 @@ impl Proxy {
             inspector,
             stats: StatsCache::default(),
             events,
-            accounting: Arc::new(Accounting { history, metrics, prefixes: PrefixTracker::default() }),
+            accounting: Arc::new(Accounting {
+                history,
+                metrics,
+                prefixes: PrefixTracker::default(),
+                caches: CacheLedger::default(),
+                factors,
+            }),
             stopping: CancellationToken::new(),
         }
     }
@@ -257,7 +266,9 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited => {
                 let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-                let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
+                let upstream = destination.upstream.name().as_str();
+                let asked =
+                    EditOptions { caller, upstream, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect;
 use crate::payload::Handles;
 use crate::summary::{Summary, UsedSummary};
+use crate::tokens::factor::Factor;
 
 mod recorder;
 
@@ -112,6 +113,9 @@ pub struct PlanInputs {
     /// The context windows that the upstream had announced, by model: that of the request, if an edit needed it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub windows: BTreeMap<String, usize>,
+    /// What tokens were counted as, if any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_factor: Option<Factor>,
     /// The host of the upstream, if the plan depends on its prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,

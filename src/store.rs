@@ -134,7 +134,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
     fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()>;
 
-    /// Stores the summary of a beginning of a conversation, unless there is one. When it returns, the summary survives a
+    /// Stores the summary of a beginning of a conversation, or another fact about it that is not to change, unless there is one. When it returns, the summary survives a
     /// crash.
     fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered>;
 
@@ -283,7 +283,7 @@ pub struct Stats {
     pub bytes: u64,
     /// The bytes that they take in the file.
     pub stored_bytes: u64,
-    /// Stored summaries.
+    /// Stored summaries, and token factors of conversations.
     pub summaries: u64,
     /// The bytes that they take in the file.
     pub summary_bytes: u64,

@@ -19,12 +19,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use self::{estimate::Estimate, memo::Memo, models::Models, tiktoken::Encoding};
+use self::{estimate::Estimate, factor::Factor, memo::Memo, models::Models, tiktoken::Encoding};
 use crate::{payload::Fingerprint, units::ByteSize};
 
 pub use self::memo::Subject;
 
 mod estimate;
+pub mod factor;
 pub mod image;
 mod memo;
 pub mod models;
@@ -52,11 +53,21 @@ pub struct Settings {
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
     /// model is not known. After a failure it is asked again, after a minute to an hour.
     pub ask_upstream: bool,
+    /// Counts a conversation by what its model's tokens are billed as: the ratio of billed to counted tokens is learnt
+    /// from the answers of the same upstream and model, and a conversation keeps the one that it begins with, which is in
+    /// the store. Without a store, and with `false`, the ratio is that of the built-in table.
+    pub calibrate: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { counter: Counter::default(), preload: false, memo: ByteSize::mib(32), ask_upstream: true }
+        Self {
+            counter: Counter::default(),
+            preload: false,
+            memo: ByteSize::mib(32),
+            ask_upstream: true,
+            calibrate: true,
+        }
     }
 }
 
@@ -99,8 +110,8 @@ struct Shared {
 pub struct Gauge {
     shared: Arc<Shared>,
     encoding: Encoding,
-    /// How many tokens the model has for 100 that are counted.
-    per_hundred: usize,
+    /// How many tokens are billed for each one that is counted.
+    factor: Factor,
     window: Option<usize>,
 }
 
@@ -127,12 +138,18 @@ impl Meter {
         }
     }
 
-    /// What counts for a request to this model. A model that nobody knows has the encoding of most, and no window.
+    /// What counts for a request to this model, by the factor of the built-in table. A model that nobody knows has the
+    /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
-        let (model, per_hundred) = (self.model(name), self.shared.models.tokens_per_hundred(name));
-        let window = model.window.map(|window| window.value);
-        Gauge { shared: Arc::clone(&self.shared), encoding: model.encoding.value, per_hundred, window }
+        let models::Model { window, encoding, token_factor: factor } = self.model(name);
+        let window = window.map(|window| window.value);
+        Gauge { shared: Arc::clone(&self.shared), encoding: encoding.value, factor, window }
+    }
+
+    /// How many tokens this model takes, prompt and answer together, if that is known.
+    pub fn window(&self, model: Option<&str>) -> Option<usize> {
+        self.model(model.unwrap_or_default()).window.map(|window| window.value)
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -164,6 +181,17 @@ impl Meter {
 // === impl Gauge ===
 
 impl Gauge {
+    /// The same with another factor.
+    #[must_use]
+    pub fn billed_at(self, factor: Factor) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// How many tokens are billed for each one that is counted.
+    pub fn factor(&self) -> Factor {
+        self.factor
+    }
+
     /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
     pub fn window(&self) -> Option<usize> {
         self.window
@@ -201,14 +229,14 @@ impl Gauge {
             Counter::Exact => self.encoding.count_in_turns(text, self.shared.yield_now),
             Counter::Estimate => Estimate.count(text),
         };
-        (counted * self.per_hundred / 100).min(text.len())
+        (counted * self.factor.per_hundred() / 100).min(text.len())
     }
 
     /// The count of what is known by `fingerprint`, out of memory, or made now and remembered.
     pub fn remembered(&self, subject: Subject, fingerprint: Fingerprint, count: impl FnOnce() -> usize) -> usize {
-        let fingerprint = match self.per_hundred {
-            100 => fingerprint,
-            others => fingerprint.then(Fingerprint::of_numbers(others, 0)),
+        let fingerprint = match self.factor {
+            Factor::ONE => fingerprint,
+            others => fingerprint.then(Fingerprint::of_numbers(others.per_hundred(), 0)),
         };
         self.shared.memo.get_or_count(subject, self.encoding, fingerprint, count)
     }

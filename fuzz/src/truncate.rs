@@ -39,7 +39,7 @@ fn check(limits: Limits, texts: &[&str]) {
         notice: Some(NOTICE.to_owned()),
         ..truncate_tool_results::Settings::default()
     };
-    let policy = Settings { edits: vec![EditName::TruncateToolResults] };
+    let policy = Settings { edits: vec![EditName::TruncateToolResults], ..Settings::default() };
     let tools = [("f".to_owned(), Tool { truncate: Some(Truncate::To(limits)), ..Tool::default() })].into();
     let settings = PlanSettings { truncate_tool_results, policy, tools, ..PlanSettings::default() };
     let planner = planner(settings);

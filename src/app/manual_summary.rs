@@ -91,7 +91,13 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
     let origin = || origin(&live, dialect, &target, &budget, caller);
-    let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
+    let asked = EditOptions {
+        caller,
+        upstream: upstream.name().as_str(),
+        mode: EditMode::Apply,
+        when: SummaryTiming::Now,
+        origin: Some(&origin),
+    };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {

@@ -111,13 +111,14 @@ impl Listing {
 
 impl ModelDetails<'_> {
     fn to_text(&self) -> String {
-        let Model { window, encoding } = &self.known;
+        let Model { window, encoding, token_factor } = &self.known;
         let window = window.map_or_else(
             || "unknown".to_owned(),
             |window| format!("{} tokens ({})", grouped(window.value), window.source),
         );
         format!(
-            "model     {}\nwindow    {window}\nencoding  {} ({})\nupstream  {}\n",
+            "model     {}\nwindow    {window}\nencoding  {} ({})\nupstream  {}\n\
+             factor    {token_factor} billed tokens for each one counted (built in; abridge status has what was learnt)\n",
             escape::to_single_line(self.model, MAX_NAME_CHARS),
             encoding.value,
             encoding.source,

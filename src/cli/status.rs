@@ -45,6 +45,8 @@ struct Status {
     in_flight: u64,
     buffered_bytes: u64,
     rss_bytes: Option<u64>,
+    token_factors: Vec<TokenFactor>,
+    caches: Vec<Cache>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -97,6 +99,36 @@ struct StoreStatus {
     trouble: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cache {
+    upstream: String,
+    model: String,
+    requests: u64,
+    smallest: Option<u64>,
+    keeps_seconds: Option<u64>,
+    lost: Losses,
+    cost: Losses,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Losses {
+    edits: u64,
+    expired: u64,
+    client: u64,
+    upstream: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenFactor {
+    upstream: String,
+    model: String,
+    factor: f64,
+    answers: u64,
+}
+
 /// Prints the status, or the reason why there is none.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let proxy = args.at.proxy(sources, config)?;
@@ -134,6 +166,8 @@ impl Status {
         row("offloaded", format!("{} in all requests", format_bytes(self.offloaded_bytes)));
         row("billed", self.billed_text());
         row("predicted cached", self.predicted_text());
+        self.token_factors.iter().for_each(|learnt| row("token factor", learnt.to_text()));
+        self.caches.iter().for_each(|cache| row("cache", cache.to_text()));
         row("added", self.added_text());
         row("fail-open", format_counts(&self.fail_open));
         row("regrets", format_counts(&self.regrets));
@@ -181,6 +215,32 @@ impl UpstreamCounts {
         let Self { name, url, answered, failed } = self;
         let failed = if *failed > 0 { format!(", {} failed", grouped(*failed)) } else { String::new() };
         format!("{name}: {url}, {} answered{failed}", grouped(*answered))
+    }
+}
+
+impl Cache {
+    fn to_text(&self) -> String {
+        let Self { upstream, model, requests, smallest, keeps_seconds, lost, cost } = self;
+        let name = format!("{model} at {upstream}");
+        if smallest.is_none() {
+            return format!("{name}: no cached tokens reported, of {} requests that had some", grouped(*requests));
+        }
+        let kept = keeps_seconds.map(|seconds| format!(", keeps prompts for {}", format_uptime(seconds)));
+        let causes = [
+            ("edits", lost.edits, cost.edits),
+            ("pauses", lost.expired, cost.expired),
+            ("the client's changes", lost.client, cost.client),
+            ("the upstream", lost.upstream, cost.upstream),
+        ];
+        let each = causes.map(|(cause, n, cost)| format!("{} to {cause} (costs {})", grouped(n), grouped(cost)));
+        format!("{name}{}: tokens lost: {}", kept.unwrap_or_default(), each.join(", "))
+    }
+}
+
+impl TokenFactor {
+    fn to_text(&self) -> String {
+        let Self { upstream, model, factor, answers } = self;
+        format!("{model} at {upstream}: {factor:.2} billed for each one counted, from {} answers", grouped(*answers))
     }
 }
 
@@ -300,6 +360,19 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
         let status: Status = serde_json::from_str(several).unwrap();
         let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
         assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
+        let learnt = r#"{"token_factors":[{"upstream":"default","model":"m","factor":1.55,"answers":1200}]}"#;
+        let status: Status = serde_json::from_str(learnt).unwrap();
+        let line = "token factor      m at default: 1.55 billed for each one counted, from 1,200 answers\n";
+        assert!(status.to_text().contains(line), "{}", status.to_text());
+        let caches = r#"{"caches":[{"upstream":"u","model":"m","requests":9,"smallest":1024,"keeps_seconds":300,
+            "lost":{"edits":5000,"expired":20},"cost":{"edits":4500,"expired":18}},{"upstream":"u","model":"n","requests":7}]}"#;
+        let text = serde_json::from_str::<Status>(caches).unwrap().to_text();
+        for line in [
+            "cache             m at u, keeps prompts for 5 min: tokens lost: 5,000 to edits (costs 4,500), 20 to pauses (costs 18), 0 to the client's changes (costs 0), 0 to the upstream (costs 0)\n",
+            "cache             n at u: no cached tokens reported, of 7 requests that had some\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
         let empty = Status::default().to_text();
         assert!(empty.lines().count() == 14 && empty.contains("none counted"), "{empty}");
     }

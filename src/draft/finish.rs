@@ -65,7 +65,12 @@ impl Draft<'_> {
             let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
-        let basis = Basis { window, summary: self.applied().map(used) };
+        let basis = Basis {
+            window,
+            summary: self.applied().map(used),
+            counted: self.counted_with(),
+            received: self.received(),
+        };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
         let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();

@@ -8,9 +8,9 @@ use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replaceme
 use crate::{
     conversation::{BlockIndex, Fingerprints, Unit, UnitIndex},
     payload::Fingerprint,
-    plan::{PromptSegment, Regrets},
+    plan::{PromptSegment, Received, Regrets},
     span::Span,
-    tokens::{Gauge, REQUEST_OVERHEAD},
+    tokens::REQUEST_OVERHEAD,
 };
 
 /// The tokens of the request as it came.
@@ -35,14 +35,10 @@ impl Draft<'_> {
         self.n_bytes
     }
 
-    /// What counts tokens for the model of this request.
-    pub fn gauge(&self) -> &Gauge {
-        self.gauge.get_or_init(|| self.context.meter.for_model(self.request.conversation.model.as_deref()))
-    }
-
     /// How many tokens the model of this request takes, if that is known.
     pub fn window(&self) -> Option<usize> {
-        *self.window.get_or_init(|| self.gauge().window())
+        let window = || self.context.meter.window(self.request.conversation.model.as_deref());
+        *self.window.get_or_init(window)
     }
 
     /// No fewer bytes than any request of this conversation has had, as the edits so far have left them.
@@ -123,6 +119,22 @@ impl Draft<'_> {
         let beside = PromptSegment { fingerprint: Fingerprint::of(tools), tokens: counts.base };
         let unit = |row: Row| PromptSegment { fingerprint: self.fingerprint_of(&row), tokens: self.tokens_of(&row) };
         iter::once(beside).chain(self.rows().into_iter().map(unit)).collect()
+    }
+
+    /// What the client sent, if anybody has asked for tokens.
+    pub(super) fn received(&self) -> Option<Box<Received>> {
+        self.counts.get()?;
+        let ParsedRequest { dialect, body, .. } = self.request;
+        let message = |unit: &Unit| {
+            let canonical = || dialect.canonical(unit.span.of(body));
+            let read = self.context.keys.message(self.context.caller, unit.fingerprints(body).unit, canonical);
+            Fingerprint::of(read.as_bytes())
+        };
+        let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(body));
+        let messages = iter::once(Fingerprint::of(tools)).chain(self.whole.units.iter().map(message)).collect();
+        let first = self.whole.units.iter().skip(self.whole.first_editable().get()).take(2);
+        let root = first.map(message).fold(Fingerprint::default(), Fingerprint::then);
+        Some(Box::new(Received { messages, root }))
     }
 
     fn fingerprint_of(&self, row: &Row) -> Fingerprint {

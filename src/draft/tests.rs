@@ -25,6 +25,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
     let context = PlanContext {
         meter: &meter,
+        calibration: Calibration::Table,
         keys: &keys,
         caller: keys.caller(&[]),
         offload,

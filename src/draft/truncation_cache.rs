@@ -97,6 +97,7 @@ impl Draft<'_> {
         let rest = truncation_cache.hasher.hash_one((
             tool,
             self.request.conversation.model.as_deref(),
+            self.gauge().factor(),
             self.retrieval_method(),
         ));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);

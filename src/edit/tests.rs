@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Offload, PlanContext, SummaryTiming},
+    draft::{Calibration, Offload, PlanContext, SummaryTiming},
     payload::Keys,
     plan::{Action, Plan, Sizes},
     planner::{PlanSettings, Policy},
@@ -150,6 +150,7 @@ impl World<'_> {
         let keys = Keys::new([0; 32]);
         let context = PlanContext {
             meter: &METER,
+            calibration: Calibration::Table,
             keys: &keys,
             caller: keys.caller(self.caller),
             offload: self.offload,

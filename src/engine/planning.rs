@@ -16,14 +16,16 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::SummaryError;
+use super::factors::FirstFactor;
 use super::summarizer::SummaryOrigin;
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
 use crate::dialect::{Dialect, ParseError};
 use crate::payload::ChainKey;
-use crate::plan::{Need, Plan, SkipReason, SummaryJob};
-use crate::planner::{Offload, PlanContext, SummaryTiming};
+use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
+use crate::planner::{Calibration, Offload, PlanContext, SummaryTiming};
 use crate::summary::NoSummaries;
 use crate::tasks::run_blocking;
+use crate::tokens::factor::Factor;
 
 /// One request while it is planned.
 pub(super) struct Planning<'a> {
@@ -40,6 +42,8 @@ pub(super) struct Planning<'a> {
     summary_error: Option<SummaryError>,
     // Why payloads could not be stored; the plans made since then need no store.
     store_error: Option<EngineError>,
+    // What the tokens are counted as, once it was asked for.
+    factor: Option<Factor>,
 }
 
 /// The next step.
@@ -86,8 +90,20 @@ impl<'a> Planning<'a> {
         body: Bytes,
         options: EditOptions<'a>,
     ) -> Self {
-        let (n_plans, deadline, summary_time, summary_error, store_error) = (0, None, None, None, None);
-        Self { engine, config, dialect, body, options, n_plans, deadline, summary_time, summary_error, store_error }
+        let (n_plans, deadline, summary_time, summary_error, store_error, factor) = (0, None, None, None, None, None);
+        Self {
+            engine,
+            config,
+            dialect,
+            body,
+            options,
+            n_plans,
+            deadline,
+            summary_time,
+            summary_error,
+            store_error,
+            factor,
+        }
     }
 
     /// Runs all steps. When it returns, the payloads that the body names are durable.
@@ -120,7 +136,7 @@ impl<'a> Planning<'a> {
         // A plan that was made before the index was read may not know all stored summaries.
         let index_was_read = self.engine.summaries.is_index_read();
         self.n_plans += 1;
-        let mut plan = match self.planned().await {
+        let mut plan = match self.calibrated().await {
             Ok(plan) => plan,
             Err(error) => return State::Done(Err(error)),
         };
@@ -208,6 +224,21 @@ impl<'a> Planning<'a> {
         }
     }
 
+    /// Plans the body; if tokens were counted of a conversation that is not known, once more with its factor.
+    async fn calibrated(&mut self) -> Result<Plan, PlanError> {
+        let plan = self.planned().await?;
+        let Some(CountedWith { factor, unfrozen: Some(beginning), .. }) = plan.basis.counted else { return Ok(plan) };
+        let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
+        let learnt = factors.learnt(self.options.upstream, model).unwrap_or(factor);
+        let first = FirstFactor { learnt, known: factor };
+        let settled = match self.options.mode {
+            EditMode::Apply => factors.settle(beginning, first).await,
+            EditMode::DryRun => factors.expected(beginning, first).await,
+        };
+        self.factor = Some(settled);
+        if settled == factor { Ok(plan) } else { self.planned().await }
+    }
+
     /// Plans the body once, on a blocking thread if that may take long.
     async fn planned(&self) -> Result<Plan, PlanError> {
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
@@ -216,8 +247,16 @@ impl<'a> Planning<'a> {
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
         let is_long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
         let summaries = Arc::clone(&self.engine.summaries);
+        let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
+        let is_calibrated = config.planner.settings.tokens.calibrate && factors.are_kept();
         let plan = move || {
-            let context = PlanContext { offload, summarize: when, ..config.planner.context(caller, &*summaries) };
+            let calibration = match factor {
+                Some(factor) => Calibration::Fixed(factor),
+                None if is_calibrated => Calibration::Frozen(&*factors),
+                None => Calibration::Table,
+            };
+            let context = config.planner.context(caller, &*summaries);
+            let context = PlanContext { offload, summarize: when, calibration, ..context };
             let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };

@@ -45,7 +45,7 @@ fn engine() -> (Engine, Arc<MemoryStore>) {
 }
 
 fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
-    EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: None }
+    EditOptions { caller, upstream: "default", mode, when: SummaryTiming::Triggered, origin: None }
 }
 
 /// A text that is truncated by default.
@@ -338,7 +338,10 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
     let breaker = Duration::from_millis(20);
     let engine = Engine::new(Some(Arc::new(store)), breaker, keys(), Tasks::default(), Events::default());
     let body = body(&long_text());
-    let config = config(&PlanSettings::default());
+    let mut settings = PlanSettings::default();
+    // With it, the token factor is what the request waits for.
+    settings.tokens.calibrate = false;
+    let config = config(&settings);
     for n in 0..3 {
         let edited = engine.edit_body(&config, chat(), body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);

@@ -34,6 +34,7 @@ pub type Labels = Vec<(&'static str, String)>;
 enum Value {
     Counter(u64),
     Gauge(u64),
+    Ratio(f64),
     Histogram(Snapshot),
     Info,
 }
@@ -55,6 +56,12 @@ impl Exposition {
     /// Adds a gauge.
     pub fn gauge(&mut self, name: &'static str, help: &'static str, n: u64) {
         let samples = vec![(Labels::new(), Value::Gauge(n))];
+        self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
+    }
+
+    /// Adds a gauge of ratios with labels.
+    pub fn ratios(&mut self, name: &'static str, help: &'static str, each: impl IntoIterator<Item = (Labels, f64)>) {
+        let samples = each.into_iter().map(|(labels, x)| (labels, Value::Ratio(x))).collect();
         self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
     }
 
@@ -126,6 +133,7 @@ impl Value {
         match self {
             Self::Counter(n) => to.encode_counter::<NoLabelSet, _, f64>(n, None),
             Self::Gauge(n) => to.encode_gauge(n),
+            Self::Ratio(x) => to.encode_gauge(x),
             Self::Histogram(Snapshot { sum, count, buckets }) => {
                 to.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
             }
@@ -144,12 +152,14 @@ mod tests {
         exposition.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
         exposition.counters("none", "Not there.", []);
         exposition.gauge("g", "A g.", 7);
+        exposition.ratios("r", "An r.", [(vec![("x", "y".to_owned())], 1.55)]);
         let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
         exposition.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
         exposition.info("i", "Words.", vec![("version", "1".to_owned())]);
         let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
             # HELP none Not there.\n# TYPE none counter\n\
             # HELP g A g.\n# TYPE g gauge\ng 7\n\
+            # HELP r An r.\n# TYPE r gauge\nr{x=\"y\"} 1.55\n\
             # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
             t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
             # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";

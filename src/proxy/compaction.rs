@@ -94,7 +94,9 @@ impl Proxy {
         let target = destination.upstream.join(&turns(dialect, &parts.uri))?;
         let caller = self.caller(&parts.headers);
         let origin = || self.origin(&destination.upstream, dialect, parts, &target, id, caller);
-        let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Whole, origin: Some(&origin) };
+        let upstream = destination.upstream.name().as_str();
+        let asked =
+            EditOptions { caller, upstream, mode: EditMode::Apply, when: SummaryTiming::Whole, origin: Some(&origin) };
         let edited = self.plan(destination, &destination.rules, dialect, parts, text, asked).await;
         let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {
             ProxyError::NoSummary(error) => ProxyError::NotCompacted(error),

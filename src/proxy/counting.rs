@@ -46,7 +46,8 @@ impl Proxy {
             Some(text) if treatment != Treatment::Unedited => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
                 let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
-                let asked = EditOptions { caller, mode, when: SummaryTiming::Triggered, origin: None };
+                let upstream = destination.upstream.name().as_str();
+                let asked = EditOptions { caller, upstream, mode, when: SummaryTiming::Triggered, origin: None };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),

@@ -24,11 +24,12 @@ use crate::engine::{EditedBody, EngineError};
 use crate::events::AnswerEnd;
 use crate::history;
 use crate::metrics::StreamGuard;
-use crate::plan::{PromptSegment, Report};
+use crate::plan::{CountedWith, PromptSegment, Received, Report};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::tap::{Tap, TapReport};
 use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, run_blocking};
+use crate::tokens::factor::Factor;
 use crate::upstream::UpstreamName;
 
 mod accounting;
@@ -97,6 +98,8 @@ struct EditState {
     summary_time: Option<Duration>,
     offloaded_bytes: usize,
     segments: Vec<PromptSegment>,
+    counted: Option<CountedWith>,
+    received: Option<Box<Received>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +163,7 @@ impl Exchange {
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
         let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
-        let EditedBody { report, summary_time, offloaded_bytes, segments, .. } = edited;
+        let EditedBody { report, summary_time, offloaded_bytes, segments, basis, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit = Some(EditState {
             tap,
@@ -171,6 +174,8 @@ impl Exchange {
             summary_time,
             offloaded_bytes,
             segments,
+            counted: basis.counted,
+            received: basis.received,
         });
     }
 
@@ -270,6 +275,7 @@ impl Exchange {
                     bytes_out,
                     tokens_in = report.and_then(|report| report.tokens_before),
                     tokens_out = report.and_then(|report| report.tokens_after),
+                    token_factor = edit.token_factor().map(Factor::ratio),
                     left_out = report.map(|report| report.left_out.len()).filter(|n| *n > 0),
                     status,
                     first_byte_ms,

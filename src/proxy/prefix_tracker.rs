@@ -24,7 +24,7 @@ pub(super) struct PrefixTracker {
 
 /// The id of a prompt cache: one upstream and one caller.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct CacheScope(u64);
+pub(super) struct CacheScope(pub(super) u64);
 
 /// The hashes of prefixes in two generations: a full young generation replaces the old one.
 #[derive(Debug, Default)]

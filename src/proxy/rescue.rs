@@ -214,7 +214,11 @@ impl Proxy {
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
             Refusal::Sequence | Refusal::Reasoning if rescue.original && retry.edited && is_400 => {
-                let stripped = if refusal == Refusal::Reasoning { self.strip(rescue, &retry).await } else { None };
+                let stripped = if refusal == Refusal::Reasoning {
+                    self.strip(upstream.name().as_str(), rescue, &retry).await
+                } else {
+                    None
+                };
                 let original = || (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original);
                 stripped.map_or_else(original, |stripped| (stripped, RescueKind::Reasoning))
             }
@@ -262,7 +266,7 @@ impl Proxy {
         let target = upstream.join(&retry.parts.uri).ok()?;
         let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
-            let asked = EditOptions { caller, mode: EditMode::Apply, when, origin };
+            let asked = EditOptions { caller, upstream: upstream.name().as_str(), mode: EditMode::Apply, when, origin };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
@@ -280,9 +284,10 @@ impl Proxy {
     }
 
     /// The request without the reasoning before each pass. `None` if it is the one that was sent.
-    async fn strip(&self, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
+    async fn strip(&self, upstream: &str, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
-        let asked = EditOptions { caller, mode: EditMode::Apply, when: SummaryTiming::Triggered, origin: None };
+        let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
+        let asked = EditOptions { caller, upstream, mode, when, origin: None };
         let edited = self.engine.edit_body(&rescue.stripping, retry.dialect, retry.text.clone(), asked).await;
         edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
     }

@@ -21,6 +21,7 @@ impl Introspection for Proxy {
             self.accounting.metrics.write(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
+            self.write_factors(&mut exposition);
             self.write_load(&mut exposition);
             exposition.into_text()
         })
@@ -109,7 +110,11 @@ impl Proxy {
         let Ok(stats) = self.stats.get(store, Duration::ZERO).await else { return };
         exposition.gauge("abridge_store_payloads", "Stored payloads", stats.payloads);
         exposition.gauge("abridge_store_payload_bytes", "Bytes of the stored payloads", stats.bytes);
-        exposition.gauge("abridge_store_summaries", "Stored summaries", stats.summaries);
+        exposition.gauge(
+            "abridge_store_summaries",
+            "Stored summaries, and token factors of conversations",
+            stats.summaries,
+        );
         exposition.gauge("abridge_store_file_bytes", "The length of the store's file", stats.file_bytes);
     }
 
@@ -126,6 +131,18 @@ impl Proxy {
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
         exposition.counters("abridge_summary_tokens", "Billed tokens of these calls", labelled("type", tokens));
+    }
+
+    fn write_factors(&self, exposition: &mut Exposition) {
+        let each = self.engine.factors().all_learnt().into_iter().map(|learnt| {
+            let factor = learnt.factor().ratio();
+            (vec![("upstream", learnt.upstream), ("model", learnt.model)], factor)
+        });
+        exposition.ratios(
+            "abridge_token_factor",
+            "Billed tokens for each one that abridge counts, as learnt from answers; of the models that were billed last",
+            each,
+        );
     }
 
     fn write_load(&self, exposition: &mut Exposition) {

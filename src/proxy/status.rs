@@ -7,11 +7,14 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::cache_ledger::{CacheAccount, Losses};
 use super::scrape::resident_memory;
 use super::{Destination, Proxy};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::store::{self, Store};
+use crate::tokens::factor::{Factor, LearntFactor};
+use crate::tokens::prices::PriceList;
 
 /// Caches the statistics of the store, which reads all its rows for them.
 #[derive(Debug)]
@@ -68,6 +71,8 @@ struct Status {
     buffered_bytes: usize,
     rss_bytes: Option<u64>,
     windows: Vec<Window>,
+    token_factors: Vec<TokenFactor>,
+    caches: Vec<CacheStatus>,
 }
 
 #[derive(Serialize)]
@@ -127,6 +132,22 @@ struct Window {
     source: &'static str,
 }
 
+#[derive(Serialize)]
+struct TokenFactor {
+    upstream: String,
+    model: String,
+    factor: Factor,
+    answers: u64,
+}
+
+#[derive(Serialize)]
+struct CacheStatus {
+    #[serde(flatten)]
+    account: CacheAccount,
+    /// What the losses cost more than cached tokens, in tokens at the price of input.
+    cost: Losses,
+}
+
 impl Default for StatsCache {
     #[expect(clippy::disallowed_methods, reason = "the status shows when the process started")]
     fn default() -> Self {
@@ -153,6 +174,14 @@ impl CachedStats {
     fn is_fresh(&self, max_age: Duration) -> bool {
         let interval = if self.took > SLOW_QUERY { self.took * SLOW_QUERY_INTERVAL } else { Duration::ZERO };
         self.at.elapsed() < max_age.max(interval)
+    }
+}
+
+impl TokenFactor {
+    fn of(learnt: LearntFactor) -> Self {
+        let factor = learnt.factor();
+        let LearntFactor { upstream, model, n_bills: answers, .. } = learnt;
+        Self { upstream, model, factor, answers }
     }
 }
 
@@ -223,6 +252,8 @@ impl Proxy {
             buffered_bytes: self.limits.budget.used(),
             rss_bytes: resident_memory(),
             windows: self.windows(),
+            caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
+            token_factors: self.engine.factors().all_learnt().into_iter().map(TokenFactor::of).collect(),
         }
     }
 
@@ -235,6 +266,17 @@ impl Proxy {
             UpstreamStatus { name: upstream.name().to_string(), url: upstream.base().to_string(), answered, failed }
         };
         self.live().destinations.iter().map(of).collect()
+    }
+
+    /// A cache, with what its losses cost by `[prices]`.
+    fn cache_status(&self, account: CacheAccount) -> CacheStatus {
+        let live = self.live();
+        let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
+        let destination = named.unwrap_or(live.destinations.default());
+        let host = destination.upstream.base().uri().host().unwrap_or_default();
+        let prices = PriceList::new(&destination.rules.planner.settings.prices, host).of_model(Some(&account.model));
+        let cost = account.lost.priced(prices);
+        CacheStatus { account, cost }
     }
 
     /// The models of recent requests, and their windows.

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::tiktoken::Encoding;
+use super::{factor::Factor, tiktoken::Encoding};
 
 mod known;
 mod listing;
@@ -70,6 +70,8 @@ pub struct Model {
     pub window: Option<Sourced<usize>>,
     /// How it splits text.
     pub encoding: Sourced<Encoding>,
+    /// What the built-in table says that its tokens are billed as.
+    pub token_factor: Factor,
 }
 
 /// A value, and who says so.
@@ -140,24 +142,19 @@ impl Models {
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(name));
         let learned = self.learned.load();
         let learned = learned.get(name).or_else(|| learned.get(names::without_routing(name)));
+        let encoding = Source::Settings
+            .says(told().find_map(|model| model.encoding))
+            .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
+            .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default });
+        // An encoding of the settings is taken at its word.
+        let is_told = encoding.source == Source::Settings;
         Model {
             window: Source::Settings
                 .says(told().find_map(|model| model.context_window))
                 .or(Source::Upstream.says(learned.copied()))
                 .or(Source::BuiltIn.says(window)),
-            encoding: Source::Settings
-                .says(told().find_map(|model| model.encoding))
-                .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
-                .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default }),
-        }
-    }
-
-    /// How many tokens the model under this name has for 100 that are counted. An encoding of the settings is taken at its
-    /// word.
-    pub(super) fn tokens_per_hundred(&self, name: &str) -> usize {
-        match self.find(name).encoding.source {
-            Source::Settings => 100,
-            _ => known::tokens_per_hundred(&names::bare(name)),
+            encoding,
+            token_factor: if is_told { Factor::ONE } else { known::factor(&bare) },
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use crate::engine::Postgres;
@@ -9,6 +10,9 @@ use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::it::support::wire::Reply;
 use crate::it::support::{Abridge, Setup, Upstream, chat, post, request, within};
+
+const CLEAR: &str =
+    "clear_tool_results = { trigger = { tokens = 5000 }, clear_at_least = 0, when = \"any\", keep = { results = 1 } }";
 
 /// Sends a chat on a connection of its own.
 pub(crate) async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
@@ -141,4 +145,45 @@ async fn a_window_that_one_process_learns_is_known_to_all() {
     let late = start().await;
     ask(&late, &body).await;
     assert!(upstream.chats().pop().unwrap().body.len() < body.len(), "it is known before the first request");
+}
+
+/// What the upstream gets. It bills 1.55 times as many tokens as a quarter of the bytes.
+async fn sent(upstream: &mut Upstream, abridge: &Abridge, body: &str) -> Bytes {
+    let answering = async {
+        let mut call = upstream.request().await;
+        let sent = call.bytes().await;
+        let usage = format!(r#"{{"prompt_tokens":{},"completion_tokens":1}}"#, sent.len() * 155 / 400);
+        let fields = ["content-type: application/json", "connection: close"];
+        call.answer("200 OK", &fields, format!(r#"{{"choices":[],"usage":{usage}}}"#)).await;
+        sent
+    };
+    tokio::join!(ask(abridge, body), answering).1
+}
+
+#[tokio::test]
+async fn a_conversation_has_one_token_factor_in_all_processes() {
+    let Some(postgres) = Postgres::start().await else { return };
+    postgres.init("").await;
+    let mut upstream = Upstream::start().await;
+    let start = || {
+        let replica = postgres.replica_to(upstream.url()).with("tokens.counter = \"estimate\"");
+        replica.with(CLEAR).start()
+    };
+    let (one, other) = tokio::join!(start(), start());
+    // 4,000 tokens as they are counted, and 6,200 as billed.
+    let results = [0, 1, 2, 3].map(|n| format!("{n} ").repeat(2000));
+    let conversation = |seed: &str| with_results(&results).replace("\"go\"", &format!("{seed:?}"));
+    let [taught, first, second] = ["taught", "first", "second"].map(conversation);
+    // The other process begins the first conversation, and the one that has learnt begins the second.
+    assert_eq!(sent(&mut upstream, &one, &taught).await, taught);
+    let learnt = b"abridge_token_factor{";
+    within("the bill", async {
+        while memchr::memmem::find(&get(&one, "/abridge/metrics").await.body, learnt).is_none() {}
+    })
+    .await;
+    assert_eq!(sent(&mut upstream, &other, &first).await, first);
+    let cleared = sent(&mut upstream, &one, &second).await;
+    assert!(cleared.len() < second.len());
+    assert_eq!(sent(&mut upstream, &one, &first).await, first);
+    assert_eq!(sent(&mut upstream, &other, &second).await, cleared);
 }

@@ -13,6 +13,7 @@
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
 mod admin; // access to the paths below /abridge/
+mod calibration; // tokens as billed, and the factor that a conversation keeps
 mod cancellation; // a client that disconnects cancels the upstream request
 mod compaction; // conversations that clients ask to have compacted
 mod config; // settings, and the commands that need no upstream

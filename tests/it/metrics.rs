@@ -188,7 +188,8 @@ async fn what_is_stored_and_recalled_is_counted() {
         ("abridge_store_written_total", 1),
         ("abridge_store_written_bytes_total", len),
         ("abridge_store_known_total", 1),
-        ("abridge_store_commits_total", 1),
+        // The text, and the token factor of the conversation.
+        ("abridge_store_commits_total", 2),
         ("abridge_store_errors_total", 0),
         ("abridge_store_wait_seconds_count", 1),
         ("abridge_store_payloads", 1),
@@ -276,7 +277,8 @@ async fn summaries_and_their_cost_are_counted() {
         ("abridge_summary_tokens_total{type=\"input\"}", 900),
         ("abridge_summary_tokens_total{type=\"cached\"}", 800),
         ("abridge_summary_tokens_total{type=\"output\"}", 5),
-        ("abridge_store_summaries", 1),
+        // The summary, and the token factor of the conversation.
+        ("abridge_store_summaries", 2),
     ] {
         assert_eq!(scrape.get(sample), n, "{sample}: {scrape:?}");
     }

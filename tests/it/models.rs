@@ -116,6 +116,8 @@ async fn a_model_has_the_values_that_requests_to_it_get_and_their_sources() {
         let expected = format!("model     {model}\nwindow    {window}\nencoding  {encoding}\nupstream  GET ");
         assert!(text.starts_with(&expected), "{text}");
     }
+    let newest = listed(&mut upstream, &["claude-opus-4-8"]).await;
+    assert!(newest.contains("\nfactor    1.55 billed tokens for each one counted (built in"), "{newest}");
     let Answer { window, encoding } =
         serde_json::from_str(&listed(&mut upstream, &["gpt-4o", "--json"]).await).unwrap();
     assert_eq!(window, Some(Sourced { value: 64000, source: "upstream".to_owned() }));

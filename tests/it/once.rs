@@ -6,7 +6,7 @@ use abridge_proxy::{
     edit::clear_tool_results::AtLeast,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
-    planner::{Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
+    planner::{Calibration, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
     span::splice,
     summary::NoSummaries,
     tokens::{self, Counter, Meter},
@@ -145,6 +145,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
     let keys = Keys::new([1; 32]);
     let context = PlanContext {
         meter,
+        calibration: Calibration::Table,
         keys: &keys,
         caller: keys.caller(b"me"),
         offload: Offload::Possible,

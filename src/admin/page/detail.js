@@ -144,6 +144,7 @@ function facts(entry) {
     ["Whole answer", millis(entry.total_ms)],
     ["Status", `${entry.status ?? "none"}${entry.end && entry.end !== "complete" ? `, ${entry.end.replaceAll("_", " ")}` : ""}`],
     ["Stop reason", entry.stop_reason],
+    ["Tokens counted as", known(entry.token_factor) && entry.token_factor !== 1 ? `${entry.token_factor} billed for each` : null],
     ["Billed prompt", known(entry.input_tokens) ? `${whole(entry.input_tokens)} tokens` : "not told"],
     ["Cached, as billed", known(entry.cached_tokens) ? `${whole(entry.cached_tokens)} (${percent(entry.cached_tokens, entry.input_tokens)})` : "not told"],
     ["Same beginning as before", known(entry.prefix_kept) ? percent(entry.prefix_kept, 1) : null],

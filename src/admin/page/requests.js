@@ -234,12 +234,15 @@ function tiles(now) {
   const predicted = now.predicted_cached;
   const { summaries = {}, rescues } = now;
   const others = [[summaries.made, "summaries made"], [summaries.failed, "failed"], [total(rescues), "sent a second time"]].filter(([n]) => n > 0);
+  const caches = (now.caches ?? []).filter((cache) => known(cache.smallest));
+  const lost = [["edits", "edits"], ["expired", "pauses"], ["client", "the client"], ["upstream", "the upstream"]]
+    .map(([key, what]) => [caches.reduce((sum, { lost: of }) => sum + (of?.[key] ?? 0), 0), what]).filter(([n]) => n > 0);
   return [
     tile("Requests", whole(of.total), list(seen), list(failed)),
     tokens.before > 0
       ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after), list(others))
       : tile("Tokens", "–", "counted when a conversation is long", list(others)),
-    tile("Cached, as billed", percent(billed.cached, billed.input), billed.input > 0 && `${short(billed.cached)} of ${short(billed.input)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`),
+    tile("Cached, as billed", percent(billed.cached, billed.input), billed.input > 0 && `${short(billed.cached)} of ${short(billed.input)} tokens`, known(predicted) && predicted > 0 && `${short(predicted)} foreseen`, lost.length > 0 && `lost to ${lost.map(([n, what]) => `${what} ${short(n)}`).join(" · ")}`),
     added.count > 0
       ? tile("Added by abridge", [millis(added.p50), el("small", {}, " median")], `p99 ${millis(added.p99)}`)
       : tile("Added by abridge", "–"),

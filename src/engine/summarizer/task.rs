@@ -267,7 +267,9 @@ impl SummaryTask<'_> {
 
     /// The token counter of a model, or of the request's model.
     fn gauge(&self, model: Option<&str>) -> Gauge {
-        self.config.planner.meter.for_model(model.or(self.job.model.as_deref()))
+        let own = self.job.model.as_deref();
+        let gauge = self.config.planner.meter.for_model(model.or(own));
+        if model.is_none_or(|model| own == Some(model)) { gauge.billed_at(self.job.factor) } else { gauge }
     }
 
     /// The first request to a model.

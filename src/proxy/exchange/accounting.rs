@@ -1,6 +1,7 @@
 //! Accounting when a request has ended: its history entry, its metrics, and abridge's share of its time.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{StatusCode, Uri};
@@ -8,13 +9,16 @@ use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::Dialect;
+use crate::engine::factors::Factors;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
 use crate::metrics::{AnswerUsage, Metrics, Route};
+use crate::proxy::cache_ledger::{Billed, CacheLedger};
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
 use crate::relay::tap::TapReport;
+use crate::tokens::factor::{Bill, Factor};
 
 /// Where ended requests are accounted for.
 #[derive(Debug)]
@@ -25,6 +29,10 @@ pub(in crate::proxy) struct Accounting {
     pub(in crate::proxy) metrics: Metrics,
     /// The prefixes of the prompts that were sent.
     pub(in crate::proxy) prefixes: PrefixTracker,
+    /// What prompt caches have served.
+    pub(in crate::proxy) caches: CacheLedger,
+    /// What tokens are counted as.
+    pub(in crate::proxy) factors: Arc<Factors>,
 }
 
 /// A request that is a conversation.
@@ -107,6 +115,8 @@ impl Exchange {
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
+                self.learn_factor(&accounting.factors, tap_report);
+                self.account_for_cache(&accounting.caches, tap_report);
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
@@ -126,6 +136,39 @@ impl Exchange {
         let edit = self.edit.as_ref().filter(|edit| !edit.dry_run)?;
         let model = edit.report.as_ref()?.model.as_deref().unwrap_or_default();
         self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.segments)
+    }
+
+    /// Learns what the tokens of the model are billed as.
+    fn learn_factor(&self, factors: &Factors, tap_report: &TapReport) {
+        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
+        let Some((report, counted)) = edit.report.as_deref().zip(edit.counted) else { return };
+        let tokens = if edit.dry_run { report.tokens_before } else { report.tokens_after };
+        if let Some((model, tokens)) = report.model.as_deref().zip(tokens)
+            && counted.is_whole
+        {
+            let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
+            factors.learn(self.upstream.as_str(), model, bill);
+        }
+    }
+
+    /// Accounts for what the prompt cache has served. Of a dry run, no share is known.
+    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) {
+        let (Some(edit), Some(conversation)) = (&self.edit, &self.conversation) else { return };
+        let is_whole = edit.counted.is_some_and(|counted| counted.is_whole);
+        let (Some(received), Some(report), true) = (&edit.received, &edit.report, is_whole) else { return };
+        let (Some(usage), Some(share)) = (tap_report.usage, self.prefix_kept) else { return };
+        let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
+        caches.add(&Billed {
+            scope: conversation.cache,
+            upstream: self.upstream.as_str(),
+            model: &report.model.as_deref().map(short).unwrap_or_default(),
+            received,
+            at: self.sent,
+            tokens,
+            known: history::share_of(share, tokens),
+            input: usage.input,
+            cached: usage.cached,
+        });
     }
 
     fn note_changes(&self, history: &History) {
@@ -171,6 +214,7 @@ impl Exchange {
             bytes_after: report.map_or(*bytes, |report| report.bytes_after),
             tokens_before: report.and_then(|report| report.tokens_before),
             tokens_after: report.and_then(|report| report.tokens_after),
+            token_factor: edit.and_then(EditState::token_factor),
             offloaded_bytes: edit.map_or(0, |edit| edit.offloaded_bytes as u64),
             added_ms: millis(self.added),
             summary_ms: edit.and_then(|edit| edit.summary_time).map(millis),
@@ -190,6 +234,11 @@ impl Exchange {
 }
 
 impl EditState {
+    /// What the tokens were counted as, if they were.
+    pub(super) fn token_factor(&self) -> Option<Factor> {
+        self.counted.map(|counted| counted.factor)
+    }
+
     fn outcome(&self, readable: bool) -> Outcome {
         let changes = self.report.as_deref().map(|report| !report.changes.is_empty());
         match changes {

@@ -13,6 +13,7 @@
 use std::iter;
 
 use super::names;
+use crate::tokens::factor::Factor;
 use crate::tokens::tiktoken::Encoding::{self, Cl100kBase, O200kBase, O200kHarmony, P50kBase, R50kBase};
 
 /// A line of the table.
@@ -295,13 +296,13 @@ const fn encoding(pattern: &'static str, encoding: Encoding) -> Known {
     Known { pattern, window: None, encoding: Some(encoding) }
 }
 
-/// How many tokens the models of a family have for 100 that are counted, where that is known to be another number: they split
+/// How many tokens are billed for 100 that are counted, where that is known to be another number: these models split
 /// text with an encoding that nobody has published.
 ///
 /// Anthropic's page on token counting says that Claude 4.7 and later have about 30 % more tokens than the models before. In
 /// recorded sessions of Claude Code, billed call by call (2026-11), one token had 3.6 bytes with Opus 4.6, which is what the
 /// default encoding counts, and 2.3 to 2.4 with Opus 4.7, Opus 5 and Sonnet 5.
-static TOKENS_PER_HUNDRED: &[(&str, usize)] = &[
+static PER_HUNDRED: &[(&str, u16)] = &[
     ("claude-opus-4.7*", 155),
     ("claude-opus-4.8*", 155),
     ("claude-opus-5*", 155),
@@ -311,12 +312,12 @@ static TOKENS_PER_HUNDRED: &[(&str, usize)] = &[
     ("claude-mythos-*", 155),
 ];
 
-/// How many tokens a model has for 100 that are counted, given its bare name.
-pub(super) fn tokens_per_hundred(bare: &str) -> usize {
+/// What the tokens of a model are billed as, given its bare name.
+pub(super) fn factor(bare: &str) -> Factor {
     let name = names::canonical(bare);
-    let of = |name: &str| TOKENS_PER_HUNDRED.iter().find(|(pattern, _)| fits(pattern, name));
+    let of = |name: &str| PER_HUNDRED.iter().find(|(pattern, _)| fits(pattern, name));
     let found = iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(of);
-    found.map_or(100, |(_, tokens)| *tokens)
+    found.map_or(Factor::ONE, |(_, tokens)| Factor::known(*tokens))
 }
 
 /// What is known of a model, given its bare name. A line about the model at one vendor wins over one about the model.

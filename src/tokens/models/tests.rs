@@ -16,7 +16,7 @@ fn known(name: &str) -> (Option<usize>, Encoding) {
 
 /// What is known of a model, whoever says so.
 fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
-    let Model { window, encoding } = models.find(name);
+    let Model { window, encoding, .. } = models.find(name);
     (window.map(|window| window.value), encoding.value)
 }
 

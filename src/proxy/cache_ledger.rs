@@ -1,0 +1,422 @@
+//! What prompt caches have served of what they could have, by upstream and model: whether there is a cache, how long it
+//! keeps a prompt, what a change costs, and for which reasons tokens were billed anew.
+//!
+//! Learnt from complete answers that report cached tokens, to requests whose tokens were counted. A request continues the
+//! one whose messages, as the client sent them, are all at its beginning.
+
+use std::sync::PoisonError;
+
+use quick_cache::sync::Cache;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::payload::Fingerprint;
+use crate::plan::Received;
+use crate::tokens::prices::{Price, Prices};
+
+use super::prefix_tracker::CacheScope;
+
+/// What is known of the prompt caches of all upstreams.
+#[derive(Debug)]
+#[expect(clippy::disallowed_types, reason = "held for some instructions, after an answer has ended")]
+pub(super) struct CacheLedger {
+    /// Requests, by all that the client sent.
+    ends: Cache<u64, Sent>,
+    /// The last request of each conversation, by its first messages.
+    roots: Cache<u64, Sent>,
+    accounts: std::sync::Mutex<Accounts>,
+}
+
+/// A request and its bill.
+#[derive(Debug)]
+pub(super) struct Billed<'a> {
+    pub(super) scope: CacheScope,
+    pub(super) upstream: &'a str,
+    pub(super) model: &'a str,
+    /// What the client sent.
+    pub(super) received: &'a Received,
+    /// When it was sent.
+    pub(super) at: Instant,
+    /// Its tokens, as counted after the edits.
+    pub(super) tokens: u64,
+    /// Those of them that an earlier request began with.
+    pub(super) known: u64,
+    /// Its tokens as billed, and those of them that the cache served.
+    pub(super) input: u64,
+    pub(super) cached: u64,
+}
+
+/// An earlier request.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    tokens: u64,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    of: Vec<CacheAccount>,
+    n_bills: u64,
+}
+
+/// The cache of one model at one upstream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct CacheAccount {
+    pub(super) upstream: String,
+    pub(super) model: String,
+    /// Requests that continued another one.
+    pub(super) requests: u64,
+    /// The fewest tokens that it has served at a time, and the greatest number that divides all that it has served.
+    pub(super) smallest: Option<u64>,
+    pub(super) block: Option<u64>,
+    /// How long it keeps a prompt at least, as far as that was seen.
+    pub(super) keeps_seconds: Option<u64>,
+    /// After edits changed an earlier message: how often it served what is before that, and how often nothing.
+    pub(super) breaks: Breaks,
+    /// Billed tokens that it would have served, by the reason why it did not.
+    pub(super) lost: Losses,
+    /// Of each of [`GAPS`], and of longer ones: requests that it served, and that it did not.
+    #[serde(skip)]
+    gaps: [Served; GAPS.len() + 1],
+    #[serde(skip)]
+    last: u64,
+}
+
+/// How a cache answers a change.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub(super) struct Breaks {
+    /// What is before the change was served.
+    pub(super) suffix: u64,
+    /// Nothing was.
+    pub(super) all: u64,
+}
+
+/// Tokens by the reason why a cache did not serve them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub(super) struct Losses {
+    /// Edits have changed the beginning.
+    pub(super) edits: u64,
+    /// The pause since the last request was longer than the cache keeps a prompt.
+    pub(super) expired: u64,
+    /// The client has changed the beginning.
+    pub(super) client: u64,
+    /// Neither: the upstream has lost it, or asked another server.
+    pub(super) upstream: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Served {
+    yes: u64,
+    no: u64,
+}
+
+/// The pauses that are told apart, in seconds.
+const GAPS: [u64; 5] = [30, 120, 300, 600, 3600];
+
+/// The pause in seconds after which a prompt counts as expired while nothing is known of a cache; the shortest that
+/// makers promise.
+const USUAL: u64 = 300;
+
+/// Beginnings of fewer tokens are not cached everywhere, and are left out.
+const MIN_TOKENS: u64 = 2048;
+
+/// A pause is judged by so many requests at least.
+const MIN_SEEN: u64 = 3;
+
+/// How many requests, and how many conversations, are remembered.
+const MAX_KNOWN: usize = 16 << 10;
+
+/// How many models have an account. A further one takes the place of the one that was billed the longest ago.
+pub(super) const MAX_ACCOUNTS: usize = 50;
+
+// === impl CacheLedger ===
+
+impl Default for CacheLedger {
+    fn default() -> Self {
+        Self { ends: Cache::new(MAX_KNOWN), roots: Cache::new(MAX_KNOWN), accounts: std::sync::Mutex::default() }
+    }
+}
+
+impl CacheLedger {
+    /// Accounts for a bill.
+    pub(super) fn add(&self, billed: &Billed<'_>) {
+        let CacheScope(scope) = billed.scope;
+        let base = Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(billed.model.as_bytes()));
+        let name = |fingerprint: Fingerprint| fingerprint.halves()[0];
+        let mut chain = base;
+        let ends: Vec<u64> = billed
+            .received
+            .messages
+            .iter()
+            .map(|message| {
+                chain = chain.then(*message);
+                name(chain)
+            })
+            .collect();
+        let root = name(base.then(billed.received.root));
+        let continued = ends.iter().rev().find_map(|end| self.ends.get(end));
+        let rewritten = self.roots.get(&root).filter(|_| continued.is_none());
+        let sent = Sent { at: billed.at, tokens: billed.tokens };
+        if let Some(end) = ends.last() {
+            self.ends.insert(*end, sent);
+            self.roots.insert(root, sent);
+        }
+        self.with(|accounts| {
+            let account = accounts.of_model(billed.upstream, billed.model);
+            if let Some(sent) = continued {
+                account.continues(billed, sent);
+            } else if let Some(sent) = rewritten {
+                account.lost.client += billed.scaled(sent.tokens.saturating_sub(billed.known));
+            }
+            account.serves(billed.cached);
+        });
+    }
+
+    /// What is known of each model, in the order in which they came.
+    pub(super) fn accounts(&self) -> Vec<CacheAccount> {
+        self.with(|accounts| accounts.of.clone())
+    }
+
+    fn with<T>(&self, with: impl FnOnce(&mut Accounts) -> T) -> T {
+        with(&mut self.accounts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Billed ===
+
+impl Billed<'_> {
+    /// Counted tokens as billed ones.
+    fn scaled(&self, tokens: u64) -> u64 {
+        let billed = u128::from(tokens) * u128::from(self.input) / u128::from(self.tokens.max(1));
+        u64::try_from(billed).unwrap_or(u64::MAX)
+    }
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    fn of_model(&mut self, upstream: &str, model: &str) -> &mut CacheAccount {
+        self.n_bills += 1;
+        let is_it = |account: &CacheAccount| account.upstream == upstream && account.model == model;
+        let at = self.of.iter().position(is_it).unwrap_or_else(|| {
+            let oldest = (0..self.of.len()).min_by_key(|at| self.of.get(*at).map(|account| account.last));
+            if let Some(oldest) = oldest.filter(|_| self.of.len() == MAX_ACCOUNTS) {
+                self.of.remove(oldest);
+            }
+            let (upstream, model) = (upstream.to_owned(), model.to_owned());
+            self.of.push(CacheAccount { upstream, model, ..CacheAccount::default() });
+            self.of.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "it was found or pushed just now")]
+        let account = &mut self.of[at];
+        account.last = self.n_bills;
+        account
+    }
+}
+
+// === impl Losses ===
+
+impl Losses {
+    /// What they cost more than if the cache had served them, in tokens at the price of input.
+    pub(super) fn priced(self, prices: Prices) -> Self {
+        let more = prices.write.above(prices.read);
+        let price = |tokens: u64| more.of(usize::try_from(tokens).unwrap_or(usize::MAX)) / Price::INPUT.of(1);
+        let Self { edits, expired, client, upstream } = self;
+        Self { edits: price(edits), expired: price(expired), client: price(client), upstream: price(upstream) }
+    }
+}
+
+// === impl CacheAccount ===
+
+impl CacheAccount {
+    /// A request that the client has only added messages to.
+    fn continues(&mut self, billed: &Billed<'_>, before: Sent) {
+        self.requests += 1;
+        let (was_sent, known) = (before.tokens.min(billed.tokens), billed.known.min(billed.tokens));
+        let changed = was_sent.saturating_sub(known);
+        self.lost.edits += billed.scaled(changed);
+        let servable = billed.scaled(known.min(was_sent));
+        if servable < MIN_TOKENS {
+            return;
+        }
+        let seconds = billed.at.saturating_duration_since(before.at).as_secs();
+        let (is_served, missing) = (2 * billed.cached >= servable, servable.saturating_sub(billed.cached));
+        if changed > 0 {
+            // Whether it was the pause or the change cannot be told apart behind a long one.
+            if seconds <= self.keeps_seconds.unwrap_or(USUAL) {
+                *if is_served { &mut self.breaks.suffix } else { &mut self.breaks.all } += 1;
+                self.lost.edits += missing;
+                return;
+            }
+        } else if let Some(served) = self.gaps.get_mut(GAPS.partition_point(|gap| *gap < seconds)) {
+            *if is_served { &mut served.yes } else { &mut served.no } += 1;
+            self.keeps_seconds = self.keeps();
+        }
+        let has_expired = !is_served && seconds > self.keeps_seconds.unwrap_or(USUAL);
+        *if has_expired { &mut self.lost.expired } else { &mut self.lost.upstream } += missing;
+    }
+
+    /// The cache has served so many tokens.
+    fn serves(&mut self, cached: u64) {
+        if cached > 0 {
+            self.smallest = Some(self.smallest.map_or(cached, |smallest| smallest.min(cached)));
+            self.block = Some(self.block.map_or(cached, |block| gcd(block, cached)));
+        }
+    }
+
+    /// The longest of the pauses behind which most prompts are there, as behind all shorter ones.
+    fn keeps(&self) -> Option<u64> {
+        let seen = GAPS.into_iter().zip(self.gaps).filter(|(_, served)| served.yes + served.no >= MIN_SEEN);
+        seen.take_while(|(_, served)| served.yes >= served.no).last().map(|(gap, _)| gap)
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tokens::prices::PriceList;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A client and an upstream with a cache, on a clock of their own.
+    struct Scene {
+        ledger: CacheLedger,
+        now: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self { ledger: CacheLedger::default(), now: Instant::now() }
+        }
+
+        /// Sends these messages after so many seconds, of 1,000 tokens each; an earlier request began with `known` of
+        /// them, and the cache serves `cached` tokens.
+        fn sends(&mut self, after: u64, messages: &str, known: u64, cached: u64) {
+            self.sends_to("m", after, messages, known, cached);
+        }
+
+        fn sends_to(&mut self, model: &str, after: u64, messages: &str, known: u64, cached: u64) {
+            self.now += u32::try_from(after).unwrap() * SECOND;
+            let message = |byte: &u8| Fingerprint::of(&[*byte]);
+            let root = Fingerprint::of(&messages.as_bytes()[..1]);
+            let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root };
+            let tokens = 1000 * messages.len() as u64;
+            self.ledger.add(&Billed {
+                scope: CacheScope::default(),
+                upstream: "u",
+                model,
+                received: &received,
+                at: self.now,
+                tokens,
+                known: 1000 * known,
+                input: 2 * tokens,
+                cached,
+            });
+        }
+
+        fn account(&self) -> CacheAccount {
+            self.ledger.accounts()[0].clone()
+        }
+    }
+
+    #[test]
+    fn what_is_served_is_no_loss() {
+        let mut scene = Scene::new();
+        scene.sends(0, "abc", 0, 0);
+        scene.sends(10, "abcde", 3, 6000);
+        scene.sends(10, "abcdefg", 5, 10_000);
+        let account = scene.account();
+        assert_eq!((account.requests, account.lost, account.smallest), (2, Losses::default(), Some(6000)));
+        assert_eq!(account.block, Some(2000));
+    }
+
+    #[test]
+    fn a_loss_has_the_edits_the_client_the_pause_or_the_upstream_as_its_cause() {
+        let mut scene = Scene::new();
+        scene.sends(0, "abcd", 0, 0);
+        // The client has added a message, and the edits have changed the last two of those that were sent.
+        scene.sends(10, "abcde", 2, 4000);
+        assert_eq!(scene.account().lost, Losses { edits: 4000, ..Losses::default() });
+        // The client has changed the third of five.
+        scene.sends(10, "abXdef", 2, 4000);
+        assert_eq!(scene.account().lost, Losses { edits: 4000, client: 6000, ..Losses::default() });
+        scene.sends(301, "abXdefg", 6, 0);
+        assert_eq!(scene.account().lost.expired, 12_000);
+        scene.sends(10, "abXdefgh", 7, 0);
+        assert_eq!(scene.account().lost.upstream, 14_000);
+        scene.sends(10, "new", 0, 0);
+        let expected = Losses { edits: 4000, expired: 12_000, client: 6000, upstream: 14_000 };
+        assert_eq!(scene.account().lost, expected, "a new conversation loses nothing");
+    }
+
+    #[test]
+    fn a_branch_that_goes_on_from_an_earlier_request_is_no_change_of_the_client() {
+        let mut scene = Scene::new();
+        scene.sends(0, "abcd", 0, 0);
+        scene.sends(10, "abcdef", 4, 8000);
+        scene.sends(10, "abcdgh", 4, 8000);
+        assert_eq!((scene.account().requests, scene.account().lost), (2, Losses::default()));
+    }
+
+    #[test]
+    fn a_cache_that_loses_all_at_a_change_is_known_by_that_and_the_edits_have_the_cost() {
+        let mut scene = Scene::new();
+        scene.sends(0, "abcd", 0, 0);
+        scene.sends(10, "abcde", 2, 0);
+        scene.sends(10, "abcdef", 5, 10_000);
+        let account = scene.account();
+        assert_eq!(account.breaks, Breaks { suffix: 0, all: 1 });
+        assert_eq!(account.lost, Losses { edits: 8000, ..Losses::default() }, "all that had been sent");
+    }
+
+    #[test]
+    fn how_long_a_cache_keeps_a_prompt_is_learnt_from_what_it_serves_behind_pauses() {
+        let mut scene = Scene::new();
+        let mut text = "abc".to_owned();
+        scene.sends(0, &text, 0, 0);
+        for (seconds, is_served) in [(20, true), (100, true), (250, true), (500, true), (3000, false)] {
+            for _ in 0..MIN_SEEN {
+                let known = text.len() as u64;
+                text.push('x');
+                scene.sends(seconds, &text, known, if is_served { 2000 * known } else { 0 });
+            }
+        }
+        let account = scene.account();
+        assert_eq!(account.keeps_seconds, Some(600));
+        assert!(account.lost.expired > 0 && account.lost.upstream == 0, "{account:?}");
+    }
+
+    #[test]
+    fn a_loss_costs_what_writing_costs_more_than_reading() {
+        let lost = Losses { edits: 1000, expired: 0, client: 10, upstream: 1 };
+        let settings = toml::from_str("read = 0.1\nwrite = 1.25").unwrap();
+        let prices = PriceList::new(&settings, "").of_model(None);
+        assert_eq!(lost.priced(prices), Losses { edits: 1150, expired: 0, client: 11, upstream: 1 });
+    }
+
+    #[test]
+    fn short_beginnings_say_nothing_of_a_cache() {
+        let mut scene = Scene::new();
+        scene.sends(0, "a", 0, 0);
+        scene.sends(10, "ab", 1, 0);
+        assert_eq!(scene.account().lost, Losses::default());
+    }
+
+    #[test]
+    fn the_number_of_accounts_is_bounded_and_the_last_billed_stay() {
+        let mut scene = Scene::new();
+        (0..MAX_ACCOUNTS).for_each(|n| scene.sends_to(&format!("m{n}"), 1, "abc", 0, 0));
+        scene.sends_to("m0", 1, "abc", 3, 6000);
+        scene.sends_to("one more", 1, "abc", 0, 0);
+        let models: Vec<_> = scene.ledger.accounts().into_iter().map(|account| account.model).collect();
+        assert_eq!(models.len(), MAX_ACCOUNTS);
+        assert!(models.contains(&"m0".to_owned()) && models.contains(&"one more".to_owned()));
+        assert!(!models.contains(&"m1".to_owned()));
+    }
+}

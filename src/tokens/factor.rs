@@ -1,0 +1,237 @@
+//! How many tokens are billed for each one that is counted: what the built-in table says of a model, and what the bills
+//! of its answers have shown.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Billed tokens for 100 that are counted: a multiple of 5 from 50 to 400.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Factor(u16);
+
+/// One answer: what was counted of its request, under which factor, and what was billed for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Bill {
+    /// The tokens of the request as they were counted.
+    pub counted: u64,
+    /// The factor that they were counted with.
+    pub factor: Factor,
+    /// The tokens of the request as billed, those from a cache included.
+    pub billed: u64,
+}
+
+/// The factors that bills have shown, by upstream and model.
+#[derive(Debug, Default)]
+pub struct LearntFactors {
+    of: Vec<LearntFactor>,
+    n_bills: u64,
+}
+
+/// The factor of one model at one upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearntFactor {
+    /// The name of the upstream.
+    pub upstream: String,
+    /// The model, as requests name it.
+    pub model: String,
+    /// How many bills it was learnt from.
+    pub n_bills: u64,
+    mean: f64,
+    last: u64,
+}
+
+/// Requests of fewer billed tokens teach nothing: what stands around the messages is too much of them.
+pub const MIN_BILLED: u64 = 2000;
+
+/// The most models whose factor is learnt. A further one takes the place of the one that was billed the longest ago.
+pub const MAX_LEARNT: usize = 64;
+
+/// The longest name in bytes of a model that is learnt: the names are labels of metrics.
+const MAX_NAME: usize = 64;
+
+/// The weight of a bill among at least 1 / this many.
+const WEIGHT: f64 = 0.05;
+
+// === impl Factor ===
+
+impl Factor {
+    /// A token is a token.
+    pub const ONE: Self = Self(100);
+
+    const STEP: u16 = 5;
+    const RANGE: (f64, f64) = (0.5, 4.0);
+
+    /// The nearest factor to a ratio; that of 0.5 or 4 beyond those.
+    pub fn nearest(ratio: f64) -> Self {
+        let (least, most) = Self::RANGE;
+        let steps = (ratio.clamp(least, most) * 100.0 / f64::from(Self::STEP)).round();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 10 to 80")]
+        let steps = steps as u16;
+        Self(steps * Self::STEP)
+    }
+
+    /// A factor of the built-in table.
+    pub(super) const fn known(per_hundred: u16) -> Self {
+        Self(per_hundred)
+    }
+
+    /// The billed tokens for 100 that are counted.
+    pub(super) fn per_hundred(self) -> usize {
+        self.0.into()
+    }
+
+    /// The factor as a number.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}", self.ratio())
+    }
+}
+
+impl Serialize for Factor {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(self.ratio())
+    }
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let ratio = f64::deserialize(from)?;
+        let factor = Self::nearest(ratio);
+        let is_one = (factor.ratio() - ratio).abs() < 1e-9;
+        is_one.then_some(factor).ok_or_else(|| de::Error::custom("a factor is from 0.5 to 4, in steps of 0.05"))
+    }
+}
+
+// === impl LearntFactors ===
+
+impl LearntFactors {
+    /// What is learnt from a bill.
+    pub fn learn(&mut self, upstream: &str, model: &str, Bill { counted, factor, billed }: Bill) {
+        let is_label = model.len() <= MAX_NAME && !model.contains(char::is_control);
+        if billed < MIN_BILLED || counted == 0 || !is_label {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "tokens are far fewer than 2^53")]
+        let ratio = billed as f64 / counted as f64 * factor.ratio();
+        let (least, most) = Factor::RANGE;
+        let learnt = self.entry(upstream, model);
+        learnt.n_bills += 1;
+        #[expect(clippy::cast_precision_loss, reason = "bills are far fewer than 2^53")]
+        let weight = WEIGHT.max(1.0 / learnt.n_bills as f64);
+        learnt.mean += (ratio.clamp(least, most) - learnt.mean) * weight;
+    }
+
+    /// The factor of a model, if there was a bill.
+    pub fn get(&self, upstream: &str, model: &str) -> Option<Factor> {
+        self.of.iter().find(|learnt| learnt.is_of(upstream, model)).map(LearntFactor::factor)
+    }
+
+    /// All factors, in the order in which they were first learnt.
+    pub fn all(&self) -> &[LearntFactor] {
+        &self.of
+    }
+
+    fn entry(&mut self, upstream: &str, model: &str) -> &mut LearntFactor {
+        self.n_bills += 1;
+        let known = self.of.iter().position(|learnt| learnt.is_of(upstream, model));
+        let at = known.unwrap_or_else(|| {
+            if self.of.len() == MAX_LEARNT
+                && let Some(oldest) = (0..MAX_LEARNT).min_by_key(|at| self.of.get(*at).map(|learnt| learnt.last))
+            {
+                self.of.remove(oldest);
+            }
+            let (upstream, model) = (upstream.to_owned(), model.to_owned());
+            self.of.push(LearntFactor { upstream, model, n_bills: 0, mean: 1.0, last: 0 });
+            self.of.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "it was found or pushed just now")]
+        let learnt = &mut self.of[at];
+        learnt.last = self.n_bills;
+        learnt
+    }
+}
+
+impl LearntFactor {
+    /// The factor.
+    pub fn factor(&self) -> Factor {
+        Factor::nearest(self.mean)
+    }
+
+    fn is_of(&self, upstream: &str, model: &str) -> bool {
+        self.upstream == upstream && self.model == model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bill(counted: u64, factor: Factor, billed: u64) -> Bill {
+        Bill { counted, factor, billed }
+    }
+
+    #[test]
+    fn a_factor_is_a_multiple_of_5_percent_from_a_half_to_4() {
+        for (ratio, expected) in [(1.0, 100), (1.02, 100), (1.03, 105), (1.55, 155), (0.1, 50), (17.0, 400)] {
+            assert_eq!(Factor::nearest(ratio), Factor(expected), "{ratio}");
+        }
+        assert_eq!(Factor::nearest(1.55).to_string(), "1.55");
+        let read = |json: &str| serde_json::from_str::<Factor>(json).map_err(|error| error.to_string());
+        assert_eq!(read(&serde_json::to_string(&Factor(155)).unwrap()), Ok(Factor(155)));
+        assert_eq!(read("1"), Ok(Factor::ONE));
+        assert!(read("1.53").is_err() && read("0.4").is_err());
+    }
+
+    #[test]
+    fn a_steady_ratio_is_learnt_at_once_and_whatever_it_was_counted_with() {
+        let mut learnt = LearntFactors::default();
+        assert_eq!(learnt.get("u", "m"), None);
+        learnt.learn("u", "m", bill(10_000, Factor::ONE, 15_500));
+        assert_eq!(learnt.get("u", "m"), Some(Factor(155)));
+        learnt.learn("u", "m", bill(15_500, Factor(155), 15_500));
+        assert_eq!((learnt.get("u", "m"), learnt.all()[0].n_bills), (Some(Factor(155)), 2));
+        assert_eq!(learnt.get("v", "m").or(learnt.get("u", "n")), None);
+    }
+
+    #[test]
+    fn a_change_of_the_ratio_is_followed_and_one_odd_bill_is_not() {
+        let mut learnt = LearntFactors::default();
+        let mut learn = |n, billed| {
+            (0..n).for_each(|_| learnt.learn("u", "m", bill(10_000, Factor::ONE, billed)));
+            learnt.get("u", "m").unwrap()
+        };
+        assert_eq!(learn(50, 10_000), Factor::ONE);
+        assert!(learn(1, 100_000) <= Factor(115), "it counts as 4, and a twentieth");
+        assert_eq!(learn(100, 15_500), Factor(155));
+    }
+
+    #[test]
+    fn short_requests_and_those_that_were_not_counted_teach_nothing() {
+        let mut learnt = LearntFactors::default();
+        learnt.learn("u", "m", bill(1000, Factor::ONE, MIN_BILLED - 1));
+        learnt.learn("u", "m", bill(0, Factor::ONE, 10_000));
+        for model in ["m".repeat(MAX_NAME + 1).as_str(), "a\nb"] {
+            learnt.learn("u", model, bill(1000, Factor::ONE, MIN_BILLED));
+        }
+        assert_eq!(learnt.all(), []);
+        learnt.learn("u", "m", bill(1000, Factor::ONE, MIN_BILLED));
+        assert_eq!(learnt.get("u", "m"), Some(Factor(200)));
+    }
+
+    #[test]
+    fn the_number_of_models_is_bounded_and_the_last_billed_stay() {
+        let mut learnt = LearntFactors::default();
+        let mut learn = |model: &str| learnt.learn("u", model, bill(10_000, Factor::ONE, 12_000));
+        (0..MAX_LEARNT).for_each(|n| learn(&format!("m{n}")));
+        learn("m0");
+        learn("one more");
+        assert_eq!(learnt.all().len(), MAX_LEARNT);
+        assert!(learnt.get("u", "m0").is_some() && learnt.get("u", "one more").is_some());
+        assert_eq!(learnt.get("u", "m1"), None);
+    }
+}
