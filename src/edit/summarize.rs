@@ -56,7 +56,7 @@ const MIN_NEW: usize = 10;
 const USUAL_TRIGGER: usize = 160_000;
 
 /// The most bytes of a list of names that a summary leaves out; of a short conversation, an eighth, at four bytes a token.
-const MAX_NAMES: usize = 2048;
+const MAX_NAMES_BYTES: usize = 2048;
 
 /// Of the name of a field so many bytes are kept.
 const MAX_NAME: usize = 64;
@@ -210,7 +210,7 @@ impl Summarize {
     /// The names that a summary of so many tokens must not lose.
     fn used_names(&self, originals: &Originals<'_>, tokens: usize) -> UsedNames {
         let heading = instruction::words(self.language).names;
-        UsedNames::find(heading, MAX_NAMES.min(tokens / 2), &originals.name_sources())
+        UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
     }
 
     /// What a message looks like that holds a summary.

@@ -78,7 +78,7 @@ fn names_in_texts_arguments_and_results_are_found_in_every_dialect_and_language(
 
 #[test]
 fn a_list_takes_an_eighth_of_a_short_conversation_at_most() {
-    let names: String = (0..90).map(|n| format!("name_number_{n}\\n")).collect();
+    let names = (0..90).map(|n| format!("name_number_{n}\\n")).collect::<Vec<_>>().concat();
     let list = |filler: usize| {
         let read = format!("{names}{}", "filler ".repeat(filler));
         let body = format!(
