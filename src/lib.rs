@@ -43,6 +43,7 @@ pub mod history;
 pub mod inspect;
 pub mod language;
 pub mod metrics;
+pub mod names;
 pub mod payload;
 pub mod plan;
 pub mod planner;

@@ -9,6 +9,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+pub(crate) use self::leaves::leaves;
+
+mod leaves;
+
 /// The keys and values of an object, in their order; a key may stand there twice.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{ChainKey, PayloadKey};
 
+mod names;
 mod outline;
 
+pub use names::{NameSources, UsedNames};
 pub use outline::{ChangedMessage, IndexedOutline, Outline, OutlinedMessage};
 
 /// What stands for the messages between the instructions at the beginning and a cut.
@@ -158,7 +160,9 @@ pub struct Frame {
     pub lead_in: String,
     /// What takes the place of its section of user messages, tags and all, or comes behind it.
     pub user_messages: Option<String>,
-    /// What comes behind that: preserved skills, the way to the transcript, how to go on.
+    /// The names of which those that the summary leaves out come behind that.
+    pub names: UsedNames,
+    /// What comes last: preserved skills, the way to the transcript, how to go on.
     pub behind: String,
 }
 
@@ -186,7 +190,8 @@ impl Frame {
                 Some(Section { before, behind }) => format!("{before}{messages}{behind}").trim().to_owned(),
             },
         };
-        let parts = [self.lead_in.as_str(), &summary, &self.behind];
+        let names = self.names.missing_from(&[&self.lead_in, &summary, &self.behind]).unwrap_or_default();
+        let parts = [self.lead_in.as_str(), &summary, &names, &self.behind];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
     }
 }
@@ -228,7 +233,8 @@ mod tests {
 
     fn frame() -> Frame {
         let user_messages = Some("<all_user_messages>\nOURS\n</all_user_messages>".to_owned());
-        Frame { lead_in: "BEFORE".to_owned(), user_messages, behind: "BEHIND".to_owned() }
+        let names = UsedNames::default();
+        Frame { lead_in: "BEFORE".to_owned(), user_messages, names, behind: "BEHIND".to_owned() }
     }
 
     /// `expected` has `@` where the section of ours is to stand.
@@ -307,6 +313,20 @@ mod tests {
         assert_eq!(frame.around(section), format!("BEFORE\n\n{section}\n\nBEHIND"));
         assert_eq!(Frame::default().around(" x\n"), "x");
         assert_eq!(Frame { lead_in: String::new(), ..frame }.around("x"), "x\n\nBEHIND");
+    }
+
+    #[test]
+    fn names_that_are_missing_come_between_the_summary_and_what_is_behind() {
+        let used = || vec!["pool_size of ours"];
+        let sources = NameSources { in_sight: Vec::new(), replaced: used(), tail: used() };
+        let names = UsedNames::find("NAMES", 100, &sources);
+        let frame = Frame { names, ..frame() };
+        let ours = frame.user_messages.clone().unwrap();
+        assert_eq!(frame.around("x"), format!("BEFORE\n\nx\n\n{ours}\n\nNAMES\n- pool_size of ours\n\nBEHIND"));
+        assert_eq!(frame.around("a pool_size"), format!("BEFORE\n\na pool_size\n\n{ours}\n\nBEHIND"));
+        // What the user says is said.
+        let frame = Frame { user_messages: Some("pool_size?".to_owned()), ..frame };
+        assert_eq!(frame.around("x"), "BEFORE\n\nx\n\npool_size?\n\nBEHIND");
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod supply;
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 14] = [
-    &["language", "payload", "raw", "span", "units"],
+    &["language", "names", "payload", "raw", "span", "units"],
     &["conversation", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft", "inspect"],

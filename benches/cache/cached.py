@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How much of each prompt a real llama.cpp server serves from its prompt cache: direct, and through abridge.
 
-    benches/cache/cached.py LLAMA_SERVER MODEL.gguf [ABRIDGE]
+    benches/cache/cached.py [--messages] LLAMA_SERVER MODEL.gguf [ABRIDGE]
 
-Plays logs.json, which was written for this, as an agent's loop would send it, once for each way, each time against a server that
+With --messages, the agent speaks Anthropic Messages instead of Chat Completions. Plays logs.json, which was written for this, as an agent's loop would send it, once for each way, each time against a server that
 has just been started, and prints what that says of each request: prompt tokens, and of those the ones it had cached.
 """
 
@@ -48,8 +48,8 @@ def wait_for(url, process):
     sys.exit(f"{url} does not answer")
 
 
-def post(base, body):
-    request = urllib.request.Request(f"{base}/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=900) as answer:
         return json.load(answer), answer.headers.get("x-abridge-edits", "")
 
@@ -62,19 +62,44 @@ def requests(transcript):
         yield {**transcript, "messages": messages[:end], "max_tokens": 4, "temperature": 0}
 
 
-def play(base, transcript):
+def in_messages(chat):
+    """A body of Chat Completions as one of Anthropic Messages."""
+    system, *rest = chat["messages"]
+    messages = []
+    for message in rest:
+        role, blocks = message["role"], [{"type": "text", "text": message["content"]}]
+        if role == "tool":
+            role, blocks = "user", [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}]
+        for call in message.get("tool_calls", []):
+            function = call["function"]
+            blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": json.loads(function["arguments"])})
+        messages.append({"role": role, "content": blocks})
+    tools = [{"name": tool["function"]["name"], "description": tool["function"]["description"], "input_schema": tool["function"]["parameters"]} for tool in chat["tools"]]
+    return {**chat, "system": system["content"], "messages": messages, "tools": tools}
+
+
+def play(base, transcript, speaks_messages):
     rows = []
     for body in requests(transcript):
-        answer, edits = post(base, body)
-        usage = answer["usage"]
-        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", answer.get("timings", {}).get("cache_n", 0))
-        rows.append((usage["prompt_tokens"], cached, edits))
+        if speaks_messages:
+            answer, edits = post(f"{base}/messages", in_messages(body))
+            usage = answer["usage"]
+            cached = usage["cache_read_input_tokens"]
+            prompt = usage["input_tokens"] + cached
+        else:
+            answer, edits = post(f"{base}/chat/completions", body)
+            usage = answer["usage"]
+            cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", answer.get("timings", {}).get("cache_n", 0))
+            prompt = usage["prompt_tokens"]
+        rows.append((prompt, cached, edits))
     return rows
 
 
 def main():
-    server, model = sys.argv[1:3]
-    abridge = sys.argv[3] if len(sys.argv) > 3 else str(ROOT / "target/release/abridge")
+    arguments = sys.argv[1:]
+    speaks_messages = arguments[0] == "--messages"
+    server, model, *others = arguments[speaks_messages:]
+    abridge = others[0] if others else str(ROOT / "target/release/abridge")
     transcript = json.loads(TRANSCRIPT.read_text())
     played = {}
     for way, policy in WAYS.items():
@@ -94,7 +119,7 @@ def main():
                     processes.append(subprocess.Popen([abridge, "serve", "--config", config], stderr=subprocess.DEVNULL if not os.environ.get("SHOW_LOG") else None))
                     wait_for(f"http://127.0.0.1:{ours}/abridge/healthz", processes[1])
                     base = f"http://127.0.0.1:{ours}/v1"
-                played[way] = play(base, transcript)
+                played[way] = play(base, transcript, speaks_messages)
             finally:
                 for process in reversed(processes):
                     process.terminate()

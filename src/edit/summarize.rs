@@ -3,7 +3,8 @@
 //! # What it does
 //! When the `trigger` holds, all messages between the instructions at the beginning and a cut are summarised by a model, and
 //! one user message stands for them: a lead-in, the summary, the user's own messages as far as there is room, results of a
-//! skill tool if that is asked for, the way to the whole transcript, and how to go on. What is behind the cut stays.
+//! skill tool if that is asked for, names that the rest uses and the summary leaves out, the way to the whole transcript, and
+//! how to go on. What is behind the cut stays.
 //!
 //! # When it acts
 //! When the size that the edits before have left reaches the `trigger`. A summary that was made once is remembered by the
@@ -31,7 +32,7 @@ use crate::{
     payload::{ChainKey, Fingerprint, MediaType},
     plan::{Need, SkipReason, SummaryJob},
     recall,
-    summary::{self, InputElement, Outline, OutlinedMessage, SummaryState},
+    summary::{self, InputElement, Outline, OutlinedMessage, SummaryState, UsedNames},
 };
 
 pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
@@ -54,6 +55,9 @@ const MIN_NEW: usize = 10;
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
 const USUAL_TRIGGER: usize = 160_000;
 
+/// The most bytes of a list of names that a summary leaves out; of a short conversation, an eighth, at four bytes a token.
+const MAX_NAMES_BYTES: usize = 2048;
+
 /// Of the name of a field so many bytes are kept.
 const MAX_NAME: usize = 64;
 
@@ -69,8 +73,9 @@ pub struct Summarize {
 #[derive(Clone, Debug)]
 pub struct Scope(String);
 
-/// Raised when the same settings make another message of a summary than before. A setting that is new has no part in a
-/// scope while it has its default, so that a release leaves the summaries of the one before in use.
+/// Raised when summaries that were made before must not be used any more. What only makes new ones read otherwise, such as
+/// another instruction, does not raise it, and a setting that is new has no part in a scope while it has its default, so
+/// that a release leaves the summaries of the one before in use.
 const SCOPE_VERSION: u32 = 1;
 
 /// The rows of a conversation, and what they weigh.
@@ -165,6 +170,7 @@ impl Summarize {
         let leading: Vec<_> = pieces(0..cuts.first()).collect();
         let n_leading = leading.len();
         let originals = Originals { request: whole, units: units.clone() };
+        let tokens = measured.tokens.get(cuts.first()..place)?.iter().sum();
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
@@ -173,7 +179,7 @@ impl Summarize {
             tokens_replaced: draft.original_tokens(draft.first_editable()..end),
             factor: draft.gauge().factor(),
             n_elements: whole.conversation.elements.len(),
-            tokens: measured.tokens.get(cuts.first()..place)?.iter().sum(),
+            tokens,
             model: whole.conversation.model.clone().map(Into::into),
             source: summary::SummaryInput {
                 body: whole.body.clone(),
@@ -181,24 +187,33 @@ impl Summarize {
                 n_leading,
                 base_tokens: draft.base_tokens(),
             },
-            frame: frame::frame(
-                &self.settings,
-                self.language,
-                &frame::FrameInput {
-                    user_texts: originals.user_texts(&self.own_frame()),
-                    skills: originals.skills(self.settings.preserve_skills.as_ref()),
-                    transcript: transcript
-                        .as_ref()
-                        .map(|job| (job.key, draft.retrieval_words(job.key, MediaType::Text).into())),
-                    gauge: draft.gauge(),
-                    budget_tokens,
-                },
-            ),
+            frame: summary::Frame {
+                names: self.used_names(&originals, tokens),
+                ..frame::frame(
+                    &self.settings,
+                    self.language,
+                    &frame::FrameInput {
+                        user_texts: originals.user_texts(&self.own_frame()),
+                        skills: originals.skills(self.settings.preserve_skills.as_ref()),
+                        transcript: transcript
+                            .as_ref()
+                            .map(|job| (job.key, draft.retrieval_words(job.key, MediaType::Text).into())),
+                        gauge: draft.gauge(),
+                        budget_tokens,
+                    },
+                )
+            },
             transcript,
             betas: draft.betas().to_vec(),
             outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
+    }
+
+    /// The names that a summary of so many tokens must not lose.
+    fn used_names(&self, originals: &Originals<'_>, tokens: usize) -> UsedNames {
+        let heading = instruction::words(self.language).names;
+        UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
     }
 
     /// What a message looks like that holds a summary.

@@ -32,7 +32,6 @@ use self::watch::Watch;
 
 mod answer;
 pub mod background;
-mod json;
 mod pieces;
 pub mod units;
 mod watch;

@@ -11,6 +11,7 @@ mod calls;
 mod endpoints;
 mod failures;
 mod long_lines;
+mod names;
 mod spellings;
 
 /// Summaries of conversations of three turns, and of longer ones.

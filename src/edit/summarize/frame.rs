@@ -12,7 +12,7 @@ use crate::{
     language::Language,
     payload::PayloadKey,
     raw::{Fields, string},
-    summary::{Frame, USER_MESSAGES},
+    summary::{Frame, USER_MESSAGES, UsedNames},
     tokens::Gauge,
 };
 
@@ -43,7 +43,7 @@ const MAX_BYTES_PER_TOKEN: usize = 32;
 /// The longest name of a skill, in characters.
 const MAX_NAME: usize = 100;
 
-/// What stands around the summary of what was said.
+/// What stands around the summary of what was said, without names.
 pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> Frame {
     let words = words(language);
     let preserve = settings.preserve_user_messages.enabled;
@@ -57,6 +57,7 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
     Frame {
         lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in).to_owned(),
         user_messages: if preserve { user_messages(language, said) } else { None },
+        names: UsedNames::default(),
         behind: behind.join("\n\n"),
     }
 }

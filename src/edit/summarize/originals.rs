@@ -9,11 +9,13 @@ use super::{
     frame::{OwnFrame, skill_name},
 };
 use crate::{
-    conversation::{BlockIndex, BlockKind, ElementIndex, Pairing, Role, Unit, UnitIndex},
+    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex},
     dialect::strings,
     draft::{Draft, ParsedRequest},
     plan::OffloadedPayload,
+    raw::leaves,
     span::Span,
+    summary::NameSources,
 };
 
 /// The messages that a summary stands for, as they came.
@@ -50,6 +52,23 @@ impl<'a> Originals<'a> {
         results.filter_map(|result| skill(result.unit)).collect()
     }
 
+    /// The texts among which names are looked for.
+    pub(super) fn name_sources(&self) -> NameSources<Cow<'a, str>> {
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let &Conversation { tools, instructions, format, .. } = conversation;
+        let outside = [tools, instructions, format].into_iter().flatten();
+        let outside = outside.filter_map(|value| str::from_utf8(value.of(body)).ok()).flat_map(leaves);
+        let leading = conversation.unit_range(&(UnitIndex::default()..self.units.start));
+        let tail = conversation.unit_range(&(self.units.end..conversation.next_unit()));
+        let (beside, replaced): (Vec<_>, Vec<_>) = self.units().iter().partition(|unit| unit.flags.follows_user);
+        let before = leading.iter().chain(beside).flat_map(|unit| self.says(unit));
+        NameSources {
+            in_sight: outside.map(|leaf| leaf.text.into()).chain(before).collect(),
+            replaced: replaced.into_iter().flat_map(|unit| self.says(unit)).collect(),
+            tail: tail.iter().flat_map(|unit| self.says(unit)).collect(),
+        }
+    }
+
     /// All messages as JSON, one a line, and their name in the store.
     pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadedPayload {
         let conversation = self.request.conversation;
@@ -69,6 +88,13 @@ impl<'a> Originals<'a> {
 
     fn units(&self) -> &'a [Unit] {
         self.request.conversation.unit_range(&self.units)
+    }
+
+    /// The texts of a unit and of the arguments of its calls.
+    fn says(&self, unit: &Unit) -> Vec<Cow<'a, str>> {
+        let calls = BlockIndex::each(&unit.blocks).filter_map(|call| self.arguments(call));
+        let arguments = calls.flat_map(|json| leaves(&json)).map(|leaf| leaf.text.into());
+        self.text(unit).into_iter().chain(arguments).collect()
     }
 
     /// All texts of a message; none if it has none.

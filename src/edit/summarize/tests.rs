@@ -21,6 +21,7 @@ use crate::{
 
 mod again;
 mod late;
+mod names;
 
 /// A memory that is a map.
 #[derive(Debug, Default)]

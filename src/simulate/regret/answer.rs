@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::json::leaves;
 use super::units::{self, Unit, UnitKind, units};
 use crate::conversation::{BlockKind, Conversation, Role, UnitIndex};
 use crate::dialect::{Dialect, strings};
+use crate::raw::leaves;
 
 /// A unit of an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]

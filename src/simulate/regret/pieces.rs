@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::json::leaves;
 use super::units::units;
 use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Pairing, Unit, UnitIndex};
 use crate::dialect::{Dialect, ParseError, strings};
+use crate::raw::leaves;
 use crate::span::Span;
 
 /// A text of a conversation.

@@ -17,13 +17,13 @@ enum Json {
 
 /// A text and the key that it stands under; empty where there is none.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Leaf {
-    pub(super) key: String,
-    pub(super) text: String,
+pub(crate) struct Leaf {
+    pub(crate) key: String,
+    pub(crate) text: String,
 }
 
 /// The texts in a JSON value; the value itself as a text if it is no JSON.
-pub(super) fn leaves(json: &str) -> Vec<Leaf> {
+pub(crate) fn leaves(json: &str) -> Vec<Leaf> {
     let mut leaves = Vec::new();
     match serde_json::from_str(json) {
         Ok(value) => collect("", value, &mut leaves),
