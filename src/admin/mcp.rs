@@ -115,7 +115,7 @@ impl ServerHandler for Handler {
         let Some(session) = session else { return Err(ErrorData::internal_error("the request has no session", None)) };
         let arguments = call.arguments.unwrap_or_default();
         let result = match session.call(&call.name, &arguments).await {
-            Ok(found) => CallToolResult::success(vec![ContentBlock::text(found)]),
+            Ok(found) => CallToolResult::success(vec![found]),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why)]),
         };
         Ok(result.into())

@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::support::offloads::{long_text, with_results};
@@ -102,7 +104,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     let (part, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 100, "limit": "50"})).await;
     assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
     let (all, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 0, "limit": 10_000_000})).await;
-    assert!(all.len() < 70_000 && all.ends_with("cut to 65536 bytes; select less]"), "{}", all.len());
+    assert!(all.len() < 70_000 && all.ends_with("; go on with offset=65536]"), "{}", all.len());
     // What the model reads with the tool is not truncated again.
     let answered = json!({"handle": handle}).to_string();
     let asked = with_results(&texts[..1]).replace(
@@ -142,6 +144,41 @@ async fn a_caller_lists_and_searches_its_own_texts_alone() {
     }
     let (all, _) = call(at, "authorization: Bearer a-token-of-operators", "list", json!({})).await;
     assert!(ann.iter().chain(&bob).all(|handle| all.contains(handle)), "{all}");
+}
+
+#[tokio::test]
+async fn an_image_is_read_back_as_an_image() {
+    let clearing = "clear_tool_results = { when = \"any\", trigger = { tokens = 500 }, keep = { results = 1 } }";
+    let (mut upstream, abridge) = start(clearing).await;
+    let at = abridge.address();
+    let image = STANDARD
+        .encode([b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x05\0\0\0\x03\x20\x08\x02\0\0\0".as_slice(), &[7; 9000]].concat());
+    let shot = json!([{"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{image}")}}]);
+    let call = |id: &str| {
+        let function = json!({"name": "browse", "arguments": "{}"});
+        json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": function}]})
+    };
+    let body = json!({
+        "model": "gpt-4o",
+        "messages": [
+            {"role": "user", "content": "look"},
+            call("a"), {"role": "tool", "tool_call_id": "a", "content": shot},
+            call("b"), {"role": "tool", "tool_call_id": "b", "content": "one"},
+            call("c"), {"role": "tool", "tool_call_id": "c", "content": "two"},
+        ],
+        "tools": [{"type": "function", "function": {"name": RECALL}}],
+    });
+    let mut client = Wire::connect(at).await;
+    client.send(post(CHAT, &[ANN], body.to_string())).await;
+    let mut sent = upstream.request().await;
+    let text = String::from_utf8(sent.bytes().await.to_vec()).unwrap();
+    sent.answer("200 OK", &["connection: close"], "{}").await;
+    client.reply().await;
+    let [handle] = &handles(&text)[..] else { panic!("one handle: {text}") };
+    let params = json!({"name": "recall", "arguments": {"handle": handle}});
+    let result = result_of(at, NONE, "tools/call", params).await;
+    let content = json!([{"type": "image", "data": image, "mimeType": "image/png"}]);
+    assert_eq!((&result["content"], &result["isError"]), (&content, &json!(false)));
 }
 
 #[tokio::test]

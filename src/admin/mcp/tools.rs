@@ -2,7 +2,7 @@
 //!
 //! | tool | arguments | answers |
 //! |---|---|---|
-//! | `recall` | `handle`, and nothing, `lines`, `grep`, or `offset` and `limit` | the text, or that part of it |
+//! | `recall` | `handle`, and nothing, `lines`, `grep`, or `offset` and `limit` | the text, or that part of it; an image or sound as such |
 //! | `search` | `text` | the payloads with this text, the last used first, each with the first lines that have it |
 //! | `list` | none | the last used payloads, each with its first line |
 //!
@@ -12,10 +12,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected};
 use memchr::memmem;
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use crate::admin::recall::{RecallHandler, Requester};
@@ -25,6 +27,9 @@ use crate::store::{Owner, PageQuery, PayloadInfo, Store};
 
 /// The longest text of an answer, in bytes. Clients put an answer into the conversation whole.
 const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// The longest image or sound of an answer, in bytes.
+const MAX_MEDIA_BYTES: usize = 4 << 20;
 
 /// The bytes of a payload that are read without a selection.
 const DEFAULT_LIMIT: usize = 20_000;
@@ -93,44 +98,36 @@ fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Too
 
 impl Session {
     /// Calls a tool. An error is for the model to read.
-    pub(super) async fn call(&self, tool: &str, arguments: &JsonObject) -> Result<String, String> {
-        match tool {
-            RECALL_TOOL => self.recall(arguments).await,
-            "search" => {
-                let text = argument(arguments, "text").ok_or("search takes text: what to find")?;
-                self.found(Some(text)).await
-            }
-            "list" => self.found(None).await,
-            _ => Err("there are recall, search and list".to_owned()),
-        }
+    pub(super) async fn call(&self, tool: &str, arguments: &JsonObject) -> Result<ContentBlock, String> {
+        let text = match tool {
+            RECALL_TOOL => return self.recall(arguments).await,
+            "search" => Some(argument(arguments, "text").ok_or("search takes text: what to find")?),
+            "list" => None,
+            _ => return Err("there are recall, search and list".to_owned()),
+        };
+        self.found(text).await.map(ContentBlock::text)
     }
 
-    async fn recall(&self, arguments: &JsonObject) -> Result<String, String> {
+    async fn recall(&self, arguments: &JsonObject) -> Result<ContentBlock, String> {
         let named = argument(arguments, "handle").ok_or("recall takes handle: 26 digits and letters, from a notice")?;
         // A model may pass the whole URL of a notice.
         let words = named.split(|c: char| !c.is_ascii_alphanumeric());
         let handle = words.filter(|word| word.parse::<PayloadKey>().is_ok()).next_back().unwrap_or(&named).to_owned();
         let query = query(arguments);
-        let store = self.store.as_deref();
-        let (parts, body) = self.recalls.answer(&handle, &query, store, self.requester.clone()).await.into_parts();
+        let answer = self.recalls.answer(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
+        let (parts, body) = answer.into_parts();
         // A full body cannot fail.
-        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let mut found = String::from_utf8_lossy(&body).into_owned();
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
         if parts.status != StatusCode::OK {
-            return Err(found.trim_end().to_owned());
+            return Err(String::from_utf8_lossy(&body).trim_end().to_owned());
         }
-        let is_cut = found.len() > MAX_TEXT_BYTES;
-        found.truncate(found.floor_char_boundary(MAX_TEXT_BYTES));
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let (range, size) = (header("x-abridge-range"), header("x-abridge-size").unwrap_or("?"));
-        let whole = format!("0-{size}");
-        if is_cut || range.is_some_and(|range| range != whole) {
-            let range = range.map(|range| format!("bytes {range} of {size}")).unwrap_or(format!("{size} bytes in all"));
-            let cut = if is_cut { format!(", cut to {MAX_TEXT_BYTES} bytes; select less") } else { String::new() };
-            // Writing to a String cannot fail.
-            let _written = write!(found, "\n[{range}{cut}]");
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        if header("content-disposition").is_some() {
+            return media(header("content-type").unwrap_or_default(), &body);
         }
-        Ok(found)
+        let most = if query.is_empty() { DEFAULT_LIMIT } else { MAX_TEXT_BYTES };
+        let place = header("x-abridge-range").and_then(|range| range.split_once('-')?.0.parse().ok());
+        Ok(ContentBlock::text(excerpt_of(&body, most, place, header("x-abridge-size").unwrap_or("?"))))
     }
 
     /// The last used payloads, those with the text if there is one.
@@ -166,7 +163,7 @@ impl Session {
             return described;
         }
         // A full body cannot fail.
-        let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let body = answer.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
@@ -176,6 +173,39 @@ impl Session {
         }
         described
     }
+}
+
+/// An image or sound, as clients show it to the model.
+fn media(media_type: &str, bytes: &[u8]) -> Result<ContentBlock, String> {
+    let is_shown = bytes.len() <= MAX_MEDIA_BYTES;
+    match media_type.split('/').next() {
+        Some("image") if is_shown => Ok(ContentBlock::image(STANDARD.encode(bytes), media_type)),
+        Some("audio") if is_shown => Ok(ContentBlock::audio(STANDARD.encode(bytes), media_type)),
+        _ => Err(format!(
+            "{} bytes of {media_type}: this tool shows images and sound of at most {MAX_MEDIA_BYTES} bytes, whole; others are read over HTTP",
+            bytes.len()
+        )),
+    }
+}
+
+/// The beginning of what was selected, from `place` on in a payload of `size` bytes, with a line that says what it is a part of.
+fn excerpt_of(selected: &[u8], most: usize, place: Option<usize>, size: &str) -> String {
+    let mut shown = String::from_utf8_lossy(selected).into_owned();
+    let is_cut = shown.len() > most;
+    shown.truncate(shown.floor_char_boundary(most));
+    if !is_cut && place == Some(0) && size.parse() == Ok(selected.len()) {
+        return shown;
+    }
+    let end = place.map(|place| place + shown.len());
+    let part = place
+        .zip(end)
+        .map_or_else(|| format!("{size} bytes in all"), |(place, end)| format!("bytes {place}-{end} of {size}"));
+    let more = match end {
+        Some(end) if is_cut => format!("; go on with offset={end}"),
+        None if is_cut => format!("; cut to {most} bytes"),
+        _ => String::new(),
+    };
+    shown + &format!("\n[{part}{more}]")
 }
 
 /// The part of a line around the text.
@@ -196,8 +226,7 @@ fn query(arguments: &JsonObject) -> String {
         let value = argument(arguments, name)?;
         Some(format!("{name}={}", percent_encoded(&value)))
     });
-    let query = selected.collect::<Vec<_>>().join("&");
-    if query.is_empty() { format!("offset=0&limit={DEFAULT_LIMIT}") } else { query }
+    selected.collect::<Vec<_>>().join("&")
 }
 
 /// An argument as text. Models write `null` and empty texts for what they leave out, and numbers as texts.
