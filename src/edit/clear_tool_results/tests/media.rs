@@ -85,7 +85,7 @@ const KEEP_NONE: &str = "keep = { results = 0 }\n";
 
 #[test]
 fn old_images_and_files_become_notices_and_are_stored_as_their_bytes_in_every_dialect() {
-    let (image, file) = (png(5000), [b"%PDF-1.7 ".as_slice(), &vec![7_u8; 30_000]].concat());
+    let (image, file) = (png(5000), format!("%PDF-1.7 {}", "7".repeat(30_000)).into_bytes());
     for (path, parts) in parts(&image, &file) {
         let body = browser(path, &[parts.clone(), parts.clone()]);
         let (plan, output) = edited(path, &body, &always(KEEP_NONE));
