@@ -173,7 +173,7 @@ mod tests {
                 MediaForm::Text,
             ),
         ] {
-            check(&format!(r#" [{{"type":"text","text":"a"}}, {part} ,7]"#).trim_start(), &[(data, form)]);
+            check(&format!(r#"[{{"type":"text","text":"a"}}, {part} ,7]"#), &[(data, form)]);
         }
     }
 

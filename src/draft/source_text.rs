@@ -111,14 +111,12 @@ impl<'t, 'd> CurrentText<'t, 'd> {
 
     /// The fingerprint under which its count is cached, and its length; it is not read for these.
     pub(super) fn identity(&self) -> (Fingerprint, usize) {
-        match self.earlier {
-            Some(replacement) => (replacement.fingerprint, replacement.with.len()),
-            None => {
-                let PayloadName { key, len, media, .. } = self.source.name;
-                let is_encoded = Fingerprint::of_numbers(usize::from(media.is_some()), 0);
-                (Fingerprint::of(key.as_bytes()).then(is_encoded), len)
-            }
+        if let Some(replacement) = self.earlier {
+            return (replacement.fingerprint, replacement.with.len());
         }
+        let PayloadName { key, len, media, .. } = self.source.name;
+        let is_encoded = Fingerprint::of_numbers(usize::from(media.is_some()), 0);
+        (Fingerprint::of(key.as_bytes()).then(is_encoded), len)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! # What it does
 //! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
-//! becomes a `placeholder`, and the text that the client sent is stored. With `clear_media`, so do images, files and sound. If
-//! `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
+//! becomes a `placeholder`, and the text that the client sent is stored. With `clear_media`, so do images, files and sound.
+//! If `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
 //! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
 //! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass. With
 //! `"auto"` a pass is made when it pays, by the prices of tokens.

@@ -85,12 +85,12 @@ const KEEP_NONE: &str = "keep = { results = 0 }\n";
 
 #[test]
 fn old_images_and_files_become_notices_and_are_stored_as_their_bytes_in_every_dialect() {
-    let (image, file) = (png(5000), [b"%PDF-1.7 ", &[7_u8; 3000][..]].concat());
+    let (image, file) = (png(5000), format!("%PDF-1.7 {}", "7".repeat(30_000)).into_bytes());
     for (path, parts) in parts(&image, &file) {
         let body = browser(path, &[parts.clone(), parts.clone()]);
         let (plan, output) = edited(path, &body, &always(KEEP_NONE));
         let expected = [(image.clone().into(), Some(MediaType::Png)), (file.clone().into(), Some(MediaType::Pdf))];
-        assert_eq!(stored(&plan), expected, "{path}\n{plan}");
+        assert!(stored(&plan) == expected, "{path}\n{plan}");
         let output = str::from_utf8(&output).unwrap();
         let kind = if path == "/v1/responses" { "input_text" } else { "text" };
         let notice = |n: usize, name: &str, len: usize, end: &str| {
@@ -99,7 +99,7 @@ fn old_images_and_files_become_notices_and_are_stored_as_their_bytes_in_every_di
                 r#"{{"type":"{kind}","text":"[Cleared: {name} of {len} bytes from browser. Read it with GET http://h/abridge/recall/{handle} (binary: save it with curl -o FILE.{end}).]"}}"#
             )
         };
-        let notices = [notice(0, "image/png", 5000, "png"), notice(1, "application/pdf", 3009, "pdf")];
+        let notices = [notice(0, "image/png", 5000, "png"), notice(1, "application/pdf", 30_009, "pdf")];
         assert!(output.contains(&format!("[{}]", notices.join(","))), "{output}");
         assert!(output.contains(&parts.to_string()), "what the model has not read stays as it was");
         let (again, _) = edited(path, &Bytes::copy_from_slice(output.as_bytes()), &always(KEEP_NONE));
