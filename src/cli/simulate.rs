@@ -77,10 +77,10 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config.policies.names().find(|name| name == policy && ![PRESENT, NONE].contains(name));
-        let mut config = match policy.as_str() {
-            PRESENT | NONE => config.clone(),
-            _ if named.is_some() => config.clone(),
-            file => Config::load(&Sources { file: Some(file.into()), ..sources.clone() })?,
+        let mut config = if named.is_some() || [PRESENT, NONE].contains(&policy.as_str()) {
+            config.clone()
+        } else {
+            Config::load(&Sources { file: Some(policy.into()), ..sources.clone() })?
         };
         config.models.splice(0..0, window.clone());
         config.prices.read = config.prices.read.or(args.cache_read.and_then(Price::as_setting));

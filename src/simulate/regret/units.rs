@@ -1,7 +1,7 @@
 //! Units: the parts of a text that can be found again elsewhere, which are lines and names.
 //!
 //! A *line* has at least 20 characters and two words; white space around it and the number that a tool has put before it
-//! do not count. [`names`] says what a *name* is. A bare word is never a unit.
+//! do not count. [`crate::names`] says what a *name* is. A bare word is never a unit.
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
