@@ -29,7 +29,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         output_tokens: Some(3),
         prefix_kept: Some(0.5),
         stop_reason: None,
-        regrets: crate::plan::Regrets::default(),
+        regrets: Regrets::default(),
         inspectable: false,
     }
 }

@@ -243,7 +243,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let candidate = candidate(KEEP_NONE);
     let mut recalls = Recalls::default();
-    recalls.add(dialect_of("chat"), 7, &regret.list[0], &crate::payload::Keys::well_known(), &mut Watch::default());
+    recalls.add(dialect_of("chat"), 7, &regret.list[0], &Keys::well_known(), &mut Watch::default());
     let mut player = Player::new(Some("m"), &candidate, SummarySource::default(), SummaryCache::default());
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
