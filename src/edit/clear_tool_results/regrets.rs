@@ -2,6 +2,7 @@
 //!
 //! A call does so that repeats one whose result is cleared, or whose arguments name what was stored of such a result. Both
 //! are seen in the messages, so that each later request finds the same calls. With the second of them `keep` doubles.
+#![expect(clippy::disallowed_types, reason = "arguments are compared by value, and nothing of them is written")]
 
 use std::{borrow::Cow, collections::HashSet};
 
