@@ -315,9 +315,9 @@ proptest! {
         messages in long_steps(0..10),
         policy in prop::sample::select([&STICKY[..6], &OTHER[..2]].concat()),
     ) {
-        let (_, output) = plan(policy, &body(&layout, &messages));
+        let (first, output) = plan(policy, &body(&layout, &messages));
         let (again, _) = plan(policy, &output);
-        prop_assert!(again.is_empty(), "{}", again);
+        prop_assert!(again.is_empty() || first.report.regrets.keep_doubled, "{}", again);
     }
 
     #[test]
@@ -325,7 +325,11 @@ proptest! {
         // A trigger that always holds makes a pass wherever a model was called: all of them together are the last one.
         let policy = |frontier| format!("[clear_tool_results]\nwhen = 'any'\ntrigger = {{ messages = 1 }}\nkeep = {{ results = 2 }}\nfrontier = \"{frontier}\"");
         let body = body(&layout, &messages);
-        prop_assert_eq!(plan(&policy("sticky"), &body).1, plan(&policy("sliding"), &body).1);
+        let (sticky, output) = plan(&policy("sticky"), &body);
+        // What is asked for again is seen by a sticky frontier alone.
+        if !sticky.report.regrets.keep_doubled {
+            prop_assert_eq!(output, plan(&policy("sliding"), &body).1);
+        }
     }
 }
 

@@ -51,14 +51,14 @@ async fn counted(abridge: &Abridge) -> [u64; 2] {
 #[tokio::test]
 async fn what_is_asked_for_again_is_counted_and_shown_and_doubles_keep() {
     let mut scene = Scene::with(CLEARING).await;
-    let first = sent(&mut scene, &conversation(&["cat a", "cat b", "cat c"]), 1).await;
+    let first = sent(&mut scene, &conversation(&["make a", "make b", "make c"]), 1).await;
     assert_eq!(counted(&scene.abridge).await, [0, 0]);
     let [a, b] = &recalls(&first)[..] else { panic!("two are cleared") };
-    sent(&mut scene, &conversation(&["cat a", "cat b", "cat c", "cat a"]), 2).await;
+    sent(&mut scene, &conversation(&["make a", "make b", "make c", "make a"]), 2).await;
     assert_eq!(counted(&scene.abridge).await, [1, 0]);
     // The recall is the second: three are cleared then, and from now on two are spared.
     let recall = format!("curl http://{}{b}", scene.abridge.address());
-    let asked = ["cat a", "cat b", "cat c", "cat a", &recall, "ls", "pwd", "id"];
+    let asked = ["make a", "make b", "make c", "make a", &recall, "ls", "pwd", "id"];
     let third = sent(&mut scene, &conversation(&asked[..5]), 3).await;
     assert_eq!(counted(&scene.abridge).await, [1, 1]);
     assert_eq!((recalls(&third).len(), recalls(&third).contains(a)), (5, true), "four, and the one in the call");

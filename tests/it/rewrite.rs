@@ -21,8 +21,10 @@ use crate::support::summarizer::Summarizer;
 use crate::support::{Abridge, Setup, post, request};
 
 /// Settings, and the edits that change something under them.
-const POLICIES: [(&str, &[&str]); 10] = [
-    ("", &["patch", "truncate", "clear"]),
+const POLICIES: [(&str, &[&str]); 11] = [
+    // By default nothing is cleared before it has paid for that.
+    ("", &["patch", "truncate"]),
+    ("clear_tool_results.when = 'any'", &["patch", "truncate", "clear"]),
     ("preset = \"eino\"", &["patch", "truncate", "clear"]),
     ("preset = \"langchain\"\ntokens.counter = \"estimate\"", &["patch", "clear"]),
     ("preset = \"agno\"\ntokens.counter = \"estimate\"\nfilter_tool_calls.max_tool_calls = 1", &["patch", "filter"]),

@@ -89,7 +89,8 @@ fn place() -> TempDir {
         let entry = entry.unwrap();
         fs::copy(entry.path(), place.path().join("sessions").join(entry.file_name())).unwrap();
     }
-    let sticky = "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
+    let sticky =
+        "[clear_tool_results]\nwhen = 'any'\nkeep_reads = 0\ntrigger = { tokens = 6000 }\nkeep = { results = 1 }\n";
     fs::write(place.path().join("sticky.toml"), sticky).unwrap();
     fs::write(place.path().join("sliding.toml"), format!("{sticky}frontier = \"sliding\"\n")).unwrap();
     place

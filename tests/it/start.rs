@@ -33,7 +33,10 @@ async fn the_startup_output_has_at_most_eight_lines() {
     }
     for (n, part) in [
         (1, "abridge: operators at http://127.0.0.1:"),
-        (3, "clear old results from 100,000 tokens or 50 % of the window on; summarise from 160,000 tokens"),
+        (
+            3,
+            "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays; summarise from 160,000 tokens",
+        ),
         (4, "store.redb for 3d after their last use, 4GiB at most"),
         (5, "house-* = 16,000, well-known models by name, others as the upstream's /models says"),
     ] {

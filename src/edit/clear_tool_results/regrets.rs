@@ -2,6 +2,7 @@
 //!
 //! A call does so that repeats one whose result is cleared, or whose arguments name what was stored of such a result. Both
 //! are seen in the messages, so that each later request finds the same calls. With the second of them `keep` doubles.
+#![expect(clippy::disallowed_types, reason = "arguments are compared by value, and nothing of them is written")]
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::Clearing;
 use crate::{
     conversation::BlockIndex,
-    draft::{Draft, Row},
+    draft::{Draft, ProposedEdit, Row},
     payload::{Fingerprint, PayloadKey},
     plan::Regrets,
 };
@@ -39,7 +40,7 @@ impl RegretWatch {
     pub(super) fn cleared(&mut self, draft: &Draft<'_>, row: &Row, clearing: &Clearing) {
         let call = row.call.and_then(|call| Some(identity(draft, call, &arguments(draft, call)?)));
         self.cleared.extend(call);
-        self.handles.extend(clearing.proposed_edits().flat_map(|proposed| proposed.stored()));
+        self.handles.extend(clearing.proposed_edits().flat_map(ProposedEdit::stored));
     }
 
     /// A result came, or what stands for one. Returns whether `keep` doubles with its call. `is_new` says that no earlier
