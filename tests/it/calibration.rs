@@ -49,7 +49,7 @@ impl Scene {
             .with(format!(
                 "clear_tool_results = {{ trigger = {{ tokens = 5000 }}, clear_at_least = 0, when = \"any\", keep = {{ results = {n_results} }} }}"
             ))
-            .with(format!("store.path = {:?}", self.store.path().join("store.redb")))
+            .with(format!("store.path = \"{}\"", self.store.path().join("store.redb").display()))
     }
 
     /// What the upstream gets, when its bill has been counted.
