@@ -64,6 +64,7 @@ const USE_INTERVAL: Duration = Duration::from_hours(1);
 const BACKOFF: Duration = Duration::from_secs(10);
 
 impl Factors {
+    #[expect(clippy::disallowed_types, reason = "see `Factors`")]
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
         Self { store, breaker, known: Cache::new(MAX_KNOWN), learnt: std::sync::Mutex::default() }
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::payload::Fingerprint;
-use crate::plan::Received;
+use crate::plan::{PromptSegment, Received};
 use crate::tokens::prices::{Price, Prices};
 
 use super::prefix_tracker::CacheScope;
@@ -37,9 +37,9 @@ pub(super) struct Billed<'a> {
     pub(super) received: &'a Received,
     /// When it was sent.
     pub(super) at: Instant,
-    /// Its tokens, as counted after the edits.
-    pub(super) tokens: u64,
-    /// Those of them that an earlier request began with.
+    /// What went on, with its tokens as counted.
+    pub(super) segments: &'a [PromptSegment],
+    /// The tokens of it that an earlier request began with.
     pub(super) known: u64,
     /// Its tokens as billed, and those of them that the cache served.
     pub(super) input: u64,
@@ -132,6 +132,7 @@ pub(super) const MAX_ACCOUNTS: usize = 50;
 // === impl CacheLedger ===
 
 impl Default for CacheLedger {
+    #[expect(clippy::disallowed_types, reason = "see `CacheLedger`")]
     fn default() -> Self {
         Self { ends: Cache::new(MAX_KNOWN), roots: Cache::new(MAX_KNOWN), accounts: std::sync::Mutex::default() }
     }
@@ -154,19 +155,21 @@ impl CacheLedger {
             })
             .collect();
         let root = name(base.then(billed.received.root));
-        let continued = ends.iter().rev().find_map(|end| self.ends.get(end));
+        let known = |(appended, end)| Some((appended, self.ends.get(end)?));
+        let continued = ends.iter().rev().enumerate().find_map(known);
         let rewritten = self.roots.get(&root).filter(|_| continued.is_none());
-        let sent = Sent { at: billed.at, tokens: billed.tokens };
+        let sent = Sent { at: billed.at, tokens: billed.tokens() };
         if let Some(end) = ends.last() {
             self.ends.insert(*end, sent);
             self.roots.insert(root, sent);
         }
         self.with(|accounts| {
             let account = accounts.of_model(billed.upstream, billed.model);
-            if let Some(sent) = continued {
-                account.continues(billed, sent);
+            if let Some((appended, sent)) = continued {
+                account.continues(billed, sent, appended);
             } else if let Some(sent) = rewritten {
-                account.lost.client += billed.scaled(sent.tokens.saturating_sub(billed.known));
+                let had = sent.tokens.min(billed.tokens());
+                account.lost.client += billed.scaled(had.saturating_sub(billed.known));
             }
             account.serves(billed.cached);
         });
@@ -185,9 +188,19 @@ impl CacheLedger {
 // === impl Billed ===
 
 impl Billed<'_> {
+    /// Its tokens as counted.
+    fn tokens(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.tokens as u64).sum()
+    }
+
+    /// The tokens of its last messages, which no edit has changed yet.
+    fn tokens_of_last(&self, n: usize) -> u64 {
+        self.segments.iter().rev().take(n).map(|segment| segment.tokens as u64).sum()
+    }
+
     /// Counted tokens as billed ones.
     fn scaled(&self, tokens: u64) -> u64 {
-        let billed = u128::from(tokens) * u128::from(self.input) / u128::from(self.tokens.max(1));
+        let billed = u128::from(tokens) * u128::from(self.input) / u128::from(self.tokens().max(1));
         u64::try_from(billed).unwrap_or(u64::MAX)
     }
 }
@@ -229,31 +242,34 @@ impl Losses {
 // === impl CacheAccount ===
 
 impl CacheAccount {
-    /// A request that the client has only added messages to.
-    fn continues(&mut self, billed: &Billed<'_>, before: Sent) {
+    /// A request that the client has only added messages to, so many of them.
+    fn continues(&mut self, billed: &Billed<'_>, before: Sent, appended: usize) {
         self.requests += 1;
-        let (was_sent, known) = (before.tokens.min(billed.tokens), billed.known.min(billed.tokens));
-        let changed = was_sent.saturating_sub(known);
-        self.lost.edits += billed.scaled(changed);
-        let servable = billed.scaled(known.min(was_sent));
-        if servable < MIN_TOKENS {
+        let had = billed.tokens().saturating_sub(billed.tokens_of_last(appended));
+        let known = billed.known.min(had);
+        let (servable, changed) = (billed.scaled(known), billed.scaled(had - known));
+        if servable + changed < MIN_TOKENS {
             return;
         }
         let seconds = billed.at.saturating_duration_since(before.at).as_secs();
         let (is_served, missing) = (2 * billed.cached >= servable, servable.saturating_sub(billed.cached));
-        if changed > 0 {
-            // Whether it was the pause or the change cannot be told apart behind a long one.
-            if seconds <= self.keeps_seconds.unwrap_or(USUAL) {
-                *if is_served { &mut self.breaks.suffix } else { &mut self.breaks.all } += 1;
-                self.lost.edits += missing;
-                return;
-            }
-        } else if let Some(served) = self.gaps.get_mut(GAPS.partition_point(|gap| *gap < seconds)) {
+        if changed == 0
+            && let Some(served) = self.gaps.get_mut(GAPS.partition_point(|gap| *gap < seconds))
+        {
             *if is_served { &mut served.yes } else { &mut served.no } += 1;
             self.keeps_seconds = self.keeps();
         }
-        let has_expired = !is_served && seconds > self.keeps_seconds.unwrap_or(USUAL);
-        *if has_expired { &mut self.lost.expired } else { &mut self.lost.upstream } += missing;
+        let was_kept = seconds <= self.keeps_seconds.unwrap_or(USUAL);
+        if !was_kept && 2 * billed.cached < servable + changed {
+            self.lost.expired += changed + missing;
+        } else if changed > 0 {
+            if servable >= MIN_TOKENS {
+                *if is_served { &mut self.breaks.suffix } else { &mut self.breaks.all } += 1;
+            }
+            self.lost.edits += changed + missing;
+        } else {
+            self.lost.upstream += missing;
+        }
     }
 
     /// The cache has served so many tokens.
@@ -306,16 +322,16 @@ mod tests {
             let message = |byte: &u8| Fingerprint::of(&[*byte]);
             let root = Fingerprint::of(&messages.as_bytes()[..1]);
             let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root };
-            let tokens = 1000 * messages.len() as u64;
+            let segment = PromptSegment { fingerprint: Fingerprint::default(), tokens: 1000 };
             self.ledger.add(&Billed {
                 scope: CacheScope::default(),
                 upstream: "u",
                 model,
                 received: &received,
                 at: self.now,
-                tokens,
+                segments: &vec![segment; messages.len()],
                 known: 1000 * known,
-                input: 2 * tokens,
+                input: 2000 * messages.len() as u64,
                 cached,
             });
         }
@@ -373,6 +389,14 @@ mod tests {
         let account = scene.account();
         assert_eq!(account.breaks, Breaks { suffix: 0, all: 1 });
         assert_eq!(account.lost, Losses { edits: 8000, ..Losses::default() }, "all that had been sent");
+    }
+
+    #[test]
+    fn a_change_behind_a_pause_in_which_the_cache_expires_costs_nothing_more() {
+        let mut scene = Scene::new();
+        scene.sends(0, "abcd", 0, 0);
+        scene.sends(301, "abcde", 2, 0);
+        assert_eq!(scene.account().lost, Losses { expired: 8000, ..Losses::default() });
     }
 
     #[test]

@@ -195,7 +195,8 @@ proptest! {
                 };
                 let first = *first.get_or_insert(factor);
                 let alone = Process::start(Some(&store()));
-                alone.learn((first * 100.0).round() as u64);
+                let bill = Bill { counted: 10_000, factor: Factor::nearest(first), billed: 10_000 };
+                alone.engine.factors().learn("default", MODEL, bill);
                 assert!(alone.edit(&body, Apply).await == (sent, Some(factor)), "{factor} and {first}");
             }
         });

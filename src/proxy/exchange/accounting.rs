@@ -157,15 +157,14 @@ impl Exchange {
         let is_whole = edit.counted.is_some_and(|counted| counted.is_whole);
         let (Some(received), Some(report), true) = (&edit.received, &edit.report, is_whole) else { return };
         let (Some(usage), Some(share)) = (tap_report.usage, self.prefix_kept) else { return };
-        let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
         caches.add(&Billed {
             scope: conversation.cache,
             upstream: self.upstream.as_str(),
             model: &report.model.as_deref().map(short).unwrap_or_default(),
             received,
             at: self.sent,
-            tokens,
-            known: history::share_of(share, tokens),
+            segments: &edit.segments,
+            known: history::share_of(share, edit.segments.iter().map(|segment| segment.tokens as u64).sum()),
             input: usage.input,
             cached: usage.cached,
         });
