@@ -89,7 +89,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store, state.requester).await;
     }
     if introspection::is_path(path) {
-        return introspection::answer(path, uri.query().unwrap_or_default(), state).await;
+        return introspection::answer(path, uri.query().unwrap_or_default(), &state).await;
     }
     if page::is_path(path) {
         return page::answer(path);

@@ -42,7 +42,7 @@ pub(super) fn is_path(path: &str) -> bool {
 }
 
 /// Answers a request for one of these paths.
-pub(super) async fn answer(path: &str, query: &str, state: State<'_>) -> Response<Full<Bytes>> {
+pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     if let Some(id) = path.strip_prefix(REQUEST) {
         return request(id, state).await;
     }
@@ -59,7 +59,7 @@ struct Requests {
     latest: u64,
 }
 
-fn requests(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
+fn requests(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let Some([after, limit]) = parse_query(query, ["after", "limit"]) else {
         return bad_request("allowed: after=NUMBER&limit=NUMBER\n");
     };
@@ -87,7 +87,7 @@ struct NotFound {
     reason: String,
 }
 
-async fn request(id: &str, state: State<'_>) -> Response<Full<Bytes>> {
+async fn request(id: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let kept = match state.store {
         Some(store) => store.inspected(id.to_owned()).await,
         None => Ok(None),
@@ -132,7 +132,7 @@ struct Payload {
     used: Time,
 }
 
-async fn payloads(query: &str, state: State<'_>) -> Response<Full<Bytes>> {
+async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let Some([search, after, limit]) = parse_query(query, ["search", "after", "limit"]) else {
         return bad_request("allowed: search=TEXT&after=NEXT&limit=NUMBER\n");
     };

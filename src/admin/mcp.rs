@@ -13,7 +13,7 @@ use http::header::{CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig,
@@ -37,7 +37,7 @@ pub const PATH: &str = "/abridge/mcp";
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
 /// How long a request may take to arrive and be answered.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const INSTRUCTIONS: &str = "Reads back what abridge, a proxy in front of the model, has taken out of this conversation to keep it short: old or long results of tools. A notice in the conversation names the handle of each.";
 
@@ -59,8 +59,8 @@ impl McpServer {
         request.extensions_mut().insert(session);
         let answered = async {
             let (mut parts, body) = self.0.handle(request).await.into_parts();
-            // A body that is ready cannot fail.
-            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            #[expect(clippy::disallowed_methods, reason = "the answers of these tools, which are bounded")]
+            let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
             parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
             Response::from_parts(parts, Full::new(body))
         };

@@ -180,7 +180,7 @@ impl RunningProxy {
         let token = self.token.as_ref().map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
         let shown = credential.map(|shown| format!("{}{}\r\n", shown.field, shown.key.expose()));
         let shown = shown.or(token).unwrap_or_default();
-        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let fields = fields.iter().fold(String::new(), |fields, field| fields + field + "\r\n");
         let head = format!("{method_and_target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
         let mut bytes = Vec::new();

@@ -1,6 +1,7 @@
 //! `abridge mcp`: the MCP server of a running proxy over standard input and output, for clients that only start commands.
 //!
 //! Each line of standard input is a message; it is posted to `/abridge/mcp`, and the answer is a line of standard output.
+#![expect(clippy::disallowed_types, reason = "messages are looked at, and passed on as they came")]
 
 use std::io::{self, BufRead, Read};
 

@@ -32,13 +32,6 @@
 //! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
 //! result is missing.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, SeqAccess, Unexpected, Visitor},
-};
-
 use self::{
     rent::Rent,
     replay::{ClearedResults, Replay},
@@ -50,7 +43,7 @@ use super::{
     own_texts::OwnTexts,
     template::Template,
     tools::Tools,
-    trigger::{Condition, Limits, Moment, Part, Trigger},
+    trigger::{Limits, Moment, Part},
 };
 use crate::{
     conversation::UnitIndex,
@@ -58,190 +51,24 @@ use crate::{
     payload::MediaType,
     plan::{Action, SkipReason, Stale},
     tokens::prices::PriceList,
-    units::Fraction,
 };
+
+pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
 
 mod reads;
 mod regrets;
 mod rent;
 mod replay;
-
-/// `[clear_tool_results]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
-    /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
-    /// window; does not hold where that is not known). Clearing removes no messages, so a condition with `messages` alone
-    /// holds again when as many have come since the last pass.
-    pub trigger: Trigger,
-    /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
-    /// `fraction`.
-    pub keep: Keep,
-    /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
-    /// again since, however old they are, unless the request takes four fifths of the model's window without what else may
-    /// be cleared. 0 spares none for that. `[tools]` names tools that read and write files besides those that are known.
-    pub keep_reads: usize,
-    /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
-    /// needs `frontier = "sticky"`.
-    ///
-    /// Not set: `"turn"`, and `"any"` with `frontier = "sliding"`.
-    ///
-    /// Example: `"any"`
-    pub when: Option<Moment>,
-    /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
-    /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
-    /// reaches what the pass costs, as the prompt cache loses what stands behind it. From four fifths of the model's
-    /// window on a seventh of the trigger is enough, whatever it costs. Where reading costs nothing, `"auto"` is a seventh
-    /// of the trigger, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
-    ///
-    /// Not set: `"auto"` with `when = "turn"`; with `"any"` a seventh of the least number of tokens at which the trigger
-    /// holds, and 0 with `frontier = "sliding"`.
-    ///
-    /// Example: `14285`
-    pub clear_at_least: Option<AtLeast>,
-    /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
-    pub clear_tool_inputs: Inputs,
-    /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
-    pub exclude_tools: Vec<String>,
-    /// Also clears the images, files and sound in results whose data is in the request: what is in base64 is stored as the
-    /// bytes that it stands for, and recalled with its type. What is only named by a URL or an id stays. With `false`, parts
-    /// that are no text stay, and a text in base64 is stored as the text that it is.
-    pub clear_media: bool,
-    /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
-    ///
-    /// Allowed: a text with more than blanks, also where a name in it stands for nothing.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"[Cleared: {bytes} bytes of output of {tool_name}. {how}]"`
-    pub placeholder: Option<String>,
-    /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
-    pub offload: bool,
-    /// Leaves a text in place that has no more tokens than its placeholder.
-    pub growth_guard: bool,
-    /// Whether what was cleared once stays cleared.
-    pub frontier: Frontier,
-}
-
-/// The fewest tokens that a pass must free.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum AtLeast {
-    /// So many.
-    Tokens(usize),
-    /// As many as make the pass pay.
-    Auto,
-}
-
-/// `true`, `false`, or a list of tools by name or pattern.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Inputs {
-    /// Of all tools, or of none.
-    Whether(bool),
-    /// Of these, by name or pattern.
-    Of(Vec<String>),
-}
-
-/// Whether what was cleared once stays cleared.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Frontier {
-    /// It stays cleared, and nothing else is cleared until the trigger holds again, so that a prompt cache keeps its
-    /// prefix.
-    #[default]
-    Sticky,
-    /// Each request gets one pass of its own; for upstreams without a prompt cache.
-    Sliding,
-}
-
-/// How [`AtLeast::Auto`] is written.
-const AUTO: &str = "auto";
-
-impl Default for Settings {
-    fn default() -> Self {
-        let tokens = Condition { tokens: Some(80_000), ..Condition::default() };
-        let half = Condition { fraction: Fraction::new(0.5), ..Condition::default() };
-        Self {
-            trigger: Trigger(vec![tokens, half]),
-            keep: Keep::Results(3),
-            keep_reads: 10,
-            when: None,
-            clear_at_least: None,
-            clear_tool_inputs: Inputs::Whether(false),
-            exclude_tools: Vec::new(),
-            clear_media: true,
-            placeholder: None,
-            offload: true,
-            growth_guard: true,
-            frontier: Frontier::default(),
-        }
-    }
-}
+mod settings;
 
 /// The least that a pass frees, as a part of the least tokens at which the trigger holds.
 const WORTH_A_PASS: usize = 7;
-
-/// What is filled in in a placeholder.
-const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];
 
 /// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
 const TURN: Part = Part(3, 8);
 
 /// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal of the upstream.
 const NEARLY_FULL: Part = Part(4, 5);
-
-impl Settings {
-    /// Where passes are made.
-    pub fn moment(&self) -> Moment {
-        self.when.unwrap_or(match self.frontier {
-            Frontier::Sticky => Moment::Turn,
-            Frontier::Sliding => Moment::Any,
-        })
-    }
-
-    /// The fewest tokens that a pass must free; none for a part of the trigger.
-    pub fn at_least(&self) -> Option<AtLeast> {
-        self.clear_at_least.or(match (self.frontier, self.moment()) {
-            (Frontier::Sliding, _) => Some(AtLeast::Tokens(0)),
-            (Frontier::Sticky, Moment::Turn) => Some(AtLeast::Auto),
-            (Frontier::Sticky, Moment::Any) => None,
-        })
-    }
-
-    /// The same settings with what follows from others written out.
-    #[must_use]
-    pub fn written_out(&self) -> Self {
-        Self { when: Some(self.moment()), clear_at_least: self.at_least(), ..self.clone() }
-    }
-
-    /// The text that stands for a result.
-    pub(crate) fn template(&self, language: Language) -> Template {
-        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
-            Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
-            Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
-        });
-        Template::new(placeholder, &PLACES)
-    }
-
-    /// The text that stands for an image, a file or sound in a result.
-    pub(crate) fn media_template(&self, language: Language) -> Template {
-        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
-            Language::En => "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",
-            Language::Zh => "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]",
-        });
-        Template::new(placeholder, &PLACES)
-    }
-
-    /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
-    pub fn may_clear_to_blank(&self, language: Language) -> bool {
-        let filled = self.template(language).fill(|place| match place {
-            "handle" if self.offload => "handle",
-            "handle" | "how" => "", // not every request has a way to read what was stored
-            _ => "value",
-        });
-        filled.trim().is_empty()
-    }
-}
 
 /// The edit.
 #[derive(Debug)]
@@ -427,81 +254,6 @@ impl Edit for ClearToolResults {
         if too_little {
             draft.skip_change(self.label(), None, SkipReason::TooLittle);
         }
-    }
-}
-
-impl Serialize for AtLeast {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Tokens(tokens) => tokens.serialize(to),
-            Self::Auto => AUTO.serialize(to),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for AtLeast {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = AtLeast;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a number of tokens or {AUTO:?}")
-            }
-
-            fn visit_u64<E: Error>(self, tokens: u64) -> Result<AtLeast, E> {
-                Ok(AtLeast::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX)))
-            }
-
-            fn visit_i64<E: Error>(self, tokens: i64) -> Result<AtLeast, E> {
-                let tokens = u64::try_from(tokens).map_err(|_| E::invalid_value(Unexpected::Signed(tokens), &self))?;
-                self.visit_u64(tokens)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<AtLeast, E> {
-                if text == AUTO { Ok(AtLeast::Auto) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
-            }
-        }
-
-        from.deserialize_any(Either)
-    }
-}
-
-impl Serialize for Inputs {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Whether(whether) => to.serialize_bool(*whether),
-            Self::Of(tools) => tools.serialize(to),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Inputs {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Inputs;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or a list of tool names")
-            }
-
-            fn visit_bool<E: Error>(self, whether: bool) -> Result<Inputs, E> {
-                Ok(Inputs::Whether(whether))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Inputs, A::Error> {
-                let mut tools = Vec::new();
-                while let Some(tool) = list.next_element()? {
-                    tools.push(tool);
-                }
-                Ok(Inputs::Of(tools))
-            }
-        }
-
-        from.deserialize_any(Either)
     }
 }
 

@@ -92,13 +92,11 @@ pub(crate) fn listing(number: usize) -> String {
 /// The URL in the placeholder of a cleared result, or the tool and the handle.
 pub(crate) fn recall_target(text: &str) -> Option<(Option<&str>, &str)> {
     let (_, behind) = text.strip_prefix("[Cleared: ")?.split_once("Read it with ")?;
-    match behind.strip_prefix("GET ") {
-        Some(url) => Some((None, url.split_once(' ')?.0)),
-        None => {
-            let (tool, behind) = behind.split_once(" (handle=")?;
-            Some((Some(tool), behind.split_once(';')?.0))
-        }
+    if let Some(url) = behind.strip_prefix("GET ") {
+        return Some((None, url.split_once(' ')?.0));
     }
+    let (tool, behind) = behind.split_once(" (handle=")?;
+    Some((Some(tool), behind.split_once(';')?.0))
 }
 
 // === impl Model ===

@@ -1,4 +1,6 @@
 //! `POST /abridge/mcp`: what was taken out, read back with the tools of a Model Context Protocol server.
+#![expect(clippy::disallowed_types, reason = "messages of the protocol, made and read here")]
+#![expect(clippy::string_slice, reason = "ASCII")]
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -246,7 +248,7 @@ async fn the_command_passes_messages_on_with_the_key_of_the_conversations() {
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": params}),
         ];
-        let lines: String = messages.iter().map(|message| format!("{message}\n")).collect();
+        let lines = messages.iter().fold(String::new(), |lines, message| lines + &message.to_string() + "\n");
         let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
         command.args(["mcp", "--at", &url, "--key-env", "KEY"]).env("KEY", key);
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -8,14 +8,16 @@
 //!
 //! `recall` has the rules and limits of a recall over HTTP. `search` and `list` read the payloads of the caller that the
 //! request shows the credential of.
+#![expect(clippy::disallowed_types, reason = "the arguments of these tools, which are read here and go nowhere else")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::StatusCode;
-use http_body_util::{BodyExt, Collected};
+use http_body_util::{BodyExt, Full};
 use memchr::memmem;
 use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -111,13 +113,12 @@ impl Session {
     async fn recall(&self, arguments: &JsonObject) -> Result<ContentBlock, String> {
         let named = argument(arguments, "handle").ok_or("recall takes handle: 26 digits and letters, from a notice")?;
         // A model may pass the whole URL of a notice.
-        let words = named.split(|c: char| !c.is_ascii_alphanumeric());
-        let handle = words.filter(|word| word.parse::<PayloadKey>().is_ok()).next_back().unwrap_or(&named).to_owned();
+        let mut words = named.split(|c: char| !c.is_ascii_alphanumeric());
+        let handle = words.rfind(|word| word.parse::<PayloadKey>().is_ok()).unwrap_or(&named).to_owned();
         let query = query(arguments);
         let answer = self.recalls.answer(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
         let (parts, body) = answer.into_parts();
-        // A full body cannot fail.
-        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        let body = whole(body).await;
         if parts.status != StatusCode::OK {
             return Err(String::from_utf8_lossy(&body).trim_end().to_owned());
         }
@@ -162,8 +163,7 @@ impl Session {
         if answer.status() != StatusCode::OK {
             return described;
         }
-        // A full body cannot fail.
-        let body = answer.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
+        let body = whole(answer.into_body()).await;
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
@@ -206,6 +206,11 @@ fn excerpt_of(selected: &[u8], most: usize, place: Option<usize>, size: &str) ->
         _ => String::new(),
     };
     shown + &format!("\n[{part}{more}]")
+}
+
+/// The bytes of a body, which is one frame.
+async fn whole(mut body: Full<Bytes>) -> Bytes {
+    body.frame().await.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
 }
 
 /// The part of a line around the text.

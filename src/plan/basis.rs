@@ -1,0 +1,49 @@
+//! What a plan was made from besides the settings, and what was counted.
+
+use crate::{
+    payload::{ChainKey, Fingerprint},
+    summary::UsedSummary,
+    tokens::factor::Factor,
+};
+
+/// What a plan depends on that can change while the settings stay the same.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Basis {
+    /// The context window of the model, if an edit has asked for it and it was known.
+    pub window: Option<usize>,
+    /// The summary that stands for messages.
+    pub summary: Option<UsedSummary>,
+    /// What tokens were counted with, if any were.
+    pub counted: Option<CountedWith>,
+    /// What the client sent, if tokens of messages were counted.
+    pub received: Option<Box<Received>>,
+}
+
+/// What the client sent, to compare requests by. The fingerprints hold in this process only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Received {
+    /// The tools, and each message.
+    pub messages: Vec<Fingerprint>,
+    /// The first two messages behind the instructions.
+    pub root: Fingerprint,
+}
+
+/// What the tokens of a request were counted with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CountedWith {
+    /// The factor.
+    pub factor: Factor,
+    /// Whether the request has all that the model reads.
+    pub is_whole: bool,
+    /// The name of the conversation, if it is not known yet which factor it begins with.
+    pub unfrozen: Option<ChainKey>,
+}
+
+/// A segment of the prompt: the tools, or one message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PromptSegment {
+    /// Its fingerprint, which holds in this process only.
+    pub fingerprint: Fingerprint,
+    /// Its tokens.
+    pub tokens: usize,
+}
