@@ -186,7 +186,9 @@ async fn killed_and_resumed(agent: Agent, program: PathBuf) -> String {
     assert_eq!(seen.len(), before.len() + 1);
     assert_eq!(last.calls.len(), last.results.len());
     let ids = |of: &Seen| of.results.iter().take(2).map(|(id, _)| id.clone()).collect::<Vec<_>>();
-    assert_eq!(ids(last), ids(&before[2]), "it is the same session");
+    // A killed agent may not have written its last result.
+    let resumed = ids(last);
+    assert!(!resumed.is_empty() && ids(&before[2]).starts_with(&resumed), "it is the same session: {resumed:?}");
     // Codex says that calls were aborted, Claude Code leaves such a turn out.
     format!("{} requests; results of the calls under way: {:?}", seen.len(), last.results.get(2..))
 }

@@ -54,7 +54,8 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again() {
     let copied = store(&postgres, folder.path(), &["copy", "--from", first.to_str().unwrap()]);
     let told = String::from_utf8(copied.stdout).unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-    assert!(told.contains("and 1 summaries; left out 0"), "{told}");
+    // One, and the token factors of two conversations.
+    assert!(told.contains("and 3 summaries; left out 0"), "{told}");
     let abridge = setup(FLEET.to_owned()).environment("STORE_URL", postgres.url()).start().await;
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
     assert_eq!(sent(&abridge, &upstream).await, before);

@@ -225,7 +225,8 @@ fn hostile(n: usize) -> [(&'static str, Vec<Item>); 4] {
 
 #[test]
 fn hostile_sizes_take_linear_time_in_every_dialect() {
-    let policy = "[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
+    // A summary is asked for at both sizes.
+    let policy = "summarize.trigger = { tokens = 500 }\n[filter_tool_calls]\nmax_tool_calls = 1\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }";
     let mut settings: PlanSettings = toml::from_str(policy).unwrap();
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);

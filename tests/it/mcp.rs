@@ -110,7 +110,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     // What the model reads with the tool is not truncated again.
     let answered = json!({"handle": handle}).to_string();
     let asked = with_results(&texts[..1]).replace(
-        "\"name\":\"bash\",\"arguments\":\"{}\"",
+        "\"name\":\"bash\",\"arguments\":\"{\\\"n\\\":0}\"",
         &format!("\"name\":\"{RECALL}\",\"arguments\":{}", Value::from(answered)),
     );
     let mut client = Wire::connect(at).await;

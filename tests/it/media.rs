@@ -187,7 +187,7 @@ proptest! {
         keep in 0..3_usize,
         guard in any::<bool>(),
     ) {
-        let policy = format!("[clear_tool_results]\ntrigger = {{ messages = 1 }}\nkeep = {{ results = {keep} }}\ngrowth_guard = {guard}");
+        let policy = format!("[clear_tool_results]\nwhen = 'any'\ntrigger = {{ messages = 1 }}\nkeep = {{ results = {keep} }}\ngrowth_guard = {guard}");
         let body = session(path, &contents);
         let (plan, output) = planned(path, &body, &policy);
         let (before, after) = (results(path, &body), results(path, &output));
@@ -225,7 +225,7 @@ proptest! {
 
     #[test]
     fn a_session_with_media_keeps_its_beginning_until_a_trigger_fires(path in any_path(), contents in contents(), tokens in 100..2000_usize) {
-        let policy = format!("[clear_tool_results]\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ results = 1 }}");
+        let policy = format!("[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ results = 1 }}");
         let mut last: Option<(Plan, Vec<Bytes>)> = None;
         for n in 1..=contents.len() {
             let (plan, output) = planned(path, &session(path, &contents[..n]), &policy);
@@ -241,7 +241,7 @@ proptest! {
 
     #[test]
     fn with_clear_media_off_no_part_but_texts_is_cleared(path in any_path(), contents in contents()) {
-        let policy = "[clear_tool_results]\ntrigger = { messages = 1 }\nkeep = { results = 0 }\nclear_media = false";
+        let policy = "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }\nkeep = { results = 0 }\nclear_media = false";
         let body = session(path, &contents);
         let (plan, output) = planned(path, &body, policy);
         prop_assert!(plan.offloads.iter().all(|offload| offload.payload.media().is_none()));

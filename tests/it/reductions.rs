@@ -436,6 +436,8 @@ fn hostile_sizes_take_linear_time() {
     for (what, n, shape) in HOSTILE {
         let (few, many) = (Bytes::from(shape(n)), Bytes::from(shape(n * MORE)));
         for policy in [STICKY[1], STICKY[BOTH]] {
+            // A summary is asked for at both sizes, or at neither.
+            let policy = &format!("{policy}\n[summarize]\ntrigger = {{ tokens = 500 }}");
             let (_, output) = plan(policy, &few);
             assert_eq!(validator::check(&output), Ok(()), "{what}");
             let short = (0..2).map(|_| planning(policy, &few)).min().unwrap();
