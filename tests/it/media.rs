@@ -123,18 +123,20 @@ impl Content {
 fn session(path: &str, contents: &[Content]) -> Bytes {
     let mut items = vec![json!({"role": "user", "content": "Look."})];
     for (n, content) in contents.iter().enumerate() {
-        let (id, content) = (format!("call_{n}"), content.json(path));
+        // No call repeats another one, which would double `keep`.
+        let (id, content, input) = (format!("call_{n}"), content.json(path), json!({ "n": n }));
+        let arguments = input.to_string();
         items.extend(match path {
             "/v1/chat/completions" => [
-                json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": {"name": "bash", "arguments": "{}"}}]}),
+                json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": {"name": "bash", "arguments": arguments}}]}),
                 json!({"role": "tool", "tool_call_id": id, "content": content}),
             ],
             "/v1/responses" => [
-                json!({"type": "function_call", "call_id": id, "name": "bash", "arguments": "{}"}),
+                json!({"type": "function_call", "call_id": id, "name": "bash", "arguments": arguments}),
                 json!({"type": "function_call_output", "call_id": id, "output": content}),
             ],
             _ => [
-                json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "bash", "input": {}}]}),
+                json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "bash", "input": input}]}),
                 json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": content}]}),
             ],
         });
