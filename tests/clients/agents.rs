@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::it::support::{Abridge, ClosedPort, Setup, Upstream};
 use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 
-/// How often an agent calls its shell for something new.
+/// How often most agents call their shell for something new.
 const LISTINGS: usize = 40;
 
 /// Where results begin to be cleared; what an agent sends first has about as many tokens.
@@ -84,8 +84,8 @@ pub(crate) async fn all(folder: &Path) -> bool {
             println!("  NOT RUN: it is not installed");
             continue;
         }
-        let calls = tokio::spawn(forty_calls(agent, program.clone())).await;
-        passed &= reported("forty calls, old results cleared, one read back by the shell", calls);
+        let calls = tokio::spawn(many_calls(agent, program.clone())).await;
+        passed &= reported("old results of many calls cleared, one of them read back", calls);
         if [Agent::Codex, Agent::ClaudeCode].contains(&agent) {
             let resumed = tokio::spawn(killed_and_resumed(agent, program)).await;
             passed &= reported("killed in a call, and resumed", resumed);
@@ -107,14 +107,15 @@ fn reported(name: &str, outcome: Result<String, tokio::task::JoinError>) -> bool
     }
 }
 
-/// Everything is answered, the model sees new results whole and old ones cleared, and the shell reads one back.
-async fn forty_calls(agent: Agent, program: PathBuf) -> String {
-    let session = Session::start(agent, program, LISTINGS, false).await;
+/// Everything is answered, the model sees new results whole and old ones cleared, and one is read back.
+async fn many_calls(agent: Agent, program: PathBuf) -> String {
+    let listings = agent.listings();
+    let session = Session::start(agent, program, listings, false).await;
     session.run("List all of it.", false).await;
 
     assert_eq!(session.model.refusals(), [""; 0], "every request is one that a strict API takes");
     let seen = session.model.seen();
-    assert_eq!(seen.len(), LISTINGS + 2, "a request for each call, and one for the end");
+    assert_eq!(seen.len(), listings + 2, "a request for each call, and one for the end");
     let mut cleared = 0;
     for (turn, request) in seen.iter().enumerate() {
         assert_eq!(request.results.len(), turn);
@@ -122,7 +123,7 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
         let is_cleared = |(_, text): &&(String, String)| text.starts_with("[Cleared: ");
         let now = request.results.iter().take_while(is_cleared).count();
         assert!(now >= cleared, "{now} results are cleared, and {cleared} were");
-        for (number, (_, text)) in request.results.iter().enumerate().skip(now).take(LISTINGS - now) {
+        for (number, (_, text)) in request.results.iter().enumerate().skip(now).take(listings - now) {
             assert!(agent.shows(text, number + 1), "result {number} of request {turn}: {text}");
         }
         if agent == Agent::ClaudeCodeWithBoundThinking {
@@ -136,7 +137,7 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
         cleared = now;
     }
     let [first, .., last] = seen.as_slice() else { panic!("there are more than two") };
-    assert!(cleared >= LISTINGS * 3 / 4, "{cleared} of {LISTINGS} results are cleared");
+    assert!(cleared >= listings * 3 / 4, "{cleared} of {listings} results are cleared");
     let largest = seen.iter().map(|seen| seen.bytes).max().unwrap();
     // Bound thinking makes passes wait for nine tenths of the window.
     let n_listings = if agent == Agent::ClaudeCodeWithBoundThinking { 18 } else { 10 };
@@ -144,14 +145,14 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
     assert!(largest < most, "the first request has {} bytes, one has {largest}", first.bytes);
 
     // What the shell has read is what the agent had sent as the result, to the byte.
-    let (_, command) = &last.calls[LISTINGS];
-    let before = &seen[LISTINGS];
+    let (_, command) = &last.calls[listings];
+    let before = &seen[listings];
     let (id, placeholder) = before.results.iter().find(|(_, text)| recall_target(text).is_some()).unwrap();
     let (tool, target) = recall_target(placeholder).unwrap();
     assert!(command.contains(target), "{command}");
     assert_eq!(tool, agent.recall_tool());
     let original = seen.iter().flat_map(|seen| &seen.results).find(|(of, _)| of == id).map(|(_, text)| text).unwrap();
-    let (_, recalled) = &last.results[LISTINGS];
+    let (_, recalled) = &last.results[listings];
     let part = match agent {
         Agent::CodexWithBaseUrl => original.get(..PART).unwrap(),
         _ => original,
@@ -161,7 +162,7 @@ async fn forty_calls(agent: Agent, program: PathBuf) -> String {
         session.abridge.says("a websocket to /responses was answered with 426", 0).await;
     }
     format!(
-        "{} requests; {cleared} of {LISTINGS} results of {} bytes cleared; {} bytes read back; first request {} bytes, \
+        "{} requests; {cleared} of {listings} results of {} bytes cleared; {} bytes read back; first request {} bytes, \
          largest {largest}, last {}; {} bytes in all",
         seen.len(),
         original.len(),
@@ -258,6 +259,11 @@ impl Agent {
 
     fn is_codex(self) -> bool {
         matches!(self, Self::Codex | Self::CodexWithBaseUrl | Self::CodexWithMcp)
+    }
+
+    /// How often it calls its shell for something new.
+    fn listings(self) -> usize {
+        if self.recall_tool().is_some() { LISTINGS / 4 } else { LISTINGS }
     }
 
     /// The tool that placeholders name, if they name no URL.
