@@ -5,7 +5,7 @@
     scripts/bench-guard.py --write    record the counts in benches/instructions.json
     scripts/bench-guard.py --binary PATH [--json]    count with a bench that is built already
 
-callgrind counts; the counts hold for one version of rustc, one profile (that of scripts/ci.sh) and one machine type. Where
+callgrind counts; the counts hold for one version of rustc, one profile and one machine type. Where
 those of the record are others, or valgrind is missing, the script says NOT RUN and why, and its exit code is 0.
 """
 import argparse, json, os, pathlib, platform, re, shutil, subprocess, sys, tempfile
