@@ -35,10 +35,16 @@ build() {
 }
 
 tests() {
-    # Recorded traffic is played below, in the profile that the benches are built with: unoptimised, it takes four times as long.
+    # Recorded traffic is played in the profile that the benches are built with: unoptimised, it takes four times as long. That
+    # is built while tests run, which mostly wait.
+    local played=(--locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions)
+    nice -n 19 cargo test "${played[@]}" --no-run --quiet &
+    building=$!
+    trap 'kill "$building" 2>/dev/null || true' EXIT
     step env -u ABRIDGE_CORPUS -u ABRIDGE_CORPUS_MESSAGES -u ABRIDGE_CORPUS_RESPONSES cargo test --locked
     step cargo test --locked --test it the_tap_and_eventsource_stream_see_the_same
-    step cargo test --locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions
+    step wait "$building"
+    step cargo test "${played[@]}"
     RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items
     # One round, which says that the benches work, not how quick anything is.
     step cargo bench --locked --bench core -- --once
