@@ -29,11 +29,10 @@ const KEEP: usize = 3;
 /// A pass that would free less waits.
 const AT_LEAST: usize = TRIGGER / 7;
 
-const STICKY: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 } }";
-const AT_ONCE: &str =
-    "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, clear_at_least = 0 }";
-const SLIDING: &str =
-    "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, frontier = \"sliding\" }";
+const STICKY: &str =
+    "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0 }";
+const AT_ONCE: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, clear_at_least = 0 }";
+const SLIDING: &str = "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, frontier = \"sliding\" }";
 const NONE: &str = "policy.edits = []";
 
 fn main() -> ExitCode {
@@ -109,7 +108,8 @@ fn step(
     let results: Vec<_> = (0..roles.len()).filter(|&n| roles[n] == Role::Tool).collect();
     let (unread, read): (Vec<_>, Vec<_>) =
         results.iter().partition(|&&n| last_read.as_ref().is_none_or(|last| n >= last.end.get()));
-    let kept = read.iter().rev().take(KEEP);
+    let keep = if plan.report.regrets.keep_doubled { 2 * KEEP } else { KEEP };
+    let kept = read.iter().rev().take(keep);
     let spared = unread.iter().chain(kept).map(|&&n| tokens[n]).sum();
     let patches = changes.iter().filter(|change| change.edit == "patch").map(ToString::to_string);
     Ok(Step { sent, roles, tokens, cleared: cleared.collect(), patches: patches.collect(), spared })
