@@ -1,5 +1,5 @@
 //! `POST /abridge/mcp`: the Model Context Protocol over streamable HTTP, for agents that read back what was taken out with a
-//! tool. [`tools`] has the tools.
+//! tool: `recall`, `search` or `list`.
 //!
 //! There are no sessions: each request stands for itself, and its answer is one JSON object. What a request may read
 //! depends on its credential, as for a recall over HTTP.
