@@ -105,6 +105,11 @@ pub struct PayloadKey([u8; HASH_LEN]);
 #[error("not a handle: one has {HANDLE_LEN} digits and lower-case letters")]
 pub struct InvalidHandle;
 
+/// The handles in a text, in order: its words that are one.
+pub fn handles_in(text: &str) -> impl DoubleEndedIterator<Item = PayloadKey> {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.parse().ok())
+}
+
 // === impl Keys ===
 
 impl Keys {

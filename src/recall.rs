@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     language::Language,
-    payload::{HANDLE_LEN, MediaType, PayloadKey},
+    payload::{HANDLE_LEN, MediaType, PayloadKey, handles_in},
 };
 
 /// `[recall]` of `proxy.toml`.
@@ -181,10 +181,7 @@ impl Settings {
     /// Whether a call of this tool asks for a payload of ours.
     pub fn is_recall_call(&self, tool: &str, arguments: &str) -> bool {
         // In Responses, the call of a tool in a namespace has the last part of its name alone.
-        let has_handle = || {
-            let words = arguments.split(|c: char| !c.is_ascii_alphanumeric());
-            words.filter(|word| word.len() == HANDLE_LEN).any(|word| word.parse::<PayloadKey>().is_ok())
-        };
+        let has_handle = || handles_in(arguments).next().is_some();
         self.is_named_in(arguments) || ((tool == RECALL_TOOL || is_recall_tool(tool)) && has_handle())
     }
 
@@ -259,8 +256,7 @@ impl RetrievalMethod<'_> {
 /// Whether a text may be such a sentence.
 pub fn may_be_words(text: &str) -> bool {
     const AROUND: [(&str, char); 2] = [("Read it with ", '.'), ("读取方式：", '。')];
-    let handles = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.parse::<PayloadKey>().is_ok());
-    AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end)) && handles.count() == 1
+    AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end)) && handles_in(text).count() == 1
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::text;
 
 mod tools;
 
-pub use tools::{Readable, Session};
+pub use tools::Session;
 
 /// The path of the server.
 pub const PATH: &str = "/abridge/mcp";

@@ -59,8 +59,8 @@ const BLOCKING_FROM: usize = 1 << 20;
 /// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
 const MAX_STORE_READS: usize = 4;
 
-const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
-const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
+pub(super) const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
+pub(super) const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
 const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
 const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 

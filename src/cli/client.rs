@@ -143,7 +143,7 @@ impl RunningProxy {
 
     /// Sends a GET request and reads the response.
     pub(super) fn get(&self, target: &str, flag: &'static str) -> Result<Response, ClientError> {
-        self.send(&format!("GET {target}"), &[], None, b"", flag)
+        self.send("GET", target, &[], None, b"", flag)
     }
 
     /// Sends a POST request and reads the response. A credential is shown in place of the token.
@@ -156,19 +156,19 @@ impl RunningProxy {
         flag: &'static str,
     ) -> Result<Response, ClientError> {
         let length = format!("content-length: {}", body.len());
-        self.send(&format!("POST {target}"), &[fields, &[length]].concat(), credential, body, flag)
+        self.send("POST", target, &[fields, &[length]].concat(), credential, body, flag)
     }
 
     fn send(
         &self,
-        method_and_target: &str,
+        method: &str,
+        target: &str,
         fields: &[String],
         credential: Option<&Credential>,
         body: &[u8],
         flag: &'static str,
     ) -> Result<Response, ClientError> {
         if self.tls {
-            let target = method_and_target.rsplit(' ').next().unwrap_or_default();
             return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
         let broken = |error| ClientError::Io(self.name.clone(), error);
@@ -181,7 +181,7 @@ impl RunningProxy {
         let shown = credential.map(|shown| format!("{}{}\r\n", shown.field, shown.key.expose()));
         let shown = shown.or(token).unwrap_or_default();
         let fields = fields.iter().fold(String::new(), |fields, field| fields + field + "\r\n");
-        let head = format!("{method_and_target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
+        let head = format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
         let mut bytes = Vec::new();
         let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);

@@ -67,7 +67,8 @@ const WORTH_A_PASS: usize = 7;
 /// The part of the trigger from which passes are made where a user's turn begins: of 80,000 tokens it is 30,000.
 const TURN: Part = Part(3, 8);
 
-/// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal of the upstream.
+/// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal
+/// of the upstream.
 const NEARLY_FULL: Part = Part(4, 5);
 
 /// The edit.

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use super::{Proxy, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
-use crate::admin::mcp::{self, Readable};
+use crate::admin::mcp;
 use crate::admin::{self, Requester};
 use crate::events::Audience;
 
@@ -28,22 +28,29 @@ impl Proxy {
         Requester::Caller(self.engine.keys().clone(), self.engine.caller(Some(shown)))
     }
 
+    /// Whose data a request may read; `None` if it must show a credential.
+    fn audience(&self, request: &Request<Incoming>, connection: ConnectionInfo) -> Option<Audience> {
+        let access = &self.live.load().access;
+        match headers::credential(request.headers()) {
+            _ if access.is_operator(request.headers()) => Some(Audience::All),
+            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
+            None => access.is_trusted_without_credential(request, connection.peer).then_some(Audience::All),
+        }
+    }
+
     /// Answers `POST /abridge/mcp` with what the request may read.
     pub(super) async fn serve_mcp(
         &self,
         request: Request<Incoming>,
         connection: ConnectionInfo,
     ) -> Response<Full<Bytes>> {
-        let requester = self.requester(request.headers(), connection);
-        let access = &self.live.load().access;
-        let readable = match headers::credential(request.headers()) {
-            _ if access.is_operator(request.headers()) => Readable::All,
-            Some(shown) => Readable::Of(self.engine.keys().clone(), self.engine.caller(Some(shown))),
-            None if access.is_trusted_without_credential(&request, connection.peer) => Readable::All,
-            None => Readable::Nothing,
+        let session = mcp::Session {
+            recalls: Arc::clone(&self.recalls),
+            store: self.engine.shared_store(),
+            requester: self.requester(request.headers(), connection),
+            audience: self.audience(&request, connection),
+            keys: self.engine.keys().clone(),
         };
-        let session =
-            mcp::Session { recalls: Arc::clone(&self.recalls), store: self.engine.shared_store(), requester, readable };
         self.mcp.answer(request, session).await
     }
 
@@ -53,12 +60,7 @@ impl Proxy {
         request: &Request<Incoming>,
         connection: ConnectionInfo,
     ) -> Response<Either<Full<Bytes>, EventStream>> {
-        let access = &self.live.load().access;
-        let audience = match headers::credential(request.headers()) {
-            _ if access.is_operator(request.headers()) => Some(Audience::All),
-            Some(shown) => Some(Audience::Caller(self.engine.caller(Some(shown)))),
-            None => access.is_trusted_without_credential(request, connection.peer).then_some(Audience::All),
-        };
+        let audience = self.audience(request, connection);
         let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
         admin::events::answer(request, &state)
     }

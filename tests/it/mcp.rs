@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 
 use crate::support::offloads::{long_text, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, post, request};
+use crate::support::{Abridge, Setup, Upstream, Wire, converse, post, request};
 
-const CHAT: &str = "/v1/chat/completions";
 const MCP: &str = "/abridge/mcp";
 const ANN: &str = "authorization: Bearer sk-ann";
 const BOB: &str = "authorization: Bearer sk-bob";
@@ -24,16 +23,10 @@ const NONE: &str = "x-none: 1";
 const RECALL: &str = "mcp__abridge__recall";
 
 /// Sends a conversation with these results, which offers the tool under this name, in place of a shell; what went upstream.
-async fn converse(at: SocketAddr, upstream: &mut Upstream, shown: &str, tool: &str, results: &[String]) -> String {
+async fn offering(at: SocketAddr, upstream: &mut Upstream, shown: &str, tool: &str, results: &[String]) -> String {
     let tools = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":";
     let body = with_results(results).replace(&format!("{tools}\"bash\""), &format!("{tools}\"{tool}\""));
-    let mut client = Wire::connect(at).await;
-    client.send(post(CHAT, &[shown], body)).await;
-    let mut call = upstream.request().await;
-    let sent = call.bytes().await.to_vec();
-    call.answer("200 OK", &["connection: close"], "{}").await;
-    client.reply().await;
-    String::from_utf8(sent).unwrap()
+    String::from_utf8(converse(at, upstream, shown, body).await).unwrap()
 }
 
 /// The handles that notices name with the tool.
@@ -77,10 +70,10 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     let (mut upstream, abridge) = start("recall.require_auth = true").await;
     let at = abridge.address();
     let texts = [long_text(1), long_text(2)];
-    let sent = converse(at, &mut upstream, ANN, RECALL, &texts).await;
+    let sent = offering(at, &mut upstream, ANN, RECALL, &texts).await;
     let found = handles(&sent);
     assert_eq!((found.len(), sent.contains("/abridge/recall/")), (2, false), "{sent}");
-    let elsewhere = converse(at, &mut upstream, ANN, "abridge_recall", &texts).await;
+    let elsewhere = offering(at, &mut upstream, ANN, "abridge_recall", &texts).await;
     assert!(elsewhere.contains(&format!("Read it with abridge_recall (handle={}", found[0])), "{elsewhere}");
 
     let info =
@@ -113,12 +106,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
         "\"name\":\"bash\",\"arguments\":\"{\\\"n\\\":0}\"",
         &format!("\"name\":\"{RECALL}\",\"arguments\":{}", Value::from(answered)),
     );
-    let mut client = Wire::connect(at).await;
-    client.send(post(CHAT, &[ANN], &asked)).await;
-    let mut passed = upstream.request().await;
-    assert_eq!(passed.bytes().await, asked.as_bytes());
-    passed.answer("200 OK", &["connection: close"], "{}").await;
-    client.reply().await;
+    assert_eq!(converse(at, &mut upstream, ANN, &asked).await, asked.as_bytes());
 }
 
 #[tokio::test]
@@ -127,8 +115,8 @@ async fn a_caller_lists_and_searches_its_own_texts_alone() {
     let setup = Setup::before(&upstream).with("recall.require_auth = true").with("admin.token_env = \"OPERATORS\"");
     let abridge = setup.environment("OPERATORS", "a-token-of-operators").start().await;
     let at = abridge.address();
-    let ann = handles(&converse(at, &mut upstream, ANN, RECALL, &[long_text(1), long_text(2)]).await);
-    let bob = handles(&converse(at, &mut upstream, BOB, RECALL, &[long_text(3)]).await);
+    let ann = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1), long_text(2)]).await);
+    let bob = handles(&offering(at, &mut upstream, BOB, RECALL, &[long_text(3)]).await);
 
     let (listed, _) = call(at, ANN, "list", json!({})).await;
     assert!(ann.iter().all(|handle| listed.contains(handle)) && !listed.contains(&bob[0]), "{listed}");
@@ -170,12 +158,7 @@ async fn an_image_is_read_back_as_an_image() {
         ],
         "tools": [{"type": "function", "function": {"name": RECALL}}],
     });
-    let mut client = Wire::connect(at).await;
-    client.send(post(CHAT, &[ANN], body.to_string())).await;
-    let mut sent = upstream.request().await;
-    let text = String::from_utf8(sent.bytes().await.to_vec()).unwrap();
-    sent.answer("200 OK", &["connection: close"], "{}").await;
-    client.reply().await;
+    let text = String::from_utf8(converse(at, &mut upstream, ANN, body.to_string()).await).unwrap();
     let [handle] = &handles(&text)[..] else { panic!("one handle: {text}") };
     let params = json!({"name": "recall", "arguments": {"handle": handle}});
     let result = result_of(at, NONE, "tools/call", params).await;
@@ -187,7 +170,7 @@ async fn an_image_is_read_back_as_an_image() {
 async fn without_a_token_a_request_of_this_machine_lists_all_texts() {
     let (mut upstream, abridge) = start("").await;
     let at = abridge.address();
-    let ann = handles(&converse(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
+    let ann = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
     for (tool, arguments) in [("list", json!({})), ("search", json!({"text": "line 4711"}))] {
         assert!(call(at, NONE, tool, arguments).await.0.contains(&ann[0]), "{tool}");
     }
@@ -222,7 +205,7 @@ async fn wrong_calls_and_wrong_requests_are_refused_with_a_reason() {
 async fn a_call_of_the_newest_revision_needs_no_handshake() {
     let (mut upstream, abridge) = start("").await;
     let at = abridge.address();
-    let found = handles(&converse(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
+    let found = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
@@ -241,7 +224,7 @@ async fn a_call_of_the_newest_revision_needs_no_handshake() {
 async fn the_command_passes_messages_on_with_the_key_of_the_conversations() {
     let (mut upstream, abridge) = start("recall.require_auth = true").await;
     let at = abridge.address();
-    let found = handles(&converse(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
+    let found = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
     let ask = |url: String, key: &'static str| {
         let params = json!({"name": "recall", "arguments": {"handle": found[0], "lines": "1"}});
         let messages = [

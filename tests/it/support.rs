@@ -2,6 +2,7 @@
 //!
 //! No sleeps: a test waits for an event, and the time-out of [`within`] is only how a failure ends.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(crate) mod abridge; // the real binary, started and stopped
@@ -92,6 +93,17 @@ pub(crate) fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec
     let mut request = request("POST", target, &[fields, &[&length]].concat());
     request.extend_from_slice(body.as_ref());
     request
+}
+
+/// Sends a conversation as this caller; the body that went upstream.
+pub(crate) async fn converse(at: SocketAddr, upstream: &mut Upstream, shown: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut client = Wire::connect(at).await;
+    client.send(post("/v1/chat/completions", &[shown], body)).await;
+    let mut call = upstream.request().await;
+    let sent = call.bytes().await.to_vec();
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    client.reply().await;
+    sent
 }
 
 /// A chat request with this body.

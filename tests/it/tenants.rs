@@ -7,7 +7,7 @@ use crate::events::EventListener;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, post, request};
+use crate::support::{Abridge, Setup, Upstream, Wire, converse, post, request};
 
 const CHAT: &str = "/v1/chat/completions";
 const REQUIRED: &str = "recall.require_auth = true";
@@ -21,17 +21,6 @@ const NONE: &str = "x-none: 1";
 
 const TOKEN: &str = "a-token-of-operators";
 const OPERATOR: &str = "authorization: Bearer a-token-of-operators";
-
-/// Sends a conversation as this caller; the body that went upstream.
-async fn converse(at: SocketAddr, upstream: &mut Upstream, shown: &str, body: &str) -> Vec<u8> {
-    let mut client = Wire::connect(at).await;
-    client.send(post(CHAT, &[shown], body)).await;
-    let mut call = upstream.request().await;
-    let sent = call.bytes().await.to_vec();
-    call.answer("200 OK", &["connection: close"], "{}").await;
-    client.reply().await;
-    sent
-}
 
 /// Asks for a path of abridge's own, and shows this.
 async fn get(at: SocketAddr, target: &str, shown: &str) -> Reply {

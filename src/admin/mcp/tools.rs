@@ -22,8 +22,9 @@ use memchr::memmem;
 use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use crate::admin::recall::{RecallHandler, Requester};
-use crate::payload::{Caller, Keys, PayloadKey};
+use crate::admin::recall::{RANGE, RecallHandler, Requester, SIZE};
+use crate::events::Audience;
+use crate::payload::{Keys, handles_in};
 use crate::recall::RECALL_TOOL;
 use crate::store::{Owner, PageQuery, PayloadInfo, Store};
 
@@ -44,6 +45,8 @@ const MAX_LINES: usize = 3;
 const MAX_LINE_BYTES: usize = 200;
 
 const NO_STORE: &str = "nothing is stored: store.enabled is false";
+const NO_CREDENTIAL: &str =
+    "send the key of the conversations, as their requests do (`authorization`, `x-api-key` or `api-key`)";
 
 /// What one request may read, and with what.
 #[derive(Clone, Debug)]
@@ -54,22 +57,13 @@ pub struct Session {
     pub store: Option<Arc<dyn Store>>,
     /// The rights of the request in a recall.
     pub requester: Requester,
-    /// The payloads that the request may list and search.
-    pub readable: Readable,
+    /// Whose payloads the request may list and search; `None` without a credential.
+    pub audience: Option<Audience>,
+    /// The keys that name them.
+    pub keys: Keys,
 }
 
-/// The payloads that a request may list and search.
-#[derive(Clone, Debug)]
-pub enum Readable {
-    /// Those of every caller.
-    All,
-    /// Those that these keys name for this caller.
-    Of(Keys, Caller),
-    /// None, without a credential.
-    Nothing,
-}
-
-/// Reads the payload with a handle.
+// What the model is told of each tool.
 const RECALL: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
 const SEARCH: &str = "Searches the texts that were taken out of your conversations, the last used first, and returns the handle of each that contains the text, with the first lines that do. Letter case matters; there are no patterns.";
 const LIST: &str =
@@ -107,18 +101,18 @@ impl Session {
             "list" => None,
             _ => return Err("there are recall, search and list".to_owned()),
         };
-        self.found(text).await.map(ContentBlock::text)
+        self.payloads(text).await.map(ContentBlock::text)
     }
 
     async fn recall(&self, arguments: &JsonObject) -> Result<ContentBlock, String> {
         let named = argument(arguments, "handle").ok_or("recall takes handle: 26 digits and letters, from a notice")?;
         // A model may pass the whole URL of a notice.
-        let mut words = named.split(|c: char| !c.is_ascii_alphanumeric());
-        let handle = words.rfind(|word| word.parse::<PayloadKey>().is_ok()).unwrap_or(&named).to_owned();
+        let handle = handles_in(&named).next_back().map(|handle| handle.to_string());
+        let handle = handle.unwrap_or(named);
         let query = query(arguments);
         let answer = self.recalls.answer(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
         let (parts, body) = answer.into_parts();
-        let body = whole(body).await;
+        let body = bytes_of(body).await;
         if parts.status != StatusCode::OK {
             return Err(String::from_utf8_lossy(&body).trim_end().to_owned());
         }
@@ -127,33 +121,29 @@ impl Session {
             return media(header("content-type").unwrap_or_default(), &body);
         }
         let most = if query.is_empty() { DEFAULT_LIMIT } else { MAX_TEXT_BYTES };
-        let place = header("x-abridge-range").and_then(|range| range.split_once('-')?.0.parse().ok());
-        Ok(ContentBlock::text(excerpt_of(&body, most, place, header("x-abridge-size").unwrap_or("?"))))
+        let place = header(RANGE.as_str()).and_then(|range| range.split_once('-')?.0.parse().ok());
+        Ok(ContentBlock::text(with_range(&body, most, place, header(SIZE.as_str()).unwrap_or("?"))))
     }
 
     /// The last used payloads, those with the text if there is one.
-    async fn found(&self, text: Option<String>) -> Result<String, String> {
+    async fn payloads(&self, text: Option<String>) -> Result<String, String> {
         let store = self.store.as_ref().ok_or(NO_STORE)?;
-        let owner = match &self.readable {
-            Readable::All => None,
-            Readable::Of(keys, caller) => Some(Owner { keys: keys.clone(), caller: *caller }),
-            Readable::Nothing => return Err(
-                "send the key of the conversations, as their requests do (`authorization`, `x-api-key` or `api-key`)"
-                    .to_owned(),
-            ),
+        let owner = match self.audience.ok_or(NO_CREDENTIAL)? {
+            Audience::All => None,
+            Audience::Caller(caller) => Some(Owner { keys: self.keys.clone(), caller }),
         };
         let query = PageQuery { limit: MAX_PAYLOADS, text: text.clone(), owner, ..PageQuery::default() };
         let page = self.recalls.search(store.page(query)).await?;
         let mut lines = String::new();
         for payload in &page.entries {
-            lines += &self.described(payload, text.as_deref()).await;
+            lines += &self.payload_entry(payload, text.as_deref()).await;
         }
         Ok(if lines.is_empty() { "nothing was found".to_owned() } else { lines })
     }
 
     /// The handle of a payload, with its length and the lines that have the text, or its first one.
-    async fn described(&self, payload: &PayloadInfo, text: Option<&str>) -> String {
-        let mut described = format!("{} ({} bytes)\n", payload.key, payload.bytes);
+    async fn payload_entry(&self, payload: &PayloadInfo, text: Option<&str>) -> String {
+        let mut entry = format!("{} ({} bytes)\n", payload.key, payload.bytes);
         let query = match text {
             Some(text) => format!("grep={}", percent_encoded(text)),
             None => format!("offset=0&limit={MAX_LINE_BYTES}"),
@@ -161,17 +151,17 @@ impl Session {
         let (handle, store) = (payload.key.to_string(), self.store.as_deref());
         let answer = self.recalls.answer(&handle, &query, store, Requester::Unrestricted).await;
         if answer.status() != StatusCode::OK {
-            return described;
+            return entry;
         }
-        let body = whole(answer.into_body()).await;
+        let body = bytes_of(answer.into_body()).await;
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
-            described += "  ";
-            described += excerpt(line, text.unwrap_or_default());
-            described += "\n";
+            entry += "  ";
+            entry += excerpt(line, text.unwrap_or_default());
+            entry += "\n";
         }
-        described
+        entry
     }
 }
 
@@ -189,7 +179,7 @@ fn media(media_type: &str, bytes: &[u8]) -> Result<ContentBlock, String> {
 }
 
 /// The beginning of what was selected, from `place` on in a payload of `size` bytes, with a line that says what it is a part of.
-fn excerpt_of(selected: &[u8], most: usize, place: Option<usize>, size: &str) -> String {
+fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: &str) -> String {
     let mut shown = String::from_utf8_lossy(selected).into_owned();
     let is_cut = shown.len() > most;
     shown.truncate(shown.floor_char_boundary(most));
@@ -209,7 +199,7 @@ fn excerpt_of(selected: &[u8], most: usize, place: Option<usize>, size: &str) ->
 }
 
 /// The bytes of a body, which is one frame.
-async fn whole(mut body: Full<Bytes>) -> Bytes {
+async fn bytes_of(mut body: Full<Bytes>) -> Bytes {
     body.frame().await.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ use super::Clearing;
 use crate::{
     conversation::BlockIndex,
     draft::{Draft, ProposedEdit, Row},
-    payload::{Fingerprint, PayloadKey},
+    payload::{Fingerprint, PayloadKey, handles_in},
     plan::Regrets,
 };
 
@@ -64,8 +64,7 @@ impl RegretWatch {
     }
 
     fn names_payload(&self, arguments: &str) -> bool {
-        let mut words = arguments.split(|c: char| !c.is_ascii_alphanumeric());
-        words.any(|word| word.parse().is_ok_and(|handle| self.handles.contains(&handle)))
+        handles_in(arguments).any(|handle| self.handles.contains(&handle))
     }
 }
 

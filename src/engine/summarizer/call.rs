@@ -95,9 +95,9 @@ pub(super) async fn call(
     let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
-        let headers = response.headers().clone();
+        let retry_after = retry_after(response.headers());
         let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
-        return Err(CallError::Status(ErrorResponse::new(status, &headers, &text, retry)));
+        return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry)));
     }
     let answer = stream::read(response, dialect, idle_timeout).await?;
     if answer.is_error {
@@ -130,9 +130,9 @@ impl CallError {
 }
 
 impl ErrorResponse {
-    fn new(status: StatusCode, headers: &HeaderMap, text: &[u8], retry: &settings::Retry) -> Self {
+    fn new(status: StatusCode, retry_after: Option<Duration>, text: &[u8], retry: &settings::Retry) -> Self {
         let repeats = retry.repeats(status.as_u16(), text);
-        Self { status, retry_after: retry_after(headers), refusal: refusal_of(status, text), repeats }
+        Self { status, retry_after, refusal: refusal_of(status, text), repeats }
     }
 
     fn retry(self) -> Retry {
@@ -175,7 +175,7 @@ mod tests {
     ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        ErrorResponse::new(status, &headers, text.as_bytes(), settings).retry()
+        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings).retry()
     }
 
     #[test]
