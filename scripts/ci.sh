@@ -15,6 +15,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 CARGO_PROFILE_BENCH_OPT_LEVEL=2
 export CARGO_PROFILE_BENCH_DEBUG_ASSERTIONS=true CARGO_PROFILE_BENCH_OVERFLOW_CHECKS=true
 export CARGO_PROFILE_DEV_DEBUG=0
+# What is built once needs no folders of an incremental build, which take several gigabytes.
+export CARGO_INCREMENTAL=0
 
 step() {
     printf '\n== %s (after %d s)\n' "$*" "$SECONDS"
