@@ -36,7 +36,9 @@ use crate::{
 };
 
 mod calibration;
+mod cold_passes;
 mod finish;
+mod insertion;
 mod journal;
 pub mod marks;
 mod measure;
@@ -54,9 +56,12 @@ mod tally;
 mod timeline;
 mod truncation_cache;
 
+use cold_passes::ColdPassesFound;
+use insertion::{InsertedResult, Insertion};
 use journal::{ChangeId, Journal};
 
 pub use calibration::{Calibration, FactorIndex};
+pub use cold_passes::{ColdPassIndex, ColdPasses};
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
@@ -94,6 +99,8 @@ pub struct PlanContext<'a> {
     pub summaries: &'a dyn SummaryIndex,
     /// When a summary is wanted.
     pub summarize: SummaryTiming,
+    /// The passes that were made because the prompt cache had expired.
+    pub cold_passes: ColdPasses<'a>,
 }
 
 /// When a summary is wanted.
@@ -184,6 +191,8 @@ pub struct Draft<'a> {
     n_bytes_removed: usize,
     /// What is needed for a better plan.
     need: Option<Need>,
+    /// The passes that were made because the prompt cache had expired.
+    cold: ColdPassesFound,
 
     /// The conversation as it came, where a summary stands for messages of it.
     whole: &'a Conversation<'a>,
@@ -203,26 +212,6 @@ pub struct Draft<'a> {
 index! {
     /// A result that is put behind a unit, in the order of the decisions.
     InsertionIndex
-}
-
-/// A result that is put behind a unit.
-#[derive(Debug)]
-struct Insertion {
-    /// The unit that it is put behind, which may itself have left.
-    behind: UnitIndex,
-    what: InsertedResult,
-    /// The change that says so.
-    change: ChangeId,
-    /// Whether it has been dropped again.
-    gone: bool,
-}
-
-#[derive(Debug)]
-enum InsertedResult {
-    /// A result that stood elsewhere, and what stands for it where it has not come yet.
-    Moved { unit: UnitIndex, until_then: Bytes },
-    /// A result that was not there, which answers the call of a block.
-    New { call: BlockIndex, bytes: Bytes },
 }
 
 impl<'a> Draft<'a> {
@@ -265,6 +254,7 @@ impl<'a> Draft<'a> {
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
             need: None,
+            cold: ColdPassesFound::default(),
             whole: conversation,
             hidden: Vec::new(),
             prefix_keys: OnceCell::new(),

@@ -26,6 +26,7 @@ use crate::tasks::Tasks;
 use crate::units::Period;
 
 mod breaker;
+mod cold_passes;
 mod error;
 pub mod export;
 pub mod factors;
@@ -38,6 +39,7 @@ pub mod summaries;
 pub mod summarizer;
 
 use breaker::BreakerError;
+use cold_passes::ColdPasses;
 use error::SummaryError;
 use factors::Factors;
 use persist::{DiskBreakers, PersistError};
@@ -53,6 +55,7 @@ pub struct Engine {
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
+    cold_passes: Arc<ColdPasses>,
     summarizer: Summarizer,
 }
 
@@ -78,6 +81,8 @@ pub struct EditOptions<'a> {
     pub when: SummaryTiming,
     /// Builds the origin of a summary call. `None`: no summary is made.
     pub origin: Option<&'a (dyn Fn() -> SummaryOrigin + Sync)>,
+    /// Whether the prompt cache has lost the conversation of a plan. `None`: it is not known.
+    pub has_expired: Option<&'a (dyn Fn(&Plan) -> bool + Sync)>,
 }
 
 impl fmt::Debug for EditOptions<'_> {
@@ -238,7 +243,8 @@ impl Engine {
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, summarizer }
+        let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
+        Self { store, keys, breakers, summaries, factors, cold_passes, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.

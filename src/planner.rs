@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-pub use crate::draft::{Calibration, FactorIndex, Offload, PlanContext, SummaryTiming};
+pub use crate::draft::{Calibration, ColdPassIndex, ColdPasses, FactorIndex, Offload, PlanContext, SummaryTiming};
 
 mod verified;
 
@@ -215,7 +215,8 @@ impl Planner {
     pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         let Self { meter, keys, offload, .. } = self;
         let (calibration, summarize) = (Calibration::Table, SummaryTiming::Triggered);
-        PlanContext { meter, calibration, keys, caller, offload: *offload, summaries, summarize }
+        let cold_passes = ColdPasses::At(&[]);
+        PlanContext { meter, calibration, keys, caller, offload: *offload, summaries, summarize, cold_passes }
     }
 
     /// The situation of a request of somebody who shows no credential.

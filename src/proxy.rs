@@ -22,6 +22,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
+use crate::plan::Plan;
 use crate::planner::SummaryTiming;
 use crate::recording::Recorder;
 use crate::relay::Relay;
@@ -260,6 +261,7 @@ impl Proxy {
         let target = destination.upstream.join(&parts.uri)?;
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
+        let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;
         let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
@@ -267,21 +269,22 @@ impl Proxy {
             Some(text) if treatment != Treatment::Unedited => {
                 let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
                 let upstream = destination.upstream.name().as_str();
-                let asked =
-                    EditOptions { caller, upstream, mode, when: SummaryTiming::Triggered, origin: Some(&origin) };
+                let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);
+                let asked = EditOptions {
+                    caller,
+                    upstream,
+                    mode,
+                    when: SummaryTiming::Triggered,
+                    origin: Some(&origin),
+                    has_expired: Some(&has_expired),
+                };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
-        exchange.set_conversation(
-            dialect,
-            &parts.uri,
-            text.len(),
-            readable,
-            self.accounting.prefixes.cache_scope(&target, caller),
-        );
+        exchange.set_conversation(dialect, &parts.uri, text.len(), readable, cache);
         let planner = &destination.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)

@@ -116,6 +116,9 @@ pub struct PlanInputs {
     /// What tokens were counted as, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_factor: Option<Factor>,
+    /// The passes that were made because the prompt cache had expired: in requests of so many elements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cold_passes: Vec<usize>,
     /// The host of the upstream, if the plan depends on its prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,

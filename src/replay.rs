@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::dialect;
 use crate::payload::Keys;
-use crate::planner::{Calibration, Offload, PlanContext, Planner};
+use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner};
 use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
@@ -287,9 +287,11 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 
     let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
     let factor = inputs.token_factor.filter(|_| planner.settings.tokens.calibrate);
+    let cold_passes = inputs.cold_passes.clone();
     let planner = with_recorded_inputs(planner, inputs);
     let calibration = factor.map_or(Calibration::Table, Calibration::Fixed);
-    let context = PlanContext { calibration, ..planner.anonymous(&NoSummaries) };
+    let cold_passes = ColdPasses::At(&cold_passes);
+    let context = PlanContext { calibration, cold_passes, ..planner.anonymous(&NoSummaries) };
     let mut summaries = HashMap::new();
     if let Some(UsedSummary { end, summary }) = &exchange.summary {
         let name = planner.policy.beginning(dialect, body, &context, *end);
@@ -304,7 +306,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 /// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
-    let PlanInputs { form, address, windows, upstream, not_stored, handles, token_factor: _ } = inputs;
+    let PlanInputs { form, address, windows, upstream, not_stored, handles, token_factor: _, cold_passes: _ } = inputs;
     let mut parts = match form {
         RequestForm::Shortest => planner.settings.shortest(),
         RequestForm::Stripped => planner.settings.stripping(),

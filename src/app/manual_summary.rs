@@ -97,6 +97,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
         mode: EditMode::Apply,
         when: SummaryTiming::Now,
         origin: Some(&origin),
+        has_expired: None,
     };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;

@@ -70,6 +70,8 @@ impl Draft<'_> {
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),
+            cold_passes: self.cold.made.take(),
+            cold_pass_place: self.cold.place,
         };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
@@ -78,7 +80,7 @@ impl Draft<'_> {
     }
 
     /// The index that the element of a unit had as it came.
-    fn original_element(&self, unit: UnitIndex) -> usize {
+    pub(super) fn original_element(&self, unit: UnitIndex) -> usize {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 

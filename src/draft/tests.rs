@@ -31,6 +31,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
         offload,
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
+        cold_passes: ColdPasses::At(&[]),
     };
     let recall = recall::Settings::default();
     let request = ParsedRequest { dialect, body, conversation: &conversation };

@@ -18,6 +18,9 @@
 //! With `when = "turn"` a pass is made where a user's turn begins, from three eighths of the trigger on, and between turns
 //! only from the trigger on. Where a turn begins is seen in the messages before the call, so that replay finds it again.
 //!
+//! Where prices decide, a pass is also made behind a pause in which the prompt cache has expired, as all is written again then.
+//! That is remembered outside of the messages, so that later requests find it again.
+//!
 //! What is newest is so by when it came. A result that comes late stands with its old call, and is the newest all the
 //! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
 //!
@@ -94,6 +97,8 @@ struct Rules {
     at_least: usize,
     /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
     nearly_full: Option<usize>,
+    /// Whether a pass is made where the prompt cache has expired, whatever its price.
+    cold_passes: bool,
     keep: Keep,
 }
 
@@ -149,7 +154,9 @@ impl ClearToolResults {
         let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
         let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
-        (Rules { limits, turn, at_least, nearly_full, keep }, rent)
+        let is_sticky = self.settings.frontier == Frontier::Sticky;
+        let cold_passes = self.settings.cold_passes && is_sticky && rent.is_some();
+        (Rules { limits, turn, at_least, nearly_full, cold_passes, keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -246,11 +253,15 @@ impl Edit for ClearToolResults {
             return draft.skip_change(self.label(), None, why);
         }
         let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, too_little, last_pass, regrets } = Replay::new(self, draft, &rules, rent).run();
+        let ClearedResults { cleared, too_little, last_pass, cold_at, regrets } =
+            Replay::new(self, draft, &rules, rent).run();
         draft.prefix_changes(last_pass);
         draft.note_regrets(regrets);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
+        }
+        if let Some(model_call) = cold_at {
+            draft.offer_cold_pass(model_call);
         }
         if too_little {
             draft.skip_change(self.label(), None, SkipReason::TooLittle);

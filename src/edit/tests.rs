@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Calibration, Offload, PlanContext, SummaryTiming},
+    draft::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming},
     payload::Keys,
     plan::{Action, Plan, Sizes},
     planner::{PlanSettings, Policy},
@@ -136,11 +136,18 @@ pub(super) struct World<'w> {
     pub(super) offload: Offload,
     pub(super) summaries: &'w dyn SummaryIndex,
     pub(super) when: SummaryTiming,
+    pub(super) cold: &'w [usize],
 }
 
 impl Default for World<'_> {
     fn default() -> Self {
-        Self { caller: &[], offload: Offload::Possible, summaries: &NoSummaries, when: SummaryTiming::Triggered }
+        Self {
+            caller: &[],
+            offload: Offload::Possible,
+            summaries: &NoSummaries,
+            when: SummaryTiming::Triggered,
+            cold: &[],
+        }
     }
 }
 
@@ -156,6 +163,7 @@ impl World<'_> {
             offload: self.offload,
             summaries: self.summaries,
             summarize: self.when,
+            cold_passes: ColdPasses::At(self.cold),
         };
         let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());

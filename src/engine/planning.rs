@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Plan ─► Load or AwaitIndex ─► Plan
+//! Plan ─► Plan, with a pass that is made because the prompt cache has expired
 //! Plan ─► Summarize ─► Plan, Persist or Done
 //! Plan ─► Persist ─► Done
 //! ```
@@ -22,7 +23,7 @@ use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError
 use crate::dialect::{Dialect, ParseError};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
-use crate::planner::{Calibration, Offload, PlanContext, SummaryTiming};
+use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming};
 use crate::summary::NoSummaries;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
@@ -44,6 +45,8 @@ pub(super) struct Planning<'a> {
     store_error: Option<EngineError>,
     // What the tokens are counted as, once it was asked for.
     factor: Option<Factor>,
+    // Whether it was decided if the prompt cache has expired.
+    knows_cache: bool,
 }
 
 /// The next step.
@@ -79,8 +82,9 @@ pub(super) const BLOCKING_FROM: usize = 2 << 20;
 /// For shorter bodies, in bytes, a shared store is not asked for summaries, unless the triggers are lower than usual.
 const LOOK_UP_FROM: usize = 16 << 10;
 
-/// How often a request is planned at most: its summary may be loaded, made, and loaded again.
-const MAX_PLANS: usize = 4;
+/// How often a request is planned at most: its prompt cache may have expired, and its summary may be loaded, made, and loaded
+/// again.
+const MAX_PLANS: usize = 5;
 
 impl<'a> Planning<'a> {
     pub(super) fn new(
@@ -91,6 +95,7 @@ impl<'a> Planning<'a> {
         options: EditOptions<'a>,
     ) -> Self {
         let (n_plans, deadline, summary_time, summary_error, store_error, factor) = (0, None, None, None, None, None);
+        let knows_cache = false;
         Self {
             engine,
             config,
@@ -103,6 +108,7 @@ impl<'a> Planning<'a> {
             summary_error,
             store_error,
             factor,
+            knows_cache,
         }
     }
 
@@ -142,6 +148,16 @@ impl<'a> Planning<'a> {
         };
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
+        }
+        if let Some(place) = plan.basis.cold_pass_place.filter(|_| !self.knows_cache && self.stores()) {
+            if !index_was_read {
+                return State::AwaitIndex;
+            }
+            self.knows_cache = true;
+            let has_expired = self.options.has_expired.is_some_and(|has_expired| has_expired(&plan));
+            if has_expired && self.engine.cold_passes.remember(place).await {
+                return State::Plan;
+            }
         }
         match plan.needs.take() {
             Some(Need::Load(key)) => State::Load(key),
@@ -248,6 +264,7 @@ impl<'a> Planning<'a> {
         let is_long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
+        let cold_passes = Arc::clone(&self.engine.cold_passes);
         let is_calibrated = config.planner.settings.tokens.calibrate && factors.are_kept();
         let plan = move || {
             let calibration = match factor {
@@ -256,7 +273,9 @@ impl<'a> Planning<'a> {
                 None => Calibration::Table,
             };
             let context = config.planner.context(caller, &*summaries);
-            let context = PlanContext { offload, summarize: when, calibration, ..context };
+            let cold_passes =
+                if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
+            let context = PlanContext { offload, summarize: when, calibration, cold_passes, ..context };
             let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
+use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::Serialize;
@@ -99,7 +100,7 @@ struct CachedSummary {
 const MAX_TEXT_BYTES: u64 = 32 << 20;
 
 /// A use is noted again after this time.
-const USE_INTERVAL: Duration = Duration::from_mins(5);
+pub(super) const USE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How many uses may be pending; further ones are noted the next time.
 const MAX_PENDING_USES: usize = 1024;
@@ -207,6 +208,38 @@ impl Summaries {
         Ok(())
     }
 
+    /// Stores another fact about a beginning that is not to change, durably. False if that fails.
+    pub(super) async fn put_fact(&self, place: Place, fact: Bytes) -> bool {
+        let Some(store) = self.store.clone() else { return false };
+        // The store logs its failures.
+        let put = self.breaker.call(async move { store.offer_summary(place, fact).await }).await;
+        let is_stored = matches!(put, Ok(Ok(_)));
+        if is_stored {
+            self.set(place.beginning, Status::Stored);
+        }
+        is_stored
+    }
+
+    /// Whether there is a summary of a beginning, or another fact about it.
+    pub(super) fn is_stored(&self, beginning: ChainKey) -> bool {
+        matches!(self.statuses().get(&beginning), Some(Status::Stored))
+    }
+
+    /// Notes a use in the store later. False if too many are to be noted already.
+    pub(super) fn note_use(&self, beginning: ChainKey) -> bool {
+        let Ok(mut used) = self.pending_uses.try_lock() else { return false };
+        let has_room = used.len() < MAX_PENDING_USES;
+        if has_room {
+            used.push(beginning);
+        }
+        has_room
+    }
+
+    /// Whether there is a store.
+    pub(super) fn is_durable(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// How often another process had stored its summary first.
     pub(super) fn n_theirs(&self) -> u64 {
         self.n_theirs.load(Ordering::Relaxed)
@@ -301,12 +334,8 @@ impl SummaryIndex for Summaries {
             Some(Status::Stored) => match self.texts.get(&beginning) {
                 Some(text) => {
                     let (now, noted) = (self.seconds(), text.last_noted.load(Ordering::Relaxed));
-                    if now.saturating_sub(noted) >= USE_INTERVAL.as_secs()
-                        && let Ok(mut used) = self.pending_uses.try_lock()
-                        && used.len() < MAX_PENDING_USES
-                    {
+                    if now.saturating_sub(noted) >= USE_INTERVAL.as_secs() && self.note_use(beginning) {
                         text.last_noted.store(now, Ordering::Relaxed);
-                        used.push(beginning);
                     }
                     SummaryState::Summary(Arc::clone(&text.summary))
                 }

@@ -45,7 +45,7 @@ fn engine() -> (Engine, Arc<MemoryStore>) {
 }
 
 fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
-    EditOptions { caller, upstream: "default", mode, when: SummaryTiming::Triggered, origin: None }
+    EditOptions { caller, upstream: "default", mode, when: SummaryTiming::Triggered, origin: None, has_expired: None }
 }
 
 /// A text that is truncated by default.

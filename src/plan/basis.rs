@@ -1,7 +1,7 @@
 //! What a plan was made from besides the settings, and what was counted.
 
 use crate::{
-    payload::{ChainKey, Fingerprint},
+    payload::{ChainKey, Fingerprint, Place},
     summary::UsedSummary,
     tokens::factor::Factor,
 };
@@ -17,6 +17,10 @@ pub struct Basis {
     pub counted: Option<CountedWith>,
     /// What the client sent, if tokens of messages were counted.
     pub received: Option<Box<Received>>,
+    /// The passes that were made because the prompt cache had expired: in requests of so many elements.
+    pub cold_passes: Vec<usize>,
+    /// Where such a pass could be made now, if none was.
+    pub cold_pass_place: Option<Place>,
 }
 
 /// What the client sent, to compare requests by. The fingerprints hold in this process only.

@@ -71,6 +71,8 @@ pub(super) struct CacheAccount {
     pub(super) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
     pub(super) keeps_seconds: Option<u64>,
+    /// The shortest pause behind which it has lost prompts, as far as that was seen.
+    pub(super) expires_after_seconds: Option<u64>,
     /// After edits changed an earlier message: how often it served what is before that, and how often nothing.
     pub(super) breaks: Breaks,
     /// Billed tokens that it would have served, by the reason why it did not.
@@ -141,10 +143,7 @@ impl Default for CacheLedger {
 impl CacheLedger {
     /// Accounts for a bill.
     pub(super) fn add(&self, billed: &Billed<'_>) {
-        let CacheScope(scope) = billed.scope;
-        let base = Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(billed.model.as_bytes()));
-        let name = |fingerprint: Fingerprint| fingerprint.halves()[0];
-        let mut chain = base;
+        let mut chain = base_of(billed.scope, billed.model);
         let ends: Vec<u64> = billed
             .received
             .messages
@@ -154,7 +153,7 @@ impl CacheLedger {
                 name(chain)
             })
             .collect();
-        let root = name(base.then(billed.received.root));
+        let root = root_of(billed.scope, billed.model, billed.received);
         let known = |(appended, end)| Some((appended, self.ends.get(end)?));
         let continued = ends.iter().rev().enumerate().find_map(known);
         let rewritten = self.roots.get(&root).filter(|_| continued.is_none());
@@ -173,6 +172,24 @@ impl CacheLedger {
             }
             account.serves(billed.cached);
         });
+    }
+
+    /// Whether the last request of a conversation was sent so long ago that the cache has lost it. Only what was learnt of the
+    /// cache counts.
+    pub(super) fn has_expired(
+        &self,
+        scope: CacheScope,
+        upstream: &str,
+        model: &str,
+        received: &Received,
+        now: Instant,
+    ) -> bool {
+        let Some(last) = self.roots.get(&root_of(scope, model, received)) else { return false };
+        let pause = now.saturating_duration_since(last.at).as_secs();
+        self.with(|accounts| {
+            let account = accounts.of.iter().find(|account| account.upstream == upstream && account.model == model);
+            account.and_then(|account| account.expires_after_seconds).is_some_and(|least| pause > least)
+        })
     }
 
     /// What is known of each model, in the order in which they came.
@@ -258,6 +275,7 @@ impl CacheAccount {
         {
             *if is_served { &mut served.yes } else { &mut served.no } += 1;
             self.keeps_seconds = self.keeps();
+            self.expires_after_seconds = self.expires_after();
         }
         let was_kept = seconds <= self.keeps_seconds.unwrap_or(USUAL);
         if !was_kept && 2 * billed.cached < servable + changed {
@@ -285,6 +303,27 @@ impl CacheAccount {
         let seen = GAPS.into_iter().zip(self.gaps).filter(|(_, served)| served.yes + served.no >= MIN_SEEN);
         seen.take_while(|(_, served)| served.yes >= served.no).last().map(|(gap, _)| gap)
     }
+
+    /// The shortest of the pauses behind which at most one prompt in four is there, as behind all longer ones.
+    fn expires_after(&self) -> Option<u64> {
+        let longer = GAPS.into_iter().zip(self.gaps.into_iter().skip(1));
+        let lost = longer.rev().take_while(|(_, served)| 3 * served.yes <= served.no);
+        lost.filter(|(_, served)| served.yes + served.no >= MIN_SEEN).last().map(|(gap, _)| gap)
+    }
+}
+
+/// The name that all requests for a model begin with.
+fn base_of(CacheScope(scope): CacheScope, model: &str) -> Fingerprint {
+    Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(model.as_bytes()))
+}
+
+/// The name of a conversation.
+fn root_of(scope: CacheScope, model: &str, received: &Received) -> u64 {
+    name(base_of(scope, model).then(received.root))
+}
+
+fn name(fingerprint: Fingerprint) -> u64 {
+    fingerprint.halves()[0]
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -292,155 +331,4 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::tokens::prices::PriceList;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A client and an upstream with a cache, on a clock of their own.
-    struct Scene {
-        ledger: CacheLedger,
-        now: Instant,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            Self { ledger: CacheLedger::default(), now: Instant::now() }
-        }
-
-        /// Sends these messages after so many seconds, of 1,000 tokens each; an earlier request began with `known` of
-        /// them, and the cache serves `cached` tokens.
-        fn sends(&mut self, after: u64, messages: &str, known: u64, cached: u64) {
-            self.sends_to("m", after, messages, known, cached);
-        }
-
-        fn sends_to(&mut self, model: &str, after: u64, messages: &str, known: u64, cached: u64) {
-            self.now += u32::try_from(after).unwrap() * SECOND;
-            let message = |byte: &u8| Fingerprint::of(&[*byte]);
-            let root = Fingerprint::of(&messages.as_bytes()[..1]);
-            let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root };
-            let segment = PromptSegment { fingerprint: Fingerprint::default(), tokens: 1000 };
-            self.ledger.add(&Billed {
-                scope: CacheScope::default(),
-                upstream: "u",
-                model,
-                received: &received,
-                at: self.now,
-                segments: &vec![segment; messages.len()],
-                known: 1000 * known,
-                input: 2000 * messages.len() as u64,
-                cached,
-            });
-        }
-
-        fn account(&self) -> CacheAccount {
-            self.ledger.accounts()[0].clone()
-        }
-    }
-
-    #[test]
-    fn what_is_served_is_no_loss() {
-        let mut scene = Scene::new();
-        scene.sends(0, "abc", 0, 0);
-        scene.sends(10, "abcde", 3, 6000);
-        scene.sends(10, "abcdefg", 5, 10_000);
-        let account = scene.account();
-        assert_eq!((account.requests, account.lost, account.smallest), (2, Losses::default(), Some(6000)));
-        assert_eq!(account.block, Some(2000));
-    }
-
-    #[test]
-    fn a_loss_has_the_edits_the_client_the_pause_or_the_upstream_as_its_cause() {
-        let mut scene = Scene::new();
-        scene.sends(0, "abcd", 0, 0);
-        // The client has added a message, and the edits have changed the last two of those that were sent.
-        scene.sends(10, "abcde", 2, 4000);
-        assert_eq!(scene.account().lost, Losses { edits: 4000, ..Losses::default() });
-        // The client has changed the third of five.
-        scene.sends(10, "abXdef", 2, 4000);
-        assert_eq!(scene.account().lost, Losses { edits: 4000, client: 6000, ..Losses::default() });
-        scene.sends(301, "abXdefg", 6, 0);
-        assert_eq!(scene.account().lost.expired, 12_000);
-        scene.sends(10, "abXdefgh", 7, 0);
-        assert_eq!(scene.account().lost.upstream, 14_000);
-        scene.sends(10, "new", 0, 0);
-        let expected = Losses { edits: 4000, expired: 12_000, client: 6000, upstream: 14_000 };
-        assert_eq!(scene.account().lost, expected, "a new conversation loses nothing");
-    }
-
-    #[test]
-    fn a_branch_that_goes_on_from_an_earlier_request_is_no_change_of_the_client() {
-        let mut scene = Scene::new();
-        scene.sends(0, "abcd", 0, 0);
-        scene.sends(10, "abcdef", 4, 8000);
-        scene.sends(10, "abcdgh", 4, 8000);
-        assert_eq!((scene.account().requests, scene.account().lost), (2, Losses::default()));
-    }
-
-    #[test]
-    fn a_cache_that_loses_all_at_a_change_is_known_by_that_and_the_edits_have_the_cost() {
-        let mut scene = Scene::new();
-        scene.sends(0, "abcd", 0, 0);
-        scene.sends(10, "abcde", 2, 0);
-        scene.sends(10, "abcdef", 5, 10_000);
-        let account = scene.account();
-        assert_eq!(account.breaks, Breaks { suffix: 0, all: 1 });
-        assert_eq!(account.lost, Losses { edits: 8000, ..Losses::default() }, "all that had been sent");
-    }
-
-    #[test]
-    fn a_change_behind_a_pause_in_which_the_cache_expires_costs_nothing_more() {
-        let mut scene = Scene::new();
-        scene.sends(0, "abcd", 0, 0);
-        scene.sends(301, "abcde", 2, 0);
-        assert_eq!(scene.account().lost, Losses { expired: 8000, ..Losses::default() });
-    }
-
-    #[test]
-    fn how_long_a_cache_keeps_a_prompt_is_learnt_from_what_it_serves_behind_pauses() {
-        let mut scene = Scene::new();
-        let mut text = "abc".to_owned();
-        scene.sends(0, &text, 0, 0);
-        for (seconds, is_served) in [(20, true), (100, true), (250, true), (500, true), (3000, false)] {
-            for _ in 0..MIN_SEEN {
-                let known = text.len() as u64;
-                text.push('x');
-                scene.sends(seconds, &text, known, if is_served { 2000 * known } else { 0 });
-            }
-        }
-        let account = scene.account();
-        assert_eq!(account.keeps_seconds, Some(600));
-        assert!(account.lost.expired > 0 && account.lost.upstream == 0, "{account:?}");
-    }
-
-    #[test]
-    fn a_loss_costs_what_writing_costs_more_than_reading() {
-        let lost = Losses { edits: 1000, expired: 0, client: 10, upstream: 1 };
-        let settings = toml::from_str("read = 0.1\nwrite = 1.25").unwrap();
-        let prices = PriceList::new(&settings, "").of_model(None);
-        assert_eq!(lost.priced(prices), Losses { edits: 1150, expired: 0, client: 11, upstream: 1 });
-    }
-
-    #[test]
-    fn short_beginnings_say_nothing_of_a_cache() {
-        let mut scene = Scene::new();
-        scene.sends(0, "a", 0, 0);
-        scene.sends(10, "ab", 1, 0);
-        assert_eq!(scene.account().lost, Losses::default());
-    }
-
-    #[test]
-    fn the_number_of_accounts_is_bounded_and_the_last_billed_stay() {
-        let mut scene = Scene::new();
-        (0..MAX_ACCOUNTS).for_each(|n| scene.sends_to(&format!("m{n}"), 1, "abc", 0, 0));
-        scene.sends_to("m0", 1, "abc", 3, 6000);
-        scene.sends_to("one more", 1, "abc", 0, 0);
-        let models: Vec<_> = scene.ledger.accounts().into_iter().map(|account| account.model).collect();
-        assert_eq!(models.len(), MAX_ACCOUNTS);
-        assert!(models.contains(&"m0".to_owned()) && models.contains(&"one more".to_owned()));
-        assert!(!models.contains(&"m1".to_owned()));
-    }
-}
+mod tests;

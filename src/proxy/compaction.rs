@@ -95,8 +95,14 @@ impl Proxy {
         let caller = self.caller(&parts.headers);
         let origin = || self.origin(&destination.upstream, dialect, parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
-        let asked =
-            EditOptions { caller, upstream, mode: EditMode::Apply, when: SummaryTiming::Whole, origin: Some(&origin) };
+        let asked = EditOptions {
+            caller,
+            upstream,
+            mode: EditMode::Apply,
+            when: SummaryTiming::Whole,
+            origin: Some(&origin),
+            has_expired: None,
+        };
         let edited = self.plan(destination, &destination.rules, dialect, parts, text, asked).await;
         let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {
             ProxyError::NoSummary(error) => ProxyError::NotCompacted(error),

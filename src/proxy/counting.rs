@@ -47,7 +47,14 @@ impl Proxy {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
                 let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
                 let upstream = destination.upstream.name().as_str();
-                let asked = EditOptions { caller, upstream, mode, when: SummaryTiming::Triggered, origin: None };
+                let asked = EditOptions {
+                    caller,
+                    upstream,
+                    mode,
+                    when: SummaryTiming::Triggered,
+                    origin: None,
+                    has_expired: None,
+                };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(buffered.bytes.clone()),

@@ -62,8 +62,14 @@ impl Proxy {
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
-        let asked =
-            EditOptions { caller, upstream, mode: EditMode::Apply, when: SummaryTiming::Now, origin: Some(&origin) };
+        let asked = EditOptions {
+            caller,
+            upstream,
+            mode: EditMode::Apply,
+            when: SummaryTiming::Now,
+            origin: Some(&origin),
+            has_expired: None,
+        };
         let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
         let summary = outcome(&edited, destination)?;
         tracing::info!(request_id = %id, summary, "summarised on request");

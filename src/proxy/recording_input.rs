@@ -24,6 +24,7 @@ pub(super) fn sent<'a>(
         form: if was_planned { form } else { RequestForm::Unedited },
         windows: learned_window(edited, &planner.meter).into_iter().collect(),
         token_factor: edited.basis.counted.map(|counted| counted.factor),
+        cold_passes: edited.basis.cold_passes.clone(),
         upstream: planner.settings.asks_for_prices().then(|| planner.settings.upstream.clone()),
         not_stored: was_planned && edited.error.is_some(),
         ..PlanInputs::default()

@@ -266,7 +266,14 @@ impl Proxy {
         let target = upstream.join(&retry.parts.uri).ok()?;
         let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
-            let asked = EditOptions { caller, upstream: upstream.name().as_str(), mode: EditMode::Apply, when, origin };
+            let asked = EditOptions {
+                caller,
+                upstream: upstream.name().as_str(),
+                mode: EditMode::Apply,
+                when,
+                origin,
+                has_expired: None,
+            };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
@@ -287,7 +294,7 @@ impl Proxy {
     async fn strip(&self, upstream: &str, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
         let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
-        let asked = EditOptions { caller, upstream, mode, when, origin: None };
+        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None };
         let edited = self.engine.edit_body(&rescue.stripping, retry.dialect, retry.text.clone(), asked).await;
         edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
     }

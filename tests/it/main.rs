@@ -15,6 +15,7 @@
 mod admin; // access to the paths below /abridge/
 mod calibration; // tokens as billed, and the factor that a conversation keeps
 mod cancellation; // a client that disconnects cancels the upstream request
+mod cold_passes; // passes behind a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
 mod config; // settings, and the commands that need no upstream
 mod demo; // `abridge demo`

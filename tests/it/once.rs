@@ -6,7 +6,7 @@ use abridge_proxy::{
     edit::clear_tool_results::AtLeast,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
-    planner::{Calibration, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
+    planner::{Calibration, ColdPasses, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
     span::splice,
     summary::NoSummaries,
     tokens::{self, Counter, Meter},
@@ -151,6 +151,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
         offload: Offload::Possible,
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
+        cold_passes: ColdPasses::At(&[]),
     };
     let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());

@@ -102,7 +102,7 @@ async fn a_dry_run_is_recorded_with_what_would_have_been_sent() {
 // === replay with the same settings, and with others ===
 
 /// The exit code of `abridge replay` with the settings of that process and these variables, and what it prints.
-fn replayed(folder: &Path, abridge: &Abridge, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+pub(crate) fn replayed(folder: &Path, abridge: &Abridge, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
     command.arg("replay").arg(folder).arg("--config").arg(abridge.config()).envs(variables.iter().copied());
     let output = command.output().unwrap();

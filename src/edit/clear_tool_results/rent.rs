@@ -111,8 +111,13 @@ impl Rent {
 
     /// The pass was made.
     pub(super) fn settle(&mut self) {
-        self.paid = 0;
+        self.settle_cold();
         self.added = self.added.saturating_add(self.price);
+    }
+
+    /// The pass was made behind a pause in which the cache has expired: all is written again, with it or without.
+    pub(super) fn settle_cold(&mut self) {
+        self.paid = 0;
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) struct Replay<'r, 'd> {
     too_little: bool,
     /// The model call of the last pass.
     last_pass: UnitIndex,
+    /// The present model call, if a pass would be made there if the prompt cache had expired.
+    cold_at: Option<UnitIndex>,
 }
 
 /// What is cleared, as the walk has found it.
@@ -69,6 +71,8 @@ pub(super) struct ClearedResults {
     pub(super) too_little: bool,
     /// The model call of the last pass.
     pub(super) last_pass: UnitIndex,
+    /// The last model call, if a pass would be made there if the prompt cache had expired.
+    pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
 }
@@ -125,6 +129,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             n_came_then: 0,
             too_little: false,
             last_pass: UnitIndex::default(),
+            cold_at: None,
         }
     }
 
@@ -165,10 +170,10 @@ impl<'r, 'd> Replay<'r, 'd> {
                 TimelineEvent::ModelCall(_) => {}
             }
         }
-        let Self { tally, cleared, too_little, last_pass, regrets, .. } = self;
+        let Self { tally, cleared, too_little, last_pass, cold_at, regrets, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
-        ClearedResults { cleared: cleared.collect(), too_little, last_pass, regrets: regrets.found }
+        ClearedResults { cleared: cleared.collect(), too_little, last_pass, cold_at, regrets: regrets.found }
     }
 
     fn came(&mut self, number: RowIndex, row: &Row) {
@@ -227,7 +232,7 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Here a model was called.
     fn model_call(&mut self, place: UnitIndex) {
-        self.too_little = false;
+        (self.too_little, self.cold_at) = (false, None);
         let may_pass = self.may_pass(place);
         if !may_pass && self.rent.is_none() {
             return;
@@ -241,23 +246,37 @@ impl<'r, 'd> Replay<'r, 'd> {
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
         let is_large = || self.ready_frees >= self.rules.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
-        if !may_pass || first.is_none() {
+        if first.is_none() {
             return;
         }
-        if is_due {
-            self.pass(place);
-        } else {
-            self.too_little = true;
+        if may_pass && is_due {
+            return self.pass(place, Rent::settle);
         }
+        let may_pass_cold = self.may_pass_cold(place);
+        if may_pass_cold && self.draft.was_cold(place) {
+            return self.pass(place, Rent::settle_cold);
+        }
+        self.too_little = may_pass;
+        self.cold_at = may_pass_cold.then_some(place);
     }
 
     /// Whether a pass may be made at this model call, if it is worth it.
     fn may_pass(&self, place: UnitIndex) -> bool {
-        let (tally, n_new) = (&self.tally, self.tally.n_came() - self.n_came_then);
-        let hold = |limits: &Limits| limits.hold_anew(tally.tokens(), tally.n_messages(), n_new);
         let in_turn =
-            || self.rules.turn.as_ref().is_some_and(|limits| hold(limits) && self.draft.begins_user_turn(place));
-        (hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, tally.tokens())
+            || self.rules.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
+        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, self.tally.tokens())
+    }
+
+    /// Whether a pass may be made at this model call if the prompt cache has expired: from as many tokens on as where a user's
+    /// turn begins.
+    fn may_pass_cold(&self, place: UnitIndex) -> bool {
+        let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
+        self.rules.cold_passes && self.hold(limits) && self.draft.may_pass(place, self.tally.tokens())
+    }
+
+    fn hold(&self, limits: &Limits) -> bool {
+        let n_new = self.tally.n_came() - self.n_came_then;
+        limits.hold_anew(self.tally.tokens(), self.tally.n_messages(), n_new)
     }
 
     /// Whether the request takes most of the window without so many tokens.
@@ -289,7 +308,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Clears what is ready.
-    fn pass(&mut self, place: UnitIndex) {
+    fn pass(&mut self, place: UnitIndex, settle: impl FnOnce(&mut Rent)) {
         self.last_pass = place;
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
@@ -304,7 +323,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.cleared.push((number, clearing));
         }
         if let Some(rent) = &mut self.rent {
-            rent.settle();
+            settle(rent);
         }
     }
 

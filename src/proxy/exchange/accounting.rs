@@ -13,6 +13,7 @@ use crate::engine::factors::Factors;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
 use crate::metrics::{AnswerUsage, Metrics, Route};
+use crate::plan::Plan;
 use crate::proxy::cache_ledger::{Billed, CacheLedger};
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
@@ -96,6 +97,13 @@ impl Accounting {
             _ if error.status() == StatusCode::SERVICE_UNAVAILABLE => self.history.count_shed(),
             _ => self.history.count_refused(),
         }
+    }
+
+    /// Whether the prompt cache of an upstream has lost the conversation of a plan.
+    pub(in crate::proxy) fn has_expired(&self, scope: CacheScope, upstream: &str, plan: &Plan) -> bool {
+        let model = plan.report.model.as_deref().map(short).unwrap_or_default();
+        let received = plan.basis.received.as_deref();
+        received.is_some_and(|received| self.caches.has_expired(scope, upstream, &model, received, Instant::now()))
     }
 }
 

@@ -1,0 +1,72 @@
+//! Passes that were made because the prompt cache had expired.
+//!
+//! The store has the names of the requests that they were made in, and of the roots of their conversations, among the
+//! summaries. They are made only where this process sees each request of a conversation: of a store that others use too, it
+//! does not know when a cache was used last.
+
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::summaries::{Summaries, USE_INTERVAL};
+use crate::payload::{ChainKey, Place};
+use crate::planner::ColdPassIndex;
+
+/// What is remembered of them. There is one instance per process.
+#[derive(Debug)]
+pub(super) struct ColdPasses {
+    summaries: Arc<Summaries>,
+    /// When their use was last noted in the store.
+    noted: Cache<ChainKey, Instant>,
+}
+
+/// One as it is stored.
+#[derive(Serialize)]
+struct StoredColdPass {
+    cold_pass: bool,
+    /// Not read by this module: by it, it is copied to a shared store.
+    root: ChainKey,
+}
+
+/// Of how many the last use is remembered.
+const MAX_NOTED: usize = 4096;
+
+impl ColdPasses {
+    pub(super) fn new(summaries: Arc<Summaries>) -> Self {
+        Self { summaries, noted: Cache::new(MAX_NOTED) }
+    }
+
+    /// Whether they are made.
+    pub(super) fn are_made(&self) -> bool {
+        self.summaries.is_durable() && !self.summaries.is_shared()
+    }
+
+    /// Stores where one is made. False if that fails, and it is not made.
+    pub(super) async fn remember(&self, Place { root, beginning }: Place) -> bool {
+        let json = serde_json::to_vec(&StoredColdPass { cold_pass: true, root }).unwrap_or_default();
+        for beginning in [root, beginning] {
+            if !self.summaries.put_fact(Place { root, beginning }, json.clone().into()).await {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl ColdPassIndex for ColdPasses {
+    fn has(&self, name: ChainKey) -> bool {
+        let has = self.summaries.is_stored(name);
+        if has
+            && self.noted.get(&name).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
+            && self.summaries.note_use(name)
+        {
+            self.noted.insert(name, Instant::now());
+        }
+        has
+    }
+}
+
+#[cfg(test)]
+mod tests;
