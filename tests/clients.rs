@@ -112,12 +112,15 @@ fn main() -> ExitCode {
         claude_python.arg(scripts.join("messages.py"));
         let mut claude_node = Command::new("node");
         claude_node.arg(scripts.join("messages.mjs"));
+        let mut mcp = Command::new(folder.join("venv/bin/python"));
+        mcp.arg(scripts.join("mcp_tools.py")).env("ABRIDGE", env!("CARGO_BIN_EXE_abridge"));
         let mut passed = true;
         for (name, client) in [
             ("openai for Python", python),
             ("openai for Node.js", node),
             ("anthropic for Python", claude_python),
             ("anthropic for Node.js", claude_node),
+            ("mcp for Python", mcp),
         ] {
             println!("{name}");
             passed &= run(name, client, &folder, &base).await.is_some();

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::it::support::{Abridge, ClosedPort, Setup, Upstream};
 use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 
@@ -39,6 +41,8 @@ enum Agent {
     CodexWithMcp,
     /// With abridge's MCP server.
     ClaudeCodeWithMcp,
+    /// With abridge's MCP server, and a provider that speaks Anthropic Messages.
+    OpencodeWithMcp,
     /// With a model whose thinking is bound to what stands before it.
     ClaudeCodeWithBoundThinking,
     /// openai-agents, in OpenAI Responses.
@@ -52,12 +56,13 @@ enum Agent {
 }
 
 /// Each of them, in the order in which they are run.
-const AGENTS: [Agent; 10] = [
+const AGENTS: [Agent; 11] = [
     Agent::Codex,
     Agent::CodexWithBaseUrl,
     Agent::ClaudeCode,
     Agent::CodexWithMcp,
     Agent::ClaudeCodeWithMcp,
+    Agent::OpencodeWithMcp,
     Agent::ClaudeCodeWithBoundThinking,
     Agent::OpenAiAgents,
     Agent::VercelOpenAi,
@@ -210,6 +215,7 @@ impl Agent {
             Self::ClaudeCode => "Claude Code",
             Self::CodexWithMcp => "Codex with the MCP server",
             Self::ClaudeCodeWithMcp => "Claude Code with the MCP server",
+            Self::OpencodeWithMcp => "opencode with the MCP server",
             Self::ClaudeCodeWithBoundThinking => "Claude Code with bound thinking and a window of 200,000 tokens",
             Self::OpenAiAgents => "openai-agents",
             Self::VercelOpenAi => "Vercel's AI SDK with its default model of OpenAI",
@@ -225,6 +231,7 @@ impl Agent {
             Self::ClaudeCode | Self::ClaudeCodeWithBoundThinking | Self::ClaudeCodeWithMcp => {
                 "node_modules/.bin/claude"
             }
+            Self::OpencodeWithMcp => "node_modules/.bin/opencode",
             Self::OpenAiAgents => "agents/bin/python",
             Self::VercelOpenAi => "node_modules/@ai-sdk/openai",
             Self::VercelAnthropic => "node_modules/@ai-sdk/anthropic",
@@ -272,6 +279,7 @@ impl Agent {
             // A tool of a namespace.
             Self::CodexWithMcp => Some("mcp__abridge.recall"),
             Self::ClaudeCodeWithMcp => Some("mcp__abridge__recall"),
+            Self::OpencodeWithMcp => Some("abridge_recall"),
             _ => None,
         }
     }
@@ -335,6 +343,21 @@ impl Session {
         format!("{own}tool_output_token_limit = 20000\n{provider}\n{servers}")
     }
 
+    fn opencode_config(&self) -> String {
+        json!({
+            "provider": { "abridge": {
+                "npm": "@ai-sdk/anthropic",
+                "options": { "baseURL": format!("http://{}/v1", self.abridge.address()), "apiKey": "sk-client" },
+                "models": { "claude-opus-4-8": { "reasoning": true, "limit": { "context": 200_000, "output": 16_384 } } },
+            } },
+            "model": "abridge/claude-opus-4-8",
+            "permission": "allow",
+            "autoupdate": false,
+            "mcp": { "abridge": { "type": "remote", "url": self.mcp_url() } },
+        })
+        .to_string()
+    }
+
     fn mcp_url(&self) -> String {
         format!("http://{}/abridge/mcp", self.abridge.address())
     }
@@ -350,7 +373,11 @@ impl Session {
         let paths = std::env::var("PATH").unwrap_or_default();
         command.env_clear().env("PATH", format!("{}:{paths}", self.program.parent().unwrap().display()));
         command.env("HOME", home).env("NO_PROXY", "*").env("no_proxy", "*").current_dir(home);
-        if self.agent.is_codex() {
+        if self.agent == Agent::OpencodeWithMcp {
+            command = Command::new(&self.program);
+            command.env_clear().env("PATH", paths).env("HOME", home).env("NO_PROXY", "*").env("no_proxy", "*");
+            command.current_dir(home).env("OPENCODE_CONFIG_CONTENT", self.opencode_config()).args(["run", prompt]);
+        } else if self.agent.is_codex() {
             command.env("CODEX_HOME", home).env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
             command.arg("exec").args(if resumed { ["resume", "--last"].as_slice() } else { &[] });
             command.args(["--skip-git-repo-check", prompt]);

@@ -22,7 +22,7 @@ pub(crate) const GO_ON: &str = "Go on with what was interrupted.";
 const LINES: usize = 500;
 
 /// The tools that it calls: shells, and what the examples have instead.
-const SHELLS: [&str; 3] = ["exec_command", "Bash", READER];
+const SHELLS: [&str; 4] = ["exec_command", "Bash", "bash", READER];
 
 /// The tool of the examples.
 pub(crate) const READER: &str = "read_file";
