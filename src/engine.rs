@@ -30,6 +30,7 @@ mod error;
 pub mod export;
 pub mod factors;
 mod flight;
+pub mod handlers;
 pub mod manual_summary;
 mod persist;
 mod planning;
@@ -40,6 +41,7 @@ pub mod summarizer;
 use breaker::BreakerError;
 use error::SummaryError;
 use factors::Factors;
+use handlers::{Answers, HandlerClients};
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
@@ -53,6 +55,8 @@ pub struct Engine {
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
+    answers: Arc<Answers>,
+    tasks: Tasks,
     summarizer: Summarizer,
 }
 
@@ -63,6 +67,8 @@ pub struct EngineConfig {
     pub planner: Planner,
     /// The models that summaries are requested from, other than the client's own.
     pub endpoints: Endpoints,
+    /// The clients of the handlers that edits ask.
+    pub handlers: HandlerClients,
 }
 
 /// How one request is to be edited.
@@ -236,9 +242,11 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
-        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
+        let summarizer =
+            Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks.clone(), events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, summarizer }
+        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
+        Self { store, keys, breakers, summaries, factors, answers, tasks, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -249,6 +257,11 @@ impl Engine {
     /// What tokens are counted as.
     pub fn factors(&self) -> &Arc<Factors> {
         &self.factors
+    }
+
+    /// The answers of handlers.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// Counters of the summaries that this process made.

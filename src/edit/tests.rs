@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     dialect::{self, Dialect},
     draft::{Calibration, Offload, PlanContext, SummaryTiming},
+    handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},
     planner::{PlanSettings, Policy},
@@ -156,6 +157,7 @@ impl World<'_> {
             offload: self.offload,
             summaries: self.summaries,
             summarize: self.when,
+            answers: &NoAnswers,
         };
         let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());

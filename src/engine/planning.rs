@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! Plan ─► Load or AwaitIndex ─► Plan
+//! Plan ─► Answer ─► Plan
 //! Plan ─► Summarize ─► Plan, Persist or Done
 //! Plan ─► Persist ─► Done
 //! ```
 //!
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +19,19 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::SummaryError;
 use super::factors::FirstFactor;
+use super::handlers::RequestAnswers;
 use super::summarizer::SummaryOrigin;
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
 use crate::dialect::{Dialect, ParseError};
+use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
 use crate::planner::{Calibration, Offload, PlanContext, SummaryTiming};
 use crate::summary::NoSummaries;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
+
+mod answers;
 
 /// One request while it is planned.
 pub(super) struct Planning<'a> {
@@ -44,6 +50,10 @@ pub(super) struct Planning<'a> {
     store_error: Option<EngineError>,
     // What the tokens are counted as, once it was asked for.
     factor: Option<Factor>,
+    // The answers of handlers that this request has got, how often it has asked, and when it stops waiting.
+    answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
+    n_asked: usize,
+    ask_deadline: Option<Instant>,
 }
 
 /// The next step.
@@ -52,6 +62,8 @@ enum State {
     Plan,
     /// Load a summary from the store, and plan again.
     Load(ChainKey),
+    /// Get these answers of handlers, and plan again.
+    Answer(Vec<HandlerAsk>),
     /// Wait until the index of summaries was read, and plan again.
     AwaitIndex,
     /// Store the plan's payloads, and make the summary that it lacks. If the request waits for it, plan again.
@@ -82,6 +94,9 @@ const LOOK_UP_FROM: usize = 16 << 10;
 /// How often a request is planned at most: its summary may be loaded, made, and loaded again.
 const MAX_PLANS: usize = 4;
 
+/// How often a request asks handlers at most: an answer may be the reason of another pass, which needs further answers.
+const MAX_ASKED: usize = 8;
+
 impl<'a> Planning<'a> {
     pub(super) fn new(
         engine: &'a Engine,
@@ -103,6 +118,9 @@ impl<'a> Planning<'a> {
             summary_error,
             store_error,
             factor,
+            answers: Arc::default(),
+            n_asked: 0,
+            ask_deadline: None,
         }
     }
 
@@ -117,6 +135,7 @@ impl<'a> Planning<'a> {
                     self.engine.summaries.load(key).await;
                     State::Plan
                 }
+                State::Answer(asks) => self.answer(asks).await,
                 State::AwaitIndex => {
                     self.engine.summaries.wait_for_index().await;
                     State::Plan
@@ -140,6 +159,11 @@ impl<'a> Planning<'a> {
             Ok(plan) => plan,
             Err(error) => return State::Done(Err(error)),
         };
+        let (needed, ahead): (Vec<_>, _) = plan.asks.drain(..).partition(|ask| ask.is_needed);
+        self.ask_ahead(ahead);
+        if !needed.is_empty() && self.n_asked < MAX_ASKED {
+            return State::Answer(needed);
+        }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
         }
@@ -248,6 +272,8 @@ impl<'a> Planning<'a> {
         let is_long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
+        let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
+        let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.calibrate && factors.are_kept();
         let plan = move || {
             let calibration = match factor {
@@ -256,7 +282,7 @@ impl<'a> Planning<'a> {
                 None => Calibration::Table,
             };
             let context = config.planner.context(caller, &*summaries);
-            let context = PlanContext { offload, summarize: when, calibration, ..context };
+            let context = PlanContext { offload, summarize: when, calibration, answers: &answers, ..context };
             let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };

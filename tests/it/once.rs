@@ -4,6 +4,7 @@ use abridge_proxy::{
     conversation::Role,
     dialect::{self, Dialect, strings},
     edit::clear_tool_results::AtLeast,
+    handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
     planner::{Calibration, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
@@ -151,6 +152,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
         offload: Offload::Possible,
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
+        answers: &NoAnswers,
     };
     let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());
