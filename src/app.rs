@@ -15,6 +15,7 @@ use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Secret, Sources, clients};
+use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{Engine, EngineConfig};
 use crate::events::Events;
@@ -30,7 +31,7 @@ use crate::server::{DrainOutcome, Server};
 use crate::tasks::{Tasks, run_blocking, yield_thread};
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
-use crate::upstream::routes;
+use crate::upstream::{KeyHeader, routes};
 use crate::webhook::Webhook;
 
 mod fleet;
@@ -199,7 +200,7 @@ fn build_live(
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
-    let rules = Arc::new(EngineConfig { planner, endpoints });
+    let rules = Arc::new(EngineConfig { planner, endpoints, handlers: handlers(config, environment)? });
     let destinations = destinations(config, environment, &rules)?;
     let spends = !environment.summarizer_keys.is_empty() || destinations.iter().any(|of| of.upstream.has_key());
     let allowed_origins =
@@ -223,6 +224,12 @@ fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpo
     endpoints.context("[summarize]")
 }
 
+/// The clients of the handlers that edits ask.
+fn handlers(config: &Config, environment: &Environment) -> anyhow::Result<HandlerClients> {
+    let key = |name: &str| environment.handler_keys.get(name)?.header(KeyHeader::Authorization).ok();
+    HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")
+}
+
 /// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. They share the counts
 /// of tokens with all others, and where nothing differs they are those of `[upstream]`.
 fn rules_of(
@@ -236,7 +243,8 @@ fn rules_of(
         None if rules.planner.settings.asks_for_prices() => rules.endpoints.clone(),
         None => return Ok(Arc::clone(rules)),
     };
-    Ok(Arc::new(EngineConfig { planner: config.planner_for(route, &rules.planner)?, endpoints }))
+    let (planner, handlers) = (config.planner_for(route, &rules.planner)?, rules.handlers.clone());
+    Ok(Arc::new(EngineConfig { planner, endpoints, handlers }))
 }
 
 /// Builds the upstreams, without open connections.
@@ -261,7 +269,7 @@ fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> 
     config.rescue.enabled.then(|| {
         let under = |parts| {
             let (planner, endpoints) = (rules.planner.under(parts), rules.endpoints.clone());
-            Arc::new(EngineConfig { planner, endpoints })
+            Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone() })
         };
         let parts = &rules.planner.settings;
         RescuePolicy::new(config.rescue, under(parts.shortest()), under(parts.stripping()))

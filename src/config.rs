@@ -21,6 +21,7 @@ use crate::draft::{marks, reasoning};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
+use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::proxy::{rescue, responses};
@@ -116,9 +117,18 @@ pub struct Config {
     ///
     /// Example: `save_document = { edits = "uri" }`
     ///
+    /// Example: `glob = { truncate_handler = "digests", clear_handler = "digests" }`
+    ///
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
     /// false }`
     pub tools: tools::Settings,
+    /// Programs of yours that say what stands in place of a text, by names that you choose: `truncate_tool_results.handler`,
+    /// `clear_tool_results.handler` and tables of `[tools]` name them. They are asked once for a text, and need the store. The
+    /// documentation of handlers says what they are sent and what they answer.
+    ///
+    /// Example: `digests = { url = "http://127.0.0.1:9000/", timeout = "10s", on_error = "skip", mode = "background",
+    /// key_env = "HANDLER_KEY" }`
+    pub handlers: handler::Settings,
     /// Reasoning that a model has signed together with what stood before it. The models of which that is known are in the
     /// documentation of dialects.
     pub reasoning: reasoning::Settings,
@@ -170,6 +180,7 @@ impl Default for Config {
             reasoning: reasoning::Settings::default(),
             messages: marks::Settings::default(),
             tools: tools::Settings::default(),
+            handlers: handler::Settings::default(),
             events: events::Settings::default(),
             inspect: inspect::Settings::default(),
             rescue: rescue::Settings::default(),
@@ -253,6 +264,7 @@ impl Config {
             reasoning: self.reasoning.clone(),
             messages: self.messages,
             tools: self.tools.clone(),
+            handlers: self.handlers.clone(),
             tokens: self.tokens.clone(),
             models: self.models.clone(),
             prices: self.prices.clone(),

@@ -27,16 +27,16 @@ use crate::{
     conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex, index::index},
     dialect::{Dialect, Entries, Switch},
     language::Language,
-    payload::{Caller, Keys},
     plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange},
     recall::{self, RetrievalMethod},
     span::Span,
-    summary::SummaryIndex,
-    tokens::{Gauge, Meter},
+    tokens::Gauge,
 };
 
+mod asks;
 mod calibration;
 mod cold_passes;
+mod context;
 mod finish;
 mod insertion;
 mod journal;
@@ -60,8 +60,10 @@ use cold_passes::ColdPassesFound;
 use insertion::{InsertedResult, Insertion};
 use journal::{ChangeId, Journal};
 
+pub use asks::Question;
 pub use calibration::{Calibration, FactorIndex};
 pub use cold_passes::{ColdPassIndex, ColdPasses};
+pub use context::{Offload, PlanContext, SummaryTiming};
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
@@ -80,47 +82,6 @@ pub enum Pass {
     Clear,
     /// A summary is made.
     Summarize,
-}
-
-/// What planning depends on besides the body and the settings.
-#[derive(Clone, Copy, Debug)]
-pub struct PlanContext<'a> {
-    /// Counts tokens.
-    pub meter: &'a Meter,
-    /// What they are counted as.
-    pub calibration: Calibration<'a>,
-    /// Make the names of payloads.
-    pub keys: &'a Keys,
-    /// Whose conversation it is.
-    pub caller: Caller,
-    /// Whether what is taken out can be stored.
-    pub offload: Offload,
-    /// The states of all summaries.
-    pub summaries: &'a dyn SummaryIndex,
-    /// When a summary is wanted.
-    pub summarize: SummaryTiming,
-    /// The passes that were made because the prompt cache had expired.
-    pub cold_passes: ColdPasses<'a>,
-}
-
-/// When a summary is wanted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SummaryTiming {
-    /// When the trigger holds.
-    Triggered,
-    /// At once: somebody has asked for it.
-    Now,
-    /// At once, and of all messages, also of what the model has not read: it has been asked to compact the conversation.
-    Whole,
-}
-
-/// Whether what is taken out can be stored.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Offload {
-    /// There is a store.
-    Possible,
-    /// There is none, or it has failed for this request: no change is made that needs it, and the report says so.
-    Impossible,
 }
 
 /// A request body with what a dialect has parsed from it.
@@ -193,6 +154,8 @@ pub struct Draft<'a> {
     need: Option<Need>,
     /// The passes that were made because the prompt cache had expired.
     cold: ColdPassesFound,
+    /// What handlers have to be asked for one.
+    asks: RefCell<asks::Asks>,
 
     /// The conversation as it came, where a summary stands for messages of it.
     whole: &'a Conversation<'a>,
@@ -255,6 +218,7 @@ impl<'a> Draft<'a> {
             n_bytes_removed: 0,
             need: None,
             cold: ColdPassesFound::default(),
+            asks: RefCell::default(),
             whole: conversation,
             hidden: Vec::new(),
             prefix_keys: OnceCell::new(),

@@ -9,6 +9,7 @@ use crate::draft::Draft;
 pub mod clear_tool_results;
 mod file_use;
 pub mod filter_tool_calls;
+mod handlers;
 pub mod keep;
 mod names;
 pub mod own_texts;

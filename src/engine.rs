@@ -31,6 +31,7 @@ mod error;
 pub mod export;
 pub mod factors;
 mod flight;
+pub mod handlers;
 pub mod manual_summary;
 mod persist;
 mod planning;
@@ -42,6 +43,7 @@ use breaker::BreakerError;
 use cold_passes::ColdPasses;
 use error::SummaryError;
 use factors::Factors;
+use handlers::{Answers, HandlerClients};
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
@@ -56,6 +58,8 @@ pub struct Engine {
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
     cold_passes: Arc<ColdPasses>,
+    answers: Arc<Answers>,
+    tasks: Tasks,
     summarizer: Summarizer,
 }
 
@@ -66,6 +70,8 @@ pub struct EngineConfig {
     pub planner: Planner,
     /// The models that summaries are requested from, other than the client's own.
     pub endpoints: Endpoints,
+    /// The clients of the handlers that edits ask.
+    pub handlers: HandlerClients,
 }
 
 /// How one request is to be edited.
@@ -241,10 +247,12 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
-        let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
+        let summarizer =
+            Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks.clone(), events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
-        Self { store, keys, breakers, summaries, factors, cold_passes, summarizer }
+        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
+        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -255,6 +263,11 @@ impl Engine {
     /// What tokens are counted as.
     pub fn factors(&self) -> &Arc<Factors> {
         &self.factors
+    }
+
+    /// The answers of handlers.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// Counters of the summaries that this process made.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::{
+    handler::HandlerAsk,
     payload::{ChainKey, Lifetime, Payload, PayloadKey},
     span::Splice,
     summary::{Frame, Outline, SummaryInput},
@@ -29,6 +30,8 @@ pub struct Plan {
     pub lifetime: Lifetime,
     /// What is needed for a better plan. This one can be carried out without.
     pub needs: Option<Need>,
+    /// What handlers have to be asked for a better plan.
+    pub asks: Vec<HandlerAsk>,
     /// The segments of the prompt, in order: the tools, and then each message as it is sent. Empty where no tokens were counted.
     pub segments: Vec<PromptSegment>,
     /// What was known when it was made.

@@ -21,6 +21,7 @@ use crate::{
         trigger::{Condition, Moment, Trigger},
         truncate_tool_results::{self, TruncateToolResults},
     },
+    handler::{self, AnswerFault, HandlerAsk, NoAnswers},
     payload::{Caller, ChainKey, Keys},
     plan::Plan,
     recall,
@@ -61,6 +62,8 @@ pub struct PlanSettings {
     pub messages: marks::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
+    /// The programs that edits ask.
+    pub handlers: handler::Settings,
     /// How tokens are counted.
     pub tokens: tokens::Settings,
     /// What models take, and how they split text, where it is not known otherwise.
@@ -157,6 +160,7 @@ pub struct Policy {
     counts_from: usize,
     reasoning: reasoning::CompiledSettings,
     marks: marks::Settings,
+    own_texts: OwnTexts,
     verified: VerifiedMessages,
 }
 
@@ -215,8 +219,9 @@ impl Planner {
     pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         let Self { meter, keys, offload, .. } = self;
         let (calibration, summarize) = (Calibration::Table, SummaryTiming::Triggered);
-        let cold_passes = ColdPasses::At(&[]);
-        PlanContext { meter, calibration, keys, caller, offload: *offload, summaries, summarize, cold_passes }
+        let (cold_passes, answers) = (ColdPasses::At(&[]), &NoAnswers);
+        let offload = *offload;
+        PlanContext { meter, calibration, keys, caller, offload, summaries, summarize, cold_passes, answers }
     }
 
     /// The situation of a request of somebody who shows no credential.
@@ -252,15 +257,27 @@ impl Policy {
                 EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&settings.patch_tool_calls, language)),
                 EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&settings.filter_tool_calls)),
                 EditName::TruncateToolResults => {
-                    let edit =
-                        TruncateToolResults::new(&settings.truncate_tool_results, &tools, recall, &own_texts, language);
+                    let edit = TruncateToolResults::new(
+                        &settings.truncate_tool_results,
+                        &tools,
+                        recall,
+                        &own_texts,
+                        language,
+                        &settings.handlers,
+                    );
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
                 EditName::ClearToolResults => {
                     let prices = PriceList::new(&settings.prices, &settings.upstream);
-                    let edit =
-                        ClearToolResults::new(&settings.clear_tool_results, &tools, &own_texts, prices, language);
+                    let edit = ClearToolResults::new(
+                        &settings.clear_tool_results,
+                        &tools,
+                        &own_texts,
+                        prices,
+                        language,
+                        &settings.handlers,
+                    );
                     counts_from = counts_from.min(edit.least_bytes());
                     Box::new(edit)
                 }
@@ -281,6 +298,7 @@ impl Policy {
             counts_from,
             reasoning: reasoning::CompiledSettings::new(&settings.reasoning),
             marks: settings.messages,
+            own_texts,
             verified: VerifiedMessages::default(),
         }
     }
@@ -320,6 +338,11 @@ impl Policy {
             self.verified.check(dialect, body, folded.as_ref().unwrap_or(&whole), hidden)?;
         }
         Ok(plan)
+    }
+
+    /// Whether the text that a handler has answered may be used.
+    pub fn check_answer(&self, ask: &HandlerAsk, answer: &str) -> Result<(), AnswerFault> {
+        ask.check(answer, |line| self.own_texts.may_be_line(line))
     }
 
     /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.

@@ -21,7 +21,7 @@ mod supply;
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 14] = [
     &["language", "names", "payload", "raw", "span", "units"],
-    &["conversation", "recall", "summary", "tokens"],
+    &["conversation", "handler", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft", "inspect"],
     &["edit"],

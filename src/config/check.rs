@@ -14,6 +14,7 @@ use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
 
 mod clearing;
+mod handlers;
 mod store;
 mod summarize;
 mod upstreams;
@@ -36,6 +37,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.placeholders()?;
     checker.truncation()?;
     checker.clearing()?;
+    checker.handlers()?;
     checker.summarize()
 }
 
@@ -235,6 +237,10 @@ impl Checker<'_> {
     fn clearing(&self) -> Result<(), ConfigError> {
         let Config { clear_tool_results, prices, tools, .. } = self.config;
         clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
+    }
+
+    fn handlers(&self) -> Result<(), ConfigError> {
+        handlers::check(self.config, &|path, message| self.error(path, message))
     }
 
     fn summarize(&self) -> Result<(), ConfigError> {

@@ -12,6 +12,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
+use crate::handler::Handler;
 use crate::store::postgres::{EngineClock, Options};
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
@@ -44,6 +45,8 @@ pub struct Environment {
     pub admin_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
     pub summarizer_keys: BTreeMap<String, Secret>,
+    /// The values of the variables that `[handlers]` name, by the name of the handler.
+    pub handler_keys: BTreeMap<String, Secret>,
     /// The value of the variable that `store.url_env` names.
     pub store_url: Option<Secret>,
     /// The values of the variables that `store.secret_env` and `store.old_secrets_env` name.
@@ -149,6 +152,11 @@ impl Environment {
         let summarizer_keys = names
             .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
             .collect::<Result<_, ConfigError>>()?;
+        let handler_key = |(name, handler): (&String, &Handler)| {
+            let named_by = format!("handlers.{name}.key_env names it for the handler's key");
+            Some(key(handler.key_env.as_deref()?, &named_by).map(|key| (name.clone(), key)))
+        };
+        let handler_keys = config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?;
         let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
         let proxies = proxies(variables)?;
         let store_url = config.store.url_env.as_deref();
@@ -161,6 +169,7 @@ impl Environment {
             upstream_keys,
             admin_token,
             summarizer_keys,
+            handler_keys,
             store_url,
             store_secrets,
             state,

@@ -76,7 +76,8 @@ impl Draft<'_> {
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
         let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();
-        Plan { splices, betas, lifetime, needs: self.need.take(), offloads: self.offloads(), segments, basis, report }
+        let (needs, asks) = (self.need.take(), self.asks.take().into_list());
+        Plan { splices, betas, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
     }
 
     /// The index that the element of a unit had as it came.

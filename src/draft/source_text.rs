@@ -4,7 +4,7 @@ use std::{borrow::Cow, cell::OnceCell, fmt};
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
-    conversation::UnitIndex,
+    conversation::{BlockIndex, UnitIndex},
     dialect::{
         media::{self, MediaForm, MediaPart},
         strings,
@@ -39,6 +39,8 @@ pub struct ResultText<'t, 'd> {
     pub n_texts: usize,
     /// The bytes of all of them.
     pub n_bytes: usize,
+    /// The block of the call that the result answers.
+    pub(super) call: Option<BlockIndex>,
     pub(super) draft: &'t Draft<'d>,
     pub(super) source: &'t SourceText<'d>,
     /// Whether it is stored when it is replaced.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{dialect, plan::Plan, span::splice, summary::NoSummaries, tokens};
+use crate::{dialect, handler::NoAnswers, plan::Plan, span::splice, summary::NoSummaries, tokens};
 
 mod texts;
 
@@ -32,6 +32,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
         cold_passes: ColdPasses::At(&[]),
+        answers: &NoAnswers,
     };
     let recall = recall::Settings::default();
     let request = ParsedRequest { dialect, body, conversation: &conversation };

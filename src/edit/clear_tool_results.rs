@@ -41,6 +41,7 @@ use self::{
 };
 use super::{
     Edit, Language,
+    handlers::Handlers,
     keep::Keep,
     names,
     own_texts::OwnTexts,
@@ -50,7 +51,8 @@ use super::{
 };
 use crate::{
     conversation::UnitIndex,
-    draft::{Draft, Pass, ProposedEdit, ReplaceOptions, Row, TextCut},
+    draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut},
+    handler::{self, Decision, HandlerRef, MAX_ANSWER},
     payload::MediaType,
     plan::{Action, SkipReason, Stale},
     tokens::prices::PriceList,
@@ -84,6 +86,7 @@ pub struct ClearToolResults {
     own_texts: OwnTexts,
     prices: PriceList,
     language: Language,
+    handlers: Handlers,
 }
 
 /// When a pass is made of one request.
@@ -100,6 +103,13 @@ struct Rules {
     /// Whether a pass is made where the prompt cache has expired, whatever its price.
     cold_passes: bool,
     keep: Keep,
+}
+
+/// The handler that is asked what stands in place of a result, and whether the request needs the answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'h> {
+    handler: &'h HandlerRef,
+    is_needed: bool,
 }
 
 /// What clearing one result and the arguments of its call would do.
@@ -121,8 +131,10 @@ impl ClearToolResults {
         own_texts: &OwnTexts,
         prices: PriceList,
         language: Language,
+        handlers: &handler::Settings,
     ) -> Self {
         Self {
+            handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
             placeholder: settings.template(language),
             media_placeholder: settings.media_template(language),
@@ -174,17 +186,31 @@ impl ClearToolResults {
         }
     }
 
-    /// What clearing one result would do; none if nothing. A call whose result is missing keeps its arguments, too.
-    fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool) -> Option<Clearing> {
+    /// The handler that is asked about a result.
+    fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&HandlerRef> {
+        self.handlers.of_tool(|| {
+            let tool = row.call.map_or("", |call| draft.conversation().tool_name(call));
+            Some(self.tools.find(tool, |settings| settings.clear_handler.clone())?.1)
+        })
+    }
+
+    /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
+    /// is missing, or is left by a handler, keeps its arguments, too.
+    fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, asked: Option<Asked<'_>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };
         let conversation = draft.conversation();
         let tool = row.call.map_or("", |call| conversation.tool_name(call));
-        let mut is_missing = false;
+        let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
             if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
+            }
+            let asked = asked.filter(|_| text.media.is_none());
+            if asked.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {
+                is_left = true;
+                return None;
             }
             let (handle, how) = text.retrieval();
             let bytes = text.len.to_string();
@@ -197,9 +223,22 @@ impl ClearToolResults {
                 "handle" => handle,
                 _ => how,
             });
+            let Some(Asked { handler, is_needed }) = asked else {
+                return Some(TextCut { from: 0, to: text.len, words });
+            };
+            let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
+            let most_bytes = room.min(MAX_ANSWER);
+            let words = match text.decision(Question { edit: self.name(), handler, most_bytes, is_needed }) {
+                Decision::Replace(answer) => answer + "\n" + &words,
+                Decision::Default => words,
+                Decision::Leave => {
+                    is_left = true;
+                    return None;
+                }
+            };
             Some(TextCut { from: 0, to: text.len, words })
         });
-        if is_missing {
+        if is_missing || (is_left && result.is_err()) {
             return None;
         }
         let input =

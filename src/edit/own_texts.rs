@@ -2,6 +2,7 @@
 //! abridge may stand before another.
 
 use super::template::Template;
+use crate::handler::MAX_ANSWER;
 
 /// The templates of those texts.
 #[derive(Clone, Debug)]
@@ -19,6 +20,9 @@ pub struct OwnTexts {
 /// A longer text is none of them, whatever it looks like.
 const MAX_TEXT: usize = 4096;
 
+/// A placeholder of more lines is not recognised behind an answer.
+const MAX_LINES: usize = 8;
+
 impl OwnTexts {
     /// Whether a text may be one of them and nothing else. It is read only if it is short enough.
     pub(super) fn may_have<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
@@ -28,6 +32,21 @@ impl OwnTexts {
                 .iter()
                 .any(|template| template.may_have_made(text))
         }
+    }
+
+    /// Whether a text may be the answer of a handler with the placeholder behind it. It is read only if it is short enough.
+    pub(super) fn may_be_answer<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
+        len <= MAX_ANSWER + MAX_TEXT && {
+            let text = text();
+            let end = text.get(text.ceil_char_boundary(len.saturating_sub(MAX_TEXT))..).unwrap_or_default();
+            let lines = memchr::memrchr_iter(b'\n', end.as_bytes()).take(MAX_LINES);
+            lines.filter_map(|at| end.get(at + 1..)).any(|last| self.cleared.may_have_made(last))
+        }
+    }
+
+    /// Whether a line may be one of them.
+    pub fn may_be_line(&self, line: &str) -> bool {
+        self.may_have(line.len(), || line) || self.truncated.may_have_made(&format!("\n{line}\n"))
     }
 
     /// Whether a text may stand for a missing result.

@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use crate::{
     dialect::{self, Dialect},
     draft::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming},
+    draft::{Calibration, Offload, PlanContext, SummaryTiming},
+    handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},
     planner::{PlanSettings, Policy},
@@ -164,6 +166,7 @@ impl World<'_> {
             summaries: self.summaries,
             summarize: self.when,
             cold_passes: ColdPasses::At(self.cold),
+            answers: &NoAnswers,
         };
         let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();
         let output = Bytes::from(splice(body, &plan.splices).concat());

@@ -27,6 +27,13 @@ pub struct Tool {
     /// Example: `{ max_bytes = 20000, head = 5000, tail = 10000 }`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
+    /// The handler that says what stands in place of a result that is too long; an empty name for none.
+    ///
+    /// Not set: as `truncate_tool_results.handler` says.
+    ///
+    /// Example: `"diffs"`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncate_handler: Option<String>,
     /// Whether results are cleared.
     ///
     /// Not set: as `clear_tool_results` says.
@@ -34,6 +41,13 @@ pub struct Tool {
     /// Example: `true`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear: Option<bool>,
+    /// The handler that says what stands in place of a cleared result; an empty name for none.
+    ///
+    /// Not set: as `clear_tool_results.handler` says.
+    ///
+    /// Example: `"digests"`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clear_handler: Option<String>,
     /// Whether the arguments of a call are cleared together with its result.
     ///
     /// Not set: as `clear_tool_results.clear_tool_inputs` says.

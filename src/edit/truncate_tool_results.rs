@@ -21,14 +21,17 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Edit, Language, names,
+    Edit, Language,
+    handlers::Handlers,
+    names,
     own_texts::OwnTexts,
     template::Template,
     tools::{self, Tools, Truncate},
 };
 use crate::{
     conversation::{BlockKind, UnitIndex},
-    draft::{Draft, NotApplicable, ReplaceOptions, ResultText, TextCut, TruncationCache},
+    draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache},
+    handler::{self, Decision, HandlerRef, MAX_ANSWER},
     plan::{Action, SkipReason},
     recall,
 };
@@ -50,11 +53,17 @@ pub struct Settings {
     ///
     /// Example: `"\n[{left_out} of {bytes} bytes left out here. {how}]\n"`
     pub notice: Option<String>,
+    /// The handler of `[handlers]` that says what stands in place of a result that is longer, with the notice behind it.
+    ///
+    /// Not set: the two ends stand there.
+    ///
+    /// Example: `"tests"`
+    pub handler: Option<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_bytes: 50_000, exclude_tools: Vec::new(), notice: None }
+        Self { max_bytes: 50_000, exclude_tools: Vec::new(), notice: None, handler: None }
     }
 }
 
@@ -91,6 +100,7 @@ pub struct TruncateToolResults {
     notice: Template,
     own_texts: OwnTexts,
     language: Language,
+    handlers: Handlers,
     truncation_cache: TruncationCache,
 }
 
@@ -111,6 +121,7 @@ impl TruncateToolResults {
         recall: &recall::Settings,
         own_texts: &OwnTexts,
         language: Language,
+        handlers: &handler::Settings,
     ) -> Self {
         Self {
             max_bytes: settings.max_bytes,
@@ -119,6 +130,7 @@ impl TruncateToolResults {
             notice: settings.template(language),
             own_texts: own_texts.clone(),
             language,
+            handlers: Handlers::new(handlers, settings.handler.as_deref()),
             truncation_cache: TruncationCache::default(),
         }
     }
@@ -146,27 +158,10 @@ impl TruncateToolResults {
     }
 
     fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget) -> Option<TextCut> {
-        let share = budget.max_bytes / text.n_texts.max(1);
-        if text.n_bytes <= budget.max_bytes || text.len <= share {
-            return None;
-        }
-        if self.own_texts.may_have(text.len, || text.text()) {
-            return None; // somebody quotes us, or has edited before us
-        }
-        let (handle, how) = text.retrieval();
-        let bytes = text.len.to_string();
-        let notice = |left_out: &str| {
-            self.notice.fill(|place| match place {
-                "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
-                "tool_name" => tool,
-                "left_out" => left_out,
-                "bytes" => &bytes,
-                "handle" => handle,
-                _ => how,
-            })
-        };
+        let share = self.share(text, budget)?;
+        let notice = |left_out: usize| self.notice(text, tool, left_out);
         // No notice is longer than the one that says that all of it is left out.
-        let left = share.saturating_sub(notice(&bytes).len());
+        let left = share.saturating_sub(notice(text.len).len());
         let (head, tail) = match (budget.head, budget.tail) {
             (None, None) => (left / 2, left - left / 2),
             (Some(head), None) => (head.min(left), left.saturating_sub(head)),
@@ -177,7 +172,42 @@ impl TruncateToolResults {
         if from >= to {
             return None;
         }
-        Some(TextCut { from, to, words: notice(&(to - from).to_string()) })
+        Some(TextCut { from, to, words: notice(to - from) })
+    }
+
+    /// What a handler says stands in place of a text that is too long.
+    fn handled(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget, handler: &HandlerRef) -> Option<TextCut> {
+        let most_bytes = self.share(text, budget)?.saturating_sub(self.notice(text, tool, text.len).len());
+        let most_bytes = most_bytes.min(MAX_ANSWER);
+        match text.decision(Question { edit: self.name(), handler, most_bytes, is_needed: true }) {
+            Decision::Replace(answer) => {
+                let words = answer.clone() + &self.notice(text, tool, text.len - answer.len());
+                Some(TextCut { from: 0, to: text.len, words })
+            }
+            Decision::Leave => None,
+            Decision::Default => self.cut(text, tool, budget),
+        }
+    }
+
+    /// How many bytes of a text may stay, if it is too long.
+    fn share(&self, text: &ResultText<'_, '_>, budget: Budget) -> Option<usize> {
+        let share = budget.max_bytes / text.n_texts.max(1);
+        let is_short = text.n_bytes <= budget.max_bytes || text.len <= share;
+        // Else somebody quotes us, or has edited before us.
+        (!is_short && !self.own_texts.may_have(text.len, || text.text())).then_some(share)
+    }
+
+    fn notice(&self, text: &ResultText<'_, '_>, tool: &str, left_out: usize) -> String {
+        let (handle, how) = text.retrieval();
+        let (left_out, bytes) = (left_out.to_string(), text.len.to_string());
+        self.notice.fill(|place| match place {
+            "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
+            "tool_name" => tool,
+            "left_out" => &left_out,
+            "bytes" => &bytes,
+            "handle" => handle,
+            _ => how,
+        })
     }
 
     fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex) {
@@ -189,10 +219,14 @@ impl TruncateToolResults {
             return;
         }
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
-        let proposed = draft.cached(&self.truncation_cache, unit, tool, || {
+        let handler = self.handlers.of_tool(|| Some(self.tools.find(tool, |tool| tool.truncate_handler.clone())?.1));
+        let propose = || {
             let mut longer = false;
             let proposed = draft.propose_result(unit, options, |text| {
-                let cut = self.cut(text, tool, budget)?;
+                let cut = match handler {
+                    Some(handler) => self.handled(text, tool, budget, handler),
+                    None => self.cut(text, tool, budget),
+                }?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
                 longer |= is_longer;
@@ -202,7 +236,12 @@ impl TruncateToolResults {
                 Err(NotApplicable::Nothing) if longer => Err(NotApplicable::NotSmaller),
                 proposed => proposed,
             }
-        });
+        };
+        let proposed = match handler {
+            // Answers become known.
+            Some(_) => propose(),
+            None => draft.cached(&self.truncation_cache, unit, tool, propose),
+        };
         match proposed {
             Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit.get() }, proposed)),
             Err(NotApplicable::NotSmaller) => {

@@ -3,12 +3,14 @@
 //! ```text
 //! Plan ─► Load or AwaitIndex ─► Plan
 //! Plan ─► Plan, with a pass that is made because the prompt cache has expired
+//! Plan ─► Answer ─► Plan
 //! Plan ─► Summarize ─► Plan, Persist or Done
 //! Plan ─► Persist ─► Done
 //! ```
 //!
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +20,19 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::SummaryError;
 use super::factors::FirstFactor;
+use super::handlers::RequestAnswers;
 use super::summarizer::SummaryOrigin;
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
 use crate::dialect::{Dialect, ParseError};
+use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
 use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming};
 use crate::summary::NoSummaries;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
+
+mod answers;
 
 /// One request while it is planned.
 pub(super) struct Planning<'a> {
@@ -47,6 +53,10 @@ pub(super) struct Planning<'a> {
     factor: Option<Factor>,
     // Whether it was decided if the prompt cache has expired.
     knows_cache: bool,
+    // The answers of handlers that this request has got, how often it has asked, and when it stops waiting.
+    answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
+    n_asked: usize,
+    ask_deadline: Option<Instant>,
 }
 
 /// The next step.
@@ -55,6 +65,8 @@ enum State {
     Plan,
     /// Load a summary from the store, and plan again.
     Load(ChainKey),
+    /// Get these answers of handlers, and plan again.
+    Answer(Vec<HandlerAsk>),
     /// Wait until the index of summaries was read, and plan again.
     AwaitIndex,
     /// Store the plan's payloads, and make the summary that it lacks. If the request waits for it, plan again.
@@ -86,6 +98,9 @@ const LOOK_UP_FROM: usize = 16 << 10;
 /// again.
 const MAX_PLANS: usize = 5;
 
+/// How often a request asks handlers at most: an answer may be the reason of another pass, which needs further answers.
+const MAX_ASKED: usize = 8;
+
 impl<'a> Planning<'a> {
     pub(super) fn new(
         engine: &'a Engine,
@@ -109,6 +124,9 @@ impl<'a> Planning<'a> {
             store_error,
             factor,
             knows_cache,
+            answers: Arc::default(),
+            n_asked: 0,
+            ask_deadline: None,
         }
     }
 
@@ -123,6 +141,7 @@ impl<'a> Planning<'a> {
                     self.engine.summaries.load(key).await;
                     State::Plan
                 }
+                State::Answer(asks) => self.answer(asks).await,
                 State::AwaitIndex => {
                     self.engine.summaries.wait_for_index().await;
                     State::Plan
@@ -146,6 +165,11 @@ impl<'a> Planning<'a> {
             Ok(plan) => plan,
             Err(error) => return State::Done(Err(error)),
         };
+        let (needed, ahead): (Vec<_>, _) = plan.asks.drain(..).partition(|ask| ask.is_needed);
+        self.ask_ahead(ahead);
+        if !needed.is_empty() && self.n_asked < MAX_ASKED {
+            return State::Answer(needed);
+        }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
         }
@@ -265,6 +289,8 @@ impl<'a> Planning<'a> {
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
         let cold_passes = Arc::clone(&self.engine.cold_passes);
+        let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
+        let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.calibrate && factors.are_kept();
         let plan = move || {
             let calibration = match factor {
@@ -275,7 +301,8 @@ impl<'a> Planning<'a> {
             let context = config.planner.context(caller, &*summaries);
             let cold_passes =
                 if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
-            let context = PlanContext { offload, summarize: when, calibration, cold_passes, ..context };
+            let context =
+                PlanContext { offload, summarize: when, calibration, cold_passes, answers: &answers, ..context };
             let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
             planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
         };

@@ -35,7 +35,7 @@ fn keys() -> Keys {
 fn config(settings: &PlanSettings) -> Arc<EngineConfig> {
     let meter = Meter::new(&settings.tokens, &settings.models);
     let planner = Planner::with(settings.clone(), meter, keys(), Offload::Possible);
-    Arc::new(EngineConfig { planner, endpoints: Endpoints::default() })
+    Arc::new(EngineConfig { planner, endpoints: Endpoints::default(), handlers: HandlerClients::default() })
 }
 
 /// An engine and its store.

@@ -21,6 +21,7 @@ impl Introspection for Proxy {
             self.accounting.metrics.write(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
+            self.write_handlers(&mut exposition);
             self.write_factors(&mut exposition);
             self.write_load(&mut exposition);
             exposition.into_text()
@@ -131,6 +132,14 @@ impl Proxy {
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
         exposition.counters("abridge_summary_tokens", "Billed tokens of these calls", labelled("type", tokens));
+    }
+
+    fn write_handlers(&self, exposition: &mut Exposition) {
+        let calls =
+            self.engine.answers().counts().into_iter().map(|(handler, outcome, n)| {
+                (vec![("handler", handler.to_string()), ("outcome", outcome.to_owned())], n)
+            });
+        exposition.counters("abridge_handler_calls", "Questions to handlers, by handler and outcome", calls);
     }
 
     fn write_factors(&self, exposition: &mut Exposition) {

@@ -177,6 +177,7 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::engine::handlers::HandlerClients;
     use crate::engine::summarizer::Endpoints;
     use crate::planner::{PlanSettings, Planner};
     use crate::upstream;
@@ -226,7 +227,8 @@ mod tests {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
         let planner = Planner::new(PlanSettings::default());
-        let rules = Arc::new(EngineConfig { planner, endpoints: Endpoints::default() });
+        let rules =
+            Arc::new(EngineConfig { planner, endpoints: Endpoints::default(), handlers: HandlerClients::default() });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
         let windows = WindowDiscovery { began: Instant::now(), gate: Arc::new(FetchGate::new(true, Duration::ZERO)) };

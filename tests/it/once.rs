@@ -4,6 +4,7 @@ use abridge_proxy::{
     conversation::Role,
     dialect::{self, Dialect, strings},
     edit::clear_tool_results::AtLeast,
+    handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
     planner::{Calibration, ColdPasses, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
@@ -152,6 +153,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
         cold_passes: ColdPasses::At(&[]),
+        answers: &NoAnswers,
     };
     let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();
     let output = Bytes::from(splice(body, &plan.splices).concat());

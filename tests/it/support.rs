@@ -8,6 +8,7 @@ use std::time::Duration;
 pub(crate) mod abridge; // the real binary, started and stopped
 pub(crate) mod bodies; // request bodies that are edited, and that are not
 pub(crate) mod conversations; // conversations with everything wrong that can be
+pub(crate) mod handler; // a handler of `[handlers]`, good and bad
 pub(crate) mod http2; // both sides of HTTP/2
 pub(crate) mod offloads; // results that are too long, and their handles
 pub(crate) mod openmetrics; // a strict reader of numbers

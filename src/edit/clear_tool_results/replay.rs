@@ -12,7 +12,7 @@ use std::{
     iter,
 };
 
-use super::{ClearToolResults, Clearing, Frontier, Rules, reads::Reads, regrets::RegretWatch, rent::Rent};
+use super::{Asked, ClearToolResults, Clearing, Frontier, Rules, reads::Reads, regrets::RegretWatch, rent::Rent};
 use crate::{
     conversation::{Role, UnitIndex},
     draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
@@ -300,7 +300,13 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     fn weigh(&mut self, number: RowIndex) {
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
-        if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count)) {
+        if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
+            if let Some(row) = row
+                && let Some(handler) = self.edit.handler(self.draft, row).filter(|handler| handler.is_ahead)
+            {
+                // What the handler says is not known to be needed yet.
+                self.edit.clearing(self.draft, row, false, Some(Asked { handler, is_needed: false }));
+            }
             let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
             self.ready_frees += clearing.freed;
             self.ready.insert(number, Clearing { why, ..clearing });
@@ -313,6 +319,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
+            let Some(clearing) = self.handled(number, clearing) else { continue };
             self.tally.shrink(number, clearing.freed);
             if let Some(rent) = &mut self.rent {
                 rent.clear(number, clearing.freed);
@@ -325,6 +332,15 @@ impl<'r, 'd> Replay<'r, 'd> {
         if let Some(rent) = &mut self.rent {
             settle(rent);
         }
+    }
+
+    /// The clearing as a handler has it, if there is one: none if that leaves the result as it is. Whether a pass is made does
+    /// not depend on what handlers say, else a request would have to ask about all that it might clear.
+    fn handled(&self, number: RowIndex, clearing: Clearing) -> Option<Clearing> {
+        let asked = |row| Some((row, self.edit.handler(self.draft, row)?));
+        let Some((row, handler)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
+        let handled = self.edit.clearing(self.draft, row, self.count, Some(Asked { handler, is_needed: true }))?;
+        Some(Clearing { why: clearing.why, ..handled })
     }
 
     fn leaves_rent(&mut self, number: RowIndex) {

@@ -73,6 +73,12 @@ pub struct Settings {
     ///
     /// Example: `"[Cleared: {bytes} bytes of output of {tool_name}. {how}]"`
     pub placeholder: Option<String>,
+    /// The handler of `[handlers]` that says what stands in place of a cleared result, with the placeholder behind it.
+    ///
+    /// Not set: the placeholder alone stands there.
+    ///
+    /// Example: `"digests"`
+    pub handler: Option<String>,
     /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
     pub offload: bool,
     /// Leaves a text in place that has no more tokens than its placeholder.
@@ -129,6 +135,7 @@ impl Default for Settings {
             exclude_tools: Vec::new(),
             clear_media: true,
             placeholder: None,
+            handler: None,
             offload: true,
             growth_guard: true,
             frontier: Frontier::default(),

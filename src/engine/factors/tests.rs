@@ -8,6 +8,7 @@ use tokio::runtime;
 
 use crate::dialect;
 use crate::engine::EditMode::{Apply, DryRun};
+use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{EditMode, EditOptions, Engine, EngineConfig};
 use crate::events::Events;
@@ -45,7 +46,14 @@ impl Process {
         let planner = Planner::with(settings, meter, keys.clone(), Offload::Possible);
         let store = store.map(|store| Arc::clone(store) as Arc<dyn Store>);
         let engine = Engine::new(store, Duration::from_secs(10), keys, Tasks::default(), Events::default());
-        Self { engine, config: Arc::new(EngineConfig { planner, endpoints: Endpoints::default() }) }
+        Self {
+            engine,
+            config: Arc::new(EngineConfig {
+                planner,
+                endpoints: Endpoints::default(),
+                handlers: HandlerClients::default(),
+            }),
+        }
     }
 
     /// From now on, new conversations have this factor.

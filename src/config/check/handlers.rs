@@ -1,0 +1,68 @@
+//! Checks of `[handlers]`, and of the settings that name them.
+
+use std::time::Duration;
+
+use super::{MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use crate::config::Config;
+use crate::config::error::ConfigError;
+use crate::engine::handlers::HandlerUrl;
+use crate::units::Period;
+
+/// The longest name of a handler, in bytes.
+const MAX_NAME: usize = 64;
+
+/// Returns the first error; `error` builds it from a path and a message.
+pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigError) -> Result<(), ConfigError> {
+    let wrong = |path: &[&str], message: &str| Err(error(path, message.to_owned()));
+    for (name, handler) in &config.handlers {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_plain) {
+            let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
+            return wrong(&["handlers", name], message);
+        }
+        if let Err(fault) = handler.url.parse::<HandlerUrl>() {
+            return wrong(&["handlers", name, "url"], &fault.to_string());
+        }
+        let least = Period(Duration::from_millis(1));
+        if !(least..=MAX_PERIOD).contains(&handler.timeout) {
+            let message = format!("{} is out of range; allowed: {least} to {MAX_PERIOD}", handler.timeout);
+            return wrong(&["handlers", name, "timeout"], &message);
+        }
+        if handler.key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
+            return wrong(&["handlers", name, "key_env"], NOT_A_VARIABLE_NAME);
+        }
+    }
+    for (path, name) in named(config) {
+        if !config.handlers.contains_key(name) {
+            let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
+            let allowed = if known.is_empty() { "none, as [handlers] is empty".to_owned() } else { known.join(", ") };
+            return wrong(&path, &format!("there is no handlers.{name}; allowed: {allowed}"));
+        }
+        if !config.store.enabled {
+            let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
+            return wrong(&path, message);
+        }
+    }
+    Ok(())
+}
+
+/// The handlers that settings name, and where.
+fn named(config: &Config) -> Vec<(Vec<&str>, &str)> {
+    let mut named = Vec::new();
+    let edits = [
+        ("truncate_tool_results", &config.truncate_tool_results.handler),
+        ("clear_tool_results", &config.clear_tool_results.handler),
+    ];
+    for (table, handler) in edits {
+        named.extend(handler.as_deref().map(|handler| (vec![table, "handler"], handler)));
+    }
+    for (tool, settings) in &config.tools {
+        let keys = [("truncate_handler", &settings.truncate_handler), ("clear_handler", &settings.clear_handler)];
+        for (key, handler) in keys {
+            // An empty name says that the edit's handler is not asked.
+            let handler = handler.as_deref().filter(|handler| !handler.is_empty());
+            named.extend(handler.map(|handler| (vec!["tools", tool, key], handler)));
+        }
+    }
+    named
+}

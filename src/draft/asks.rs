@@ -1,0 +1,107 @@
+//! What edits ask of handlers: answers that are known are used, and questions without one are noted for the engine.
+
+use super::{Draft, ParsedRequest, PrefixKeys, ResultText};
+use crate::{
+    conversation::BlockIndex,
+    handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END},
+    payload::Payload,
+};
+
+/// The questions of one plan.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    list: Vec<HandlerAsk>,
+    n_bytes: usize,
+}
+
+/// What an edit asks about a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q> {
+    /// The name of the edit.
+    pub edit: &'static str,
+    /// The handler.
+    pub handler: &'q HandlerRef,
+    /// How many bytes the answer may have.
+    pub most_bytes: usize,
+    /// Whether the request needs the answer.
+    pub is_needed: bool,
+}
+
+/// How many questions a plan has at most. The next plan of the request has those that are left.
+const MAX_ASKS: usize = 256;
+
+/// How many bytes of text they have at most.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Sets the names of conversations that handlers are told apart from others.
+const SCOPE: &[u8] = b"handlers";
+
+/// The version of the questions. Answers to those of another version are not used.
+const VERSION: &[u8] = b"1";
+
+impl Asks {
+    /// The questions, in the order in which they came up.
+    pub(super) fn into_list(self) -> Vec<HandlerAsk> {
+        self.list
+    }
+
+    fn add(&mut self, ask: HandlerAsk) {
+        if let Some(same) = self.list.iter_mut().find(|same| same.key == ask.key) {
+            same.is_needed |= ask.is_needed;
+        } else if self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES {
+            self.n_bytes += ask.text.weight() + ask.arguments.len();
+            self.list.push(ask);
+        }
+    }
+}
+
+impl ResultText<'_, '_> {
+    /// What a handler has the edit do with the text.
+    pub fn decision(&self, question: Question<'_>) -> Decision {
+        let (name, source) = (self.source.name, self.source);
+        let text = || {
+            let raw = || self.draft.request.body.slice(source.source.start..source.source.end);
+            AskedText::of(self.text(), name.key, || Payload::of_value(raw(), name.stored_len, name.media))
+        };
+        self.draft.decision(question, self.call, name.key.as_bytes(), text)
+    }
+}
+
+impl Draft<'_> {
+    /// What a handler has an edit do with a text of the call that is a block. The text is known by `name`.
+    pub fn decision(
+        &self,
+        question: Question<'_>,
+        call: Option<BlockIndex>,
+        name: &[u8],
+        text: impl FnOnce() -> AskedText,
+    ) -> Decision {
+        let Question { edit, handler, most_bytes, is_needed } = question;
+        let tool = call.map_or("", |call| self.request.conversation.tool_name(call));
+        let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
+        let parts = [VERSION, handler.name.as_bytes(), edit.as_bytes(), tool.as_bytes(), arguments.as_bytes(), name];
+        let key = self.context.keys.answer(self.context.caller, &parts);
+        if let Some(answer) = self.context.answers.answer(key) {
+            return handler.decision(&answer, most_bytes);
+        }
+        if self.context.answers.can_ask() {
+            let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
+            self.asks.borrow_mut().add(HandlerAsk {
+                key,
+                handler: handler.name.clone(),
+                edit,
+                conversation: PrefixKeys::root_of(
+                    ParsedRequest { conversation: self.whole, ..self.request },
+                    &self.context,
+                    SCOPE,
+                ),
+                tool: tool.to_owned(),
+                arguments,
+                text: text(),
+                most_bytes,
+                is_needed,
+            });
+        }
+        handler.without_answer()
+    }
+}

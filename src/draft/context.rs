@@ -1,0 +1,52 @@
+//! What planning depends on besides the body and the settings.
+
+use super::{Calibration, ColdPasses};
+use crate::{
+    handler::AnswerIndex,
+    payload::{Caller, Keys},
+    summary::SummaryIndex,
+    tokens::Meter,
+};
+
+/// What planning depends on besides the body and the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanContext<'a> {
+    /// Counts tokens.
+    pub meter: &'a Meter,
+    /// What they are counted as.
+    pub calibration: Calibration<'a>,
+    /// Make the names of payloads.
+    pub keys: &'a Keys,
+    /// Whose conversation it is.
+    pub caller: Caller,
+    /// Whether what is taken out can be stored.
+    pub offload: Offload,
+    /// The states of all summaries.
+    pub summaries: &'a dyn SummaryIndex,
+    /// When a summary is wanted.
+    pub summarize: SummaryTiming,
+    /// The passes that were made because the prompt cache had expired.
+    pub cold_passes: ColdPasses<'a>,
+    /// The answers of handlers.
+    pub answers: &'a dyn AnswerIndex,
+}
+
+/// When a summary is wanted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SummaryTiming {
+    /// When the trigger holds.
+    Triggered,
+    /// At once: somebody has asked for it.
+    Now,
+    /// At once, and of all messages, also of what the model has not read: it has been asked to compact the conversation.
+    Whole,
+}
+
+/// Whether what is taken out can be stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Offload {
+    /// There is a store.
+    Possible,
+    /// There is none, or it has failed for this request: no change is made that needs it, and the report says so.
+    Impossible,
+}

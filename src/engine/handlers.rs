@@ -1,0 +1,339 @@
+//! The answers of handlers: each is made once for a content, kept in the store as a summary is, and never changes.
+//!
+//! A request waits for the answers that it needs, for the longest `timeout` of their handlers. What is not answered by then
+//! has failed, and that is kept as an answer is: else the bytes that were sent would be others in the next request. Of
+//! several processes that share a store, the first one that stores an answer decides.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::EngineConfig;
+use super::breaker::DiskBreaker;
+use super::persist::PersistError;
+use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
+use crate::payload::{ChainKey, PayloadKey, Place};
+use crate::store::{Offered, Store};
+
+mod client;
+
+use client::{HandlerClient, PostError};
+pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
+
+/// The known answers, and what is known of the handlers. There is one instance per process.
+#[derive(Debug)]
+#[expect(clippy::disallowed_types, reason = "held for some instructions, never across an await")]
+pub struct Answers {
+    store: Option<Arc<dyn Store>>,
+    breaker: DiskBreaker,
+    known: Cache<ChainKey, Arc<Answer>, Weight>,
+    calls: Semaphore,
+    state: std::sync::Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The handlers that have not answered in time, and until when they are not asked.
+    resting: HashMap<Arc<str>, Instant>,
+    /// The handlers whose last call has failed, which the log says once.
+    failing: HashSet<Arc<str>>,
+    /// What is asked beside the requests.
+    ahead: HashSet<ChainKey>,
+    calls: BTreeMap<(Arc<str>, &'static str), u64>,
+}
+
+/// The answers that a plan may use: those that its request has got, and those that the process knows.
+#[derive(Clone, Debug)]
+pub(super) struct RequestAnswers {
+    pub(super) own: Arc<HashMap<ChainKey, Arc<Answer>>>,
+    pub(super) shared: Arc<Answers>,
+    pub(super) can_ask: bool,
+}
+
+/// An answer as it is stored.
+#[derive(Deserialize, Serialize)]
+struct StoredAnswer {
+    #[serde(flatten)]
+    answer: Answer,
+    /// Not read by this module: by it, an answer is copied to a shared store.
+    root: ChainKey,
+}
+
+/// A question as it is posted.
+#[derive(Serialize)]
+struct PostedAsk<'a> {
+    version: u32,
+    id: ChainKey,
+    handler: &'a str,
+    edit: &'static str,
+    conversation: Option<ChainKey>,
+    tool: &'a str,
+    arguments: &'a str,
+    bytes: usize,
+    max_bytes: usize,
+    #[serde(flatten)]
+    text: PostedText<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PostedText<'a> {
+    Whole { text: &'a str },
+    Ends { head: &'a str, tail: &'a str, handle: PayloadKey },
+}
+
+/// An answer as it comes.
+#[derive(Deserialize)]
+struct PostedAnswer {
+    id: ChainKey,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    /// The handler is not there any more.
+    #[error("the settings have no such handler")]
+    Unknown,
+    /// It has not answered an earlier question in time.
+    #[error("it has not answered in time a short time ago")]
+    Resting,
+    /// It did not answer in time.
+    #[error("it did not answer in time")]
+    TimedOut,
+    /// It could not be asked.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// It answered something else.
+    #[error("its answer is not the JSON that docs/handlers.md describes")]
+    NotAnAnswer,
+    /// It answered another question.
+    #[error("its answer has another id than the question")]
+    OtherId,
+    /// Its text cannot be used.
+    #[error(transparent)]
+    Fault(#[from] AnswerFault),
+}
+
+#[derive(Clone, Debug)]
+struct Weight;
+
+/// The version of the questions and answers.
+const VERSION: u32 = 1;
+
+/// The memory limit of the answers, in bytes.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// The bytes of an answer beside its text.
+const ENTRY_BYTES: u64 = 128;
+
+/// How many questions are under way at a time, of all requests.
+const MAX_CALLS: usize = 32;
+
+/// How many questions are asked beside the requests at a time.
+const MAX_AHEAD: usize = 256;
+
+/// How long a handler is not asked that has not answered in time, so that it delays one request and not each.
+const REST: Duration = Duration::from_secs(30);
+
+// === impl Answers ===
+
+impl Answers {
+    #[expect(clippy::disallowed_types, reason = "see `Answers`")]
+    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
+        let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
+        Self { store, breaker, known, calls: Semaphore::new(MAX_CALLS), state: std::sync::Mutex::default() }
+    }
+
+    /// The answer that is kept, if there is one.
+    pub(super) async fn kept(&self, key: ChainKey) -> Result<Option<Arc<Answer>>, PersistError> {
+        if let Some(answer) = self.known.get(&key) {
+            return Ok(Some(answer));
+        }
+        let answer = self.load(key).await?;
+        if let Some(answer) = &answer {
+            self.known.insert(key, Arc::clone(answer));
+        }
+        Ok(answer)
+    }
+
+    /// The answer that is kept from now on: the one that is kept already, or else what `ask` returns. Of requests that need
+    /// the same one, one asks.
+    pub(super) async fn settle(
+        &self,
+        key: ChainKey,
+        ask: impl Future<Output = Answer>,
+    ) -> Result<Arc<Answer>, PersistError> {
+        let settling = async {
+            match self.load(key).await? {
+                Some(answer) => Ok(answer),
+                None => self.keep(key, ask.await).await,
+            }
+        };
+        self.known.get_or_insert_async(&key, settling).await
+    }
+
+    /// Asks a handler. Whatever it does, there is an answer when this returns: [`Answer::Failed`] if it is none.
+    pub(super) async fn ask(&self, config: &EngineConfig, ask: &HandlerAsk, deadline: Instant) -> Answer {
+        let asked = match config.handlers.get(&ask.handler) {
+            Some(client) => self.call(config, client, ask, deadline).await,
+            None => Err(AskError::Unknown),
+        };
+        self.count(ask, &asked);
+        asked.unwrap_or(Answer::Failed)
+    }
+
+    /// Notes a question that is to be asked beside the requests; false if it is being asked, or too many are.
+    pub(super) fn claim_ahead(&self, key: ChainKey) -> bool {
+        self.with_state(|state| state.ahead.len() < MAX_AHEAD && state.ahead.insert(key))
+    }
+
+    /// Notes that such a question is settled.
+    pub(super) fn release_ahead(&self, key: ChainKey) {
+        self.with_state(|state| state.ahead.remove(&key));
+    }
+
+    /// The calls so far, by handler and outcome.
+    pub fn counts(&self) -> Vec<(Arc<str>, &'static str, u64)> {
+        self.with_state(|state| state.calls.iter().map(|((name, outcome), n)| (name.clone(), *outcome, *n)).collect())
+    }
+
+    // === helpers ===
+
+    async fn call(
+        &self,
+        config: &EngineConfig,
+        client: &HandlerClient,
+        ask: &HandlerAsk,
+        deadline: Instant,
+    ) -> Result<Answer, AskError> {
+        if self.with_state(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
+            return Err(AskError::Resting);
+        }
+        let _place = timeout_at(deadline, self.calls.acquire()).await.map_err(|_| AskError::TimedOut)?;
+        let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask))).await else {
+            self.with_state(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
+            return Err(AskError::TimedOut);
+        };
+        let PostedAnswer { id, answer } = serde_json::from_slice(&posted?).map_err(|_| AskError::NotAnAnswer)?;
+        if id != ask.key {
+            return Err(AskError::OtherId);
+        }
+        if let Answer::Replace { text } = &answer {
+            config.planner.policy.check_answer(ask, text)?;
+        }
+        Ok(answer)
+    }
+
+    /// The answer that the store has.
+    async fn load(&self, key: ChainKey) -> Result<Option<Arc<Answer>>, PersistError> {
+        let Some(store) = self.store.clone() else { return Ok(None) };
+        let stored = self.breaker.call(async move { store.summary(key).await }).await?;
+        Ok(stored.map_err(PersistError::Store)?.as_ref().and_then(read_stored))
+    }
+
+    /// Stores an answer, and uses the one that the store has by then.
+    async fn keep(&self, key: ChainKey, answer: Answer) -> Result<Arc<Answer>, PersistError> {
+        let Some(store) = self.store.clone() else { return Ok(Arc::new(answer)) };
+        let stored = StoredAnswer { answer, root: key };
+        let json = Bytes::from(serde_json::to_vec(&stored).unwrap_or_default());
+        let place = Place { root: key, beginning: key };
+        let offered = self.breaker.call(async move { store.offer_summary(place, json).await }).await?;
+        Ok(match offered.map_err(PersistError::Store)? {
+            Offered::Stored => Arc::new(stored.answer),
+            Offered::Theirs(theirs) => read_stored(&theirs).unwrap_or_else(|| Arc::new(stored.answer)),
+        })
+    }
+
+    fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
+        let outcome = outcome(asked);
+        let name = &ask.handler;
+        let begins = self.with_state(|state| {
+            *state.calls.entry((name.clone(), outcome)).or_default() += 1;
+            match asked {
+                Ok(_) => {
+                    state.failing.remove(name);
+                    false
+                }
+                Err(_) => state.failing.insert(name.clone()),
+            }
+        });
+        match asked {
+            Ok(_) => tracing::debug!(handler = %name, edit = ask.edit, outcome, "a handler has answered"),
+            Err(error) if begins => {
+                tracing::warn!(handler = %name, edit = ask.edit, %error, "a handler has failed: its on_error holds; more are logged at debug");
+            }
+            Err(error) => tracing::debug!(handler = %name, edit = ask.edit, %error, "a handler has failed"),
+        }
+    }
+
+    fn with_state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
+        with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn read_stored(stored: &Bytes) -> Option<Arc<Answer>> {
+    serde_json::from_slice(stored).ok().map(|StoredAnswer { answer, .. }| Arc::new(answer))
+}
+
+/// The outcome of a call as one word, for labels.
+fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
+    match asked {
+        Ok(Answer::Replace { .. }) => "replace",
+        Ok(Answer::Leave) => "leave",
+        Ok(Answer::Default) => "default",
+        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_)) => "failed",
+        Err(AskError::Resting) => "skipped",
+        Err(AskError::TimedOut) => "timeout",
+        Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",
+    }
+}
+
+impl<'a> PostedAsk<'a> {
+    fn json(ask: &'a HandlerAsk) -> Bytes {
+        let text = match &ask.text {
+            AskedText::Whole(text) => PostedText::Whole { text },
+            AskedText::Ends { head, tail, handle, .. } => PostedText::Ends { head, tail, handle: *handle },
+        };
+        let &HandlerAsk { key, ref handler, edit, conversation, ref tool, ref arguments, most_bytes, .. } = ask;
+        let bytes = ask.text.len();
+        let posted = Self {
+            version: VERSION,
+            id: key,
+            handler,
+            edit,
+            conversation,
+            tool,
+            arguments,
+            bytes,
+            max_bytes: most_bytes,
+            text,
+        };
+        serde_json::to_vec(&posted).unwrap_or_default().into()
+    }
+}
+
+impl AnswerIndex for RequestAnswers {
+    fn answer(&self, key: ChainKey) -> Option<Arc<Answer>> {
+        self.own.get(&key).cloned().or_else(|| self.shared.known.get(&key))
+    }
+
+    fn can_ask(&self) -> bool {
+        self.can_ask
+    }
+}
+
+impl Weighter<ChainKey, Arc<Answer>> for Weight {
+    fn weight(&self, _: &ChainKey, answer: &Arc<Answer>) -> u64 {
+        let text = if let Answer::Replace { text } = &**answer { text.len() } else { 0 };
+        ENTRY_BYTES + text as u64
+    }
+}

@@ -1,0 +1,196 @@
+//! The clients of handlers: one question, posted as JSON over HTTP or a Unix socket, and its answer within limits.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+use crate::body::{Lease, RequestBody};
+use crate::events::WebhookUrl;
+use crate::handler::{Handler, MAX_ANSWER, Settings};
+use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::target::BaseUrlError;
+use crate::upstream::{self, Upstream};
+
+/// Where a handler is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum HandlerUrl {
+    /// A URL.
+    Http(WebhookUrl),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Not the address of a handler. It is not shown, as its path and its query may hold a secret.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("not the address of a handler; allowed: an http:// or https:// URL without user, or unix:/path")]
+pub struct HandlerUrlError;
+
+/// The clients of all handlers, by name.
+#[derive(Clone, Debug, Default)]
+pub struct HandlerClients(BTreeMap<String, HandlerClient>);
+
+/// The client of one handler.
+#[derive(Clone, Debug)]
+pub(super) struct HandlerClient {
+    target: Target,
+    timeout: Duration,
+    key: Option<HeaderValue>,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    Http(Box<Upstream>, Uri),
+    Unix(PathBuf),
+}
+
+/// Why a handler cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlerError {
+    /// Its address is not one.
+    #[error(transparent)]
+    Address(#[from] HandlerUrlError),
+    /// Its URL is not one.
+    #[error(transparent)]
+    Url(#[from] BaseUrlError),
+    /// No connection to it can be set up.
+    #[error(transparent)]
+    Connector(#[from] ConnectorError),
+}
+
+/// Why a handler gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PostError {
+    /// There is no connection to it, or it broke off.
+    #[error("no connection to it, or it broke off")]
+    Connection,
+    /// It answered with an error.
+    #[error("it answered {0}")]
+    Status(StatusCode),
+    /// Its answer is too long.
+    #[error("its answer has more than {MAX_BODY} bytes")]
+    TooLong,
+}
+
+/// The longest body of an answer, in bytes: its text with each byte escaped, and what stands around it.
+const MAX_BODY: usize = 6 * MAX_ANSWER + 4096;
+
+// === impl HandlerUrl ===
+
+impl FromStr for HandlerUrl {
+    type Err = HandlerUrlError;
+
+    fn from_str(text: &str) -> Result<Self, HandlerUrlError> {
+        match text.strip_prefix("unix:") {
+            Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
+            Some(_) => Err(HandlerUrlError),
+            None => text.parse().map(Self::Http).map_err(|_| HandlerUrlError),
+        }
+    }
+}
+
+// === impl HandlerClients ===
+
+impl HandlerClients {
+    /// The clients of the settings. `key` returns the value of the `authorization` field for a handler.
+    ///
+    /// # Errors
+    ///
+    /// If an address is invalid, and as [`Upstream::new`].
+    pub fn new(
+        settings: &Settings,
+        proxies: &Proxies,
+        key: impl Fn(&str) -> Option<HeaderValue>,
+    ) -> Result<Self, HandlerError> {
+        let client =
+            |(name, handler): (&String, &Handler)| Ok((name.clone(), HandlerClient::new(handler, proxies, key(name))?));
+        settings.iter().map(client).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// How long a handler may take.
+    pub(in crate::engine) fn timeout(&self, name: &str) -> Option<Duration> {
+        Some(self.get(name)?.timeout)
+    }
+
+    /// The client of a handler.
+    pub(super) fn get(&self, name: &str) -> Option<&HandlerClient> {
+        self.0.get(name)
+    }
+}
+
+// === impl HandlerClient ===
+
+impl HandlerClient {
+    fn new(handler: &Handler, proxies: &Proxies, key: Option<HeaderValue>) -> Result<Self, HandlerError> {
+        let target = match handler.url.parse()? {
+            HandlerUrl::Unix(path) => Target::Unix(path),
+            HandlerUrl::Http(url) => {
+                let url_of_host = url.origin().parse()?;
+                let connect_timeout = handler.timeout;
+                let settings =
+                    upstream::Settings { url: url_of_host, connect_timeout, ..upstream::Settings::default() };
+                Target::Http(Box::new(Upstream::new(&settings, proxies, None)?), url.uri().clone())
+            }
+        };
+        Ok(Self { target, timeout: handler.timeout.0, key })
+    }
+
+    /// Posts a question, and reads the answer.
+    pub(super) async fn post(&self, json: Bytes) -> Result<Bytes, PostError> {
+        match &self.target {
+            Target::Http(client, uri) => {
+                let sent = client.send(self.request(uri.clone(), json)).await;
+                read(sent.map_err(|_| PostError::Connection)?).await
+            }
+            Target::Unix(path) => {
+                let socket = UnixStream::connect(path).await.map_err(|_| PostError::Connection)?;
+                let connected = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
+                let (mut sender, connection) = connected.map_err(|_| PostError::Connection)?;
+                let mut request = self.request(Uri::from_static("/"), json);
+                request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+                // The connection ends when the sender is dropped.
+                let asking = async move {
+                    let sent = sender.send_request(request).await;
+                    read(sent.map_err(|_| PostError::Connection)?).await
+                };
+                tokio::join!(asking, connection).0
+            }
+        }
+    }
+
+    fn request(&self, target: Uri, json: Bytes) -> Request<RequestBody> {
+        let length = HeaderValue::from(json.len());
+        let mut request = Request::new(RequestBody::buffered(&[json], Lease::default()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = target;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_LENGTH, length);
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
+        headers.extend(self.key.clone().map(|key| (AUTHORIZATION, key)));
+        request
+    }
+}
+
+async fn read(answer: Response<Incoming>) -> Result<Bytes, PostError> {
+    if answer.status() != StatusCode::OK {
+        return Err(PostError::Status(answer.status()));
+    }
+    let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
+    Ok(body.map_err(|error| PostError::of_body(&*error))?.to_bytes())
+}
+
+impl PostError {
+    fn of_body(error: &(dyn Error + Send + Sync + 'static)) -> Self {
+        if error.is::<LengthLimitError>() { Self::TooLong } else { Self::Connection }
+    }
+}

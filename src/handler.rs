@@ -1,0 +1,301 @@
+//! Handlers: programs of users, or models, that say what stands in place of a text; their settings, what they are asked,
+//! and what they have answered.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    payload::{ChainKey, Payload, PayloadKey, handles_in},
+    units::Period,
+};
+
+/// `[handlers]` of `proxy.toml`.
+pub type Settings = BTreeMap<String, Handler>;
+
+/// One table of `[handlers]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handler {
+    /// Where abridge posts what it asks: an `http://` or `https://` URL, or `unix:` and the path of a socket, to which it
+    /// posts at `/`.
+    ///
+    /// Example: `"http://127.0.0.1:9000/"`
+    pub url: String,
+    /// How long a request waits for all that it asks of handlers. Allowed: 1ms to 365d.
+    ///
+    /// Not set: 10 s.
+    ///
+    /// Example: `"10s"`
+    #[serde(default = "default_timeout")]
+    pub timeout: Period,
+    /// What holds where the handler fails, or answers something that cannot be used.
+    ///
+    /// Not set: `"default"`.
+    ///
+    /// Example: `"skip"`
+    #[serde(default)]
+    pub on_error: OnError,
+    /// When the handler is asked about results that may be cleared. What a request needs, it waits for.
+    ///
+    /// Not set: `"wait"`.
+    ///
+    /// Example: `"background"`
+    #[serde(default)]
+    pub mode: Mode,
+    /// The name of the environment variable with the key that is sent as `authorization: Bearer KEY`.
+    ///
+    /// Not set: no key is sent.
+    ///
+    /// Example: `"HANDLER_KEY"`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_env: Option<String>,
+}
+
+/// What holds where a handler has failed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// What the edit does without a handler.
+    #[default]
+    Default,
+    /// The text stays as it is.
+    Skip,
+}
+
+/// When a handler is asked.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// When a result is cleared.
+    #[default]
+    Wait,
+    /// As soon as a result may be cleared one day, beside the requests, so that most answers are there when it is.
+    Background,
+}
+
+fn default_timeout() -> Period {
+    Period::secs(10)
+}
+
+/// The longest text that a handler is sent, in bytes. Of a longer one it is sent the two ends.
+pub const MAX_TEXT: usize = 256 << 10;
+
+/// The length of each end, in bytes.
+pub const MAX_END: usize = 64 << 10;
+
+/// The longest answer of a handler, in bytes of text.
+pub const MAX_ANSWER: usize = 64 << 10;
+
+/// A handler as an edit names it.
+#[derive(Clone, Debug)]
+pub struct HandlerRef {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What holds where it fails.
+    pub on_error: OnError,
+    /// Whether it is asked in advance.
+    pub is_ahead: bool,
+}
+
+/// What a handler has answered, once for a content. It is kept as a summary is, so it never changes.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
+pub enum Answer {
+    /// This stands there.
+    Replace {
+        /// The text.
+        text: String,
+    },
+    /// The text stays as it is.
+    Leave,
+    /// The edit does what it does without a handler.
+    Default,
+    /// There is no answer: what `on_error` says holds.
+    Failed,
+}
+
+/// What an edit does with a text.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Decision {
+    /// It puts this there.
+    Replace(String),
+    /// It leaves the text as it is.
+    Leave,
+    /// It does what it does without a handler.
+    Default,
+}
+
+/// The answers that are known.
+pub trait AnswerIndex: Debug + Sync {
+    /// The answer with this key, if it is known. It reads no file and waits for nothing.
+    fn answer(&self, key: ChainKey) -> Option<Arc<Answer>>;
+
+    /// Whether answers that are not known can be got.
+    fn can_ask(&self) -> bool;
+}
+
+/// No answers, where no handler is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct NoAnswers;
+
+/// What a handler is to be asked, with all that the question takes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HandlerAsk {
+    /// The name of the answer.
+    pub key: ChainKey,
+    /// The handler.
+    pub handler: Arc<str>,
+    /// The edit that asks.
+    pub edit: &'static str,
+    /// The name of the conversation, where it has one.
+    pub conversation: Option<ChainKey>,
+    /// The tool.
+    pub tool: String,
+    /// The arguments of the call, as the model has written them, at most [`MAX_END`] bytes of them.
+    pub arguments: String,
+    /// The text.
+    pub text: AskedText,
+    /// How many bytes the answer may have.
+    pub most_bytes: usize,
+    /// Whether the request needs the answer. If not, a later one may.
+    pub is_needed: bool,
+}
+
+/// The text of a question.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AskedText {
+    /// All of it.
+    Whole(String),
+    /// Its ends.
+    Ends {
+        /// The beginning.
+        head: String,
+        /// The end.
+        tail: String,
+        /// How many bytes the text has.
+        bytes: usize,
+        /// The name under which it is stored before the handler is asked.
+        handle: PayloadKey,
+        /// What is stored.
+        payload: Payload,
+    },
+}
+
+/// Why a text cannot stand where a handler wants it to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AnswerFault {
+    /// It says nothing.
+    #[error("the text has nothing but blanks")]
+    Blank,
+    /// It is longer than what it may replace leaves room for.
+    #[error("the text has {bytes} bytes; allowed: {most}")]
+    TooLong {
+        /// What it has.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// It names what abridge has not stored for this text.
+    #[error("the text has a handle of abridge that the text it was made of has not")]
+    Handle,
+    /// It speaks in abridge's name.
+    #[error("the text has a notice of abridge that the text it was made of has not")]
+    Notice,
+}
+
+// === impl HandlerAsk ===
+
+impl HandlerAsk {
+    /// Whether a text may stand where a handler wants it to. `is_notice` says whether a line may be one of abridge's own.
+    pub fn check(&self, answer: &str, is_notice: impl Fn(&str) -> bool) -> Result<(), AnswerFault> {
+        let foreign = |handle: PayloadKey| !self.text.has(&handle.to_string());
+        match answer {
+            _ if answer.trim().is_empty() => Err(AnswerFault::Blank),
+            _ if answer.len() > self.most_bytes => {
+                Err(AnswerFault::TooLong { bytes: answer.len(), most: self.most_bytes })
+            }
+            _ if handles_in(answer).any(foreign) => Err(AnswerFault::Handle),
+            _ if answer.lines().any(|line| is_notice(line) && !self.text.has(line)) => Err(AnswerFault::Notice),
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl HandlerRef ===
+
+impl HandlerRef {
+    /// What an answer makes an edit do that has room for so many bytes. It may have had more when the answer was made.
+    pub fn decision(&self, answer: &Answer, most_bytes: usize) -> Decision {
+        match answer {
+            Answer::Replace { text } if text.len() <= most_bytes => Decision::Replace(text.clone()),
+            Answer::Leave => Decision::Leave,
+            Answer::Default => Decision::Default,
+            Answer::Failed | Answer::Replace { .. } => self.without_answer(),
+        }
+    }
+
+    /// What the edit does without an answer.
+    pub fn without_answer(&self) -> Decision {
+        match self.on_error {
+            OnError::Default => Decision::Default,
+            OnError::Skip => Decision::Leave,
+        }
+    }
+}
+
+// === impl AnswerIndex ===
+
+impl AnswerIndex for NoAnswers {
+    fn answer(&self, _: ChainKey) -> Option<Arc<Answer>> {
+        None
+    }
+
+    fn can_ask(&self) -> bool {
+        false
+    }
+}
+
+// === impl AskedText ===
+
+impl AskedText {
+    /// A text of `name`, of which a long one is given by its ends.
+    pub fn of(text: &str, handle: PayloadKey, payload: impl FnOnce() -> Payload) -> Self {
+        if text.len() <= MAX_TEXT {
+            return Self::Whole(text.to_owned());
+        }
+        let (head, tail) = (text.floor_char_boundary(MAX_END), text.ceil_char_boundary(text.len() - MAX_END));
+        let piece = |piece: Option<&str>| piece.unwrap_or_default().to_owned();
+        let (head, tail) = (piece(text.get(..head)), piece(text.get(tail..)));
+        Self::Ends { head, tail, bytes: text.len(), handle, payload: payload() }
+    }
+
+    /// How many bytes the text has.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::Ends { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Whether the text has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes the question takes in memory.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::Ends { head, tail, .. } => head.len() + tail.len(),
+        }
+    }
+
+    /// Whether what is known of the text contains another one.
+    pub fn has(&self, other: &str) -> bool {
+        match self {
+            Self::Whole(text) => text.contains(other),
+            Self::Ends { head, tail, .. } => head.contains(other) || tail.contains(other),
+        }
+    }
+}
