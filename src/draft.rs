@@ -35,6 +35,7 @@ use crate::{
     tokens::{Gauge, Meter},
 };
 
+mod added_tool;
 mod calibration;
 mod finish;
 mod journal;
