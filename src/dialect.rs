@@ -14,6 +14,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
+    in_band::{Joiner, OwnCall, Passage},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpeningEvents, Switch},
@@ -24,6 +25,7 @@ mod canonical;
 mod chat_completions;
 mod error;
 mod error_body;
+mod in_band;
 mod json;
 pub mod media;
 mod messages;
@@ -58,6 +60,7 @@ mod types;
 /// | `compaction_…` | none | none | `compaction` |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
+/// | `recall_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
 pub trait Dialect: Debug + Send + Sync {
     // === which requests ===
@@ -175,6 +178,9 @@ pub trait Dialect: Debug + Send + Sync {
     /// The elements in which the model calls a function and reads its answer.
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
 
+    /// The tool that abridge adds to a request, by which the model reads what was taken out. The bytes are always the same.
+    fn recall_tool(&self) -> Bytes;
+
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
 
@@ -231,6 +237,9 @@ pub trait Dialect: Debug + Send + Sync {
     fn may_be_outlined(&self, _outline: &[u8]) -> bool {
         false
     }
+
+    /// What joins the rounds of an answer in which the model calls the tool of [`recall_tool`](Self::recall_tool).
+    fn joiner(&self) -> Box<dyn Joiner>;
 
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
     fn opening(&self) -> Option<&'static OpeningEvents> {

@@ -33,6 +33,7 @@ use crate::{
     tokens::Gauge,
 };
 
+mod added_tool;
 mod asks;
 mod calibration;
 mod cold_passes;

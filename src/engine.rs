@@ -201,6 +201,11 @@ impl EditedBody {
         self.report.as_ref().is_some_and(|report| !report.changes.is_empty())
     }
 
+    /// Whether the tool is added by which the model reads what was taken out.
+    pub fn adds_tool(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report.adds_tool)
+    }
+
     fn planned(body: Bytes, planned: Result<Plan, PlanError>, error: Option<EngineError>) -> Self {
         match planned {
             Ok(Plan { splices, betas, segments, report, offloads, basis, .. }) => Self {

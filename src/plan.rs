@@ -107,6 +107,9 @@ pub struct Report {
     /// The calls that ask for something cleared.
     #[serde(skip_serializing_if = "Regrets::is_none")]
     pub regrets: Regrets,
+    /// Whether the tool is added by which the model reads what was taken out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub adds_tool: bool,
     /// The length of the message array as it came.
     pub messages_before: usize,
     /// The length of the message array as it goes on.

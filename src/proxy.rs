@@ -40,6 +40,7 @@ mod edit_events;
 mod exchange;
 mod fail_open;
 mod headers;
+mod in_band;
 mod inspection;
 mod manual_summary;
 mod page_requests;
@@ -237,7 +238,7 @@ impl Proxy {
     }
 
     /// Serves a request whose conversation may be edited: admit, read, decode, plan and splice, send (once more in
-    /// another form if `[rescue]` allows it), relay.
+    /// another form if `[rescue]` allows it, and again behind each recall in band), relay.
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
@@ -297,12 +298,19 @@ impl Proxy {
         let lease = Arc::new(lease);
         let retry =
             rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
-        let body = request_body(&mut parts.headers, bytes, lease, &edited, dry_run);
-        exchange.set_edited(edited, dry_run, live.report_headers);
+        let body = request_body(&mut parts.headers, bytes, Arc::clone(&lease), &edited, dry_run);
         let upstream = &destination.upstream;
+        if !dry_run {
+            let way = (dialect, planner.settings.recall.tool);
+            exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &lease);
+        }
+        exchange.set_edited(edited, dry_run, live.report_headers);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {
             answer = self.rescue(&live, upstream, rescue, retry, answer, &mut exchange).await;
+        }
+        if let Some(recalls) = exchange.recalls.take() {
+            answer = recalls.join(answer).await;
         }
         Ok(relay(upstream, answer, exchange))
     }

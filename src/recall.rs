@@ -2,12 +2,15 @@
 //!
 //! The words depend on the settings, the tools that the request offers and the handle alone.
 
+use std::time::Duration;
+
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     language::Language,
     payload::{HANDLE_LEN, MediaType, PayloadKey, handles_in},
+    units::{ByteSize, Period},
 };
 
 /// `[recall]` of `proxy.toml`.
@@ -39,6 +42,23 @@ pub struct Settings {
     /// Requires for a recall over HTTP the credential that the conversation was sent with, or the operators' token.
     /// Without a credential the answer is 401; with another caller's it is 404, as for a handle that never existed.
     pub require_auth: bool,
+    /// The limits of the tool that `via = "tool"` adds.
+    pub tool: ToolSettings,
+}
+
+/// `[recall.tool]` of `proxy.toml`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolSettings {
+    /// How often the model is asked again within one answer, because it has called the tool. Then the tool answers that
+    /// there is no more to read. Allowed: 1 to 64.
+    pub rounds: usize,
+    /// The bytes of one answer, as events or JSON, that abridge reads for that. What is longer is relayed as it comes.
+    /// Allowed: 64KiB to 256MiB.
+    pub max_bytes: ByteSize,
+    /// How long the model may go on reading within one answer. Then the tool answers that there is no more to read.
+    /// Allowed: 1ms to 365d.
+    pub timeout: Period,
 }
 
 /// How a payload is got back.
@@ -53,6 +73,9 @@ pub enum Via {
     /// The tool `recall` of the MCP server at `/abridge/mcp`, under the name that the request offers it by, such as
     /// `mcp__abridge__recall`; none where it does not.
     Mcp,
+    /// As `"auto"`; where that finds no way and the request offers tools, abridge adds a tool `abridge_recall` to them and
+    /// answers its calls itself.
+    Tool,
     /// A URL of abridge, read with `GET`.
     Http,
     /// A path below `export_dir`.
@@ -96,7 +119,14 @@ impl Default for Settings {
             reader_tools: vec!["read_file".to_owned()],
             shell_tools: SHELL_TOOLS.map(str::to_owned).to_vec(),
             require_auth: false,
+            tool: ToolSettings::default(),
         }
+    }
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self { rounds: 4, max_bytes: ByteSize::mib(16), timeout: Period(Duration::from_mins(5)) }
     }
 }
 
@@ -107,6 +137,8 @@ pub enum RetrievalMethod<'a> {
     Tool {
         /// Its name in the request.
         name: String,
+        /// Whether abridge adds it to the request, and answers its calls.
+        is_added: bool,
     },
     /// `GET {base}/abridge/recall/{handle}`.
     Http {
@@ -134,15 +166,19 @@ impl Settings {
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
         let recall = || {
             let tool = tools.iter().find(|tool| is_recall_tool(tool.as_ref()))?;
-            Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned() })
+            Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned(), is_added: false })
         };
+        let added = || RetrievalMethod::Tool { name: ADDED_TOOL.to_owned(), is_added: true };
         let file = || self.file().filter(|_| offered(&self.reader_tool));
         let retrieval_method = match self.via {
             Via::None => None,
             Via::Mcp => recall(),
             Via::Http => self.http(),
             Via::File => self.file(),
-            Via::Auto => recall().or_else(file).or_else(|| self.http().filter(|_| shell())),
+            Via::Auto | Via::Tool => {
+                let found = recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
+                found.or_else(|| (self.via == Via::Tool && !tools.is_empty()).then(added))
+            }
         };
         retrieval_method.unwrap_or(RetrievalMethod::Unavailable)
     }
@@ -158,13 +194,13 @@ impl Settings {
 
     /// The longest of the sentences that say how to get a payload back, whatever a request offers.
     pub fn longest_words(&self, language: Language) -> String {
-        let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned() });
+        let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned(), is_added: false });
         let ways = match self.via {
             Via::None => vec![],
             Via::Mcp => vec![recall()],
             Via::Http => vec![self.http()],
             Via::File => vec![self.file()],
-            Via::Auto => vec![recall(), self.http(), self.file()],
+            Via::Auto | Via::Tool => vec![recall(), self.http(), self.file()],
         };
         let words = ways
             .into_iter()
@@ -175,7 +211,7 @@ impl Settings {
 
     /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
-        matches!(self.via, Via::Auto | Via::Mcp)
+        matches!(self.via, Via::Auto | Via::Mcp | Via::Tool)
     }
 
     /// Whether a call of this tool asks for a payload of ours.
@@ -203,6 +239,15 @@ const SERVER_NAME: &str = "abridge";
 /// The tool of the MCP server that reads a payload.
 pub const RECALL_TOOL: &str = "recall";
 
+/// The tool that abridge adds to requests.
+pub const ADDED_TOOL: &str = "abridge_recall";
+
+/// What the model is told of both tools.
+pub const TOOL_DESCRIPTION: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
+
+/// The JSON schema of their arguments.
+pub const TOOL_PARAMETERS: &str = r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle: 26 digits and letters."},"lines":{"type":"string","description":"The lines A-B, A- or A, from 1, B included."},"grep":{"type":"string","description":"Each line with this text, with its number."},"offset":{"type":"integer","minimum":0,"description":"The first byte."},"limit":{"type":"integer","minimum":1,"description":"How many bytes."}},"required":["handle"]}"#;
+
 /// Whether a tool that a request offers is [`RECALL_TOOL`] of a server called abridge, as clients write such names:
 /// `mcp__abridge__recall`, `abridge_recall`, `mcp__abridge.recall`.
 fn is_recall_tool(name: &str) -> bool {
@@ -223,16 +268,16 @@ impl RetrievalMethod<'_> {
         let end = media.extension();
         match (self, language) {
             (Self::Unavailable, _) => String::new(),
-            (Self::Tool { name }, Language::En) if media != MediaType::Text => {
+            (Self::Tool { name, .. }, Language::En) if media != MediaType::Text => {
                 format!("Read it with {name} (handle={handle}).")
             }
-            (Self::Tool { name }, Language::Zh) if media != MediaType::Text => {
+            (Self::Tool { name, .. }, Language::Zh) if media != MediaType::Text => {
                 format!("读取方式：用 {name} 读取（handle={handle}）。")
             }
-            (Self::Tool { name }, Language::En) => {
+            (Self::Tool { name, .. }, Language::En) => {
                 format!("Read it with {name} (handle={handle}; lines=1-200, grep=TEXT, offset=0 limit=8000).")
             }
-            (Self::Tool { name }, Language::Zh) => {
+            (Self::Tool { name, .. }, Language::Zh) => {
                 format!("读取方式：用 {name} 读取（handle={handle}；lines=1-200、grep=文本、offset=0 limit=8000）。")
             }
             (Self::Http { base }, Language::En) if media != MediaType::Text => {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::peek::PeekableBody;
 
+pub(crate) mod event_splitter;
 pub(crate) mod outline;
 pub mod tap;
 

@@ -1,11 +1,13 @@
-//! Answer bodies that can be read in advance and are still relayed unchanged.
+//! Answer bodies: those that can be read in advance and are still relayed unchanged, and those that abridge makes.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -14,20 +16,40 @@ use tokio::time::timeout;
 /// What a held frame takes beside its data, in bytes.
 const FRAME_COST: usize = 128;
 
+/// The frames of a body that is made while it is relayed.
+pub type Frames = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, hyper::Error>> + Send>>;
+
 /// The body of an answer. Peeked frames are yielded first, unchanged.
 #[derive(Debug)]
 pub struct PeekableBody {
     peeked: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
-    rest: Incoming,
+    rest: Rest,
     // Nothing follows the peeked frames.
     ended: bool,
     // The frames before an error have been yielded, and the connection could write them.
     flushed: bool,
 }
 
+/// Where the frames behind the peeked ones come from.
+enum Rest {
+    Upstream(Incoming),
+    Made(Frames),
+    Nothing,
+}
+
 // === impl PeekableBody ===
 
 impl PeekableBody {
+    /// A body that is there as a whole.
+    pub fn whole(data: Bytes) -> Self {
+        Self { peeked: VecDeque::from([Ok(Frame::data(data))]), rest: Rest::Nothing, ended: true, flushed: false }
+    }
+
+    /// A body of frames that are made while it is relayed. Dropping it stops that.
+    pub fn made(frames: Frames) -> Self {
+        Self { peeked: VecDeque::new(), rest: Rest::Made(frames), ended: false, flushed: false }
+    }
+
     /// Reads the body to its end and returns its data; `None` if it has more than `max` bytes, breaks off, or takes longer
     /// than `within`. It can be relayed in each case.
     pub async fn peek(&mut self, max: usize, within: Duration) -> Option<Bytes> {
@@ -94,7 +116,46 @@ impl PeekableBody {
 
 impl From<Incoming> for PeekableBody {
     fn from(rest: Incoming) -> Self {
-        Self { peeked: VecDeque::new(), rest, ended: false, flushed: false }
+        Self { peeked: VecDeque::new(), rest: Rest::Upstream(rest), ended: false, flushed: false }
+    }
+}
+
+impl Body for Rest {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Self::Made(frames) => frames.as_mut().poll_next(cx),
+            Self::Nothing => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.is_end_stream(),
+            Self::Made(_) => false,
+            Self::Nothing => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Upstream(body) => body.size_hint(),
+            Self::Made(_) => SizeHint::default(),
+            Self::Nothing => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl fmt::Debug for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Upstream(_) => "Upstream",
+            Self::Made(_) => "Made",
+            Self::Nothing => "Nothing",
+        })
     }
 }
 

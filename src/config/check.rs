@@ -81,10 +81,18 @@ impl Checker<'_> {
                 return Err(self.error(&path, format!("{n} is out of range; allowed: {least} to {most}")));
             }
         }
-        let (least, most) = (ByteSize(1), ByteSize::mib(2048));
-        if !(least..=most).contains(&server.max_body) {
-            let message = format!("{} is out of range; allowed: {least} to {most}", server.max_body);
-            return Err(self.error(&["server", "max_body"], message));
+        let tool = &self.config.recall.tool;
+        if !(1..=64).contains(&tool.rounds) {
+            let message = format!("{} is out of range; allowed: 1 to 64", tool.rounds);
+            return Err(self.error(&["recall", "tool", "rounds"], message));
+        }
+        for (path, size, least, most) in [
+            (&["server", "max_body"][..], server.max_body, ByteSize(1), ByteSize::mib(2048)),
+            (&["recall", "tool", "max_bytes"], tool.max_bytes, ByteSize(64 << 10), ByteSize::mib(256)),
+        ] {
+            if !(least..=most).contains(&size) {
+                return Err(self.error(path, format!("{size} is out of range; allowed: {least} to {most}")));
+            }
         }
         let most = ByteSize::mib(1 << 20);
         if server.max_buffered > most {
@@ -102,18 +110,19 @@ impl Checker<'_> {
     }
 
     fn times(&self) -> Result<(), ConfigError> {
-        let Config { server, events, .. } = self.config;
+        let Config { server, events, recall, .. } = self.config;
         let least = Period(Duration::from_millis(1));
         let none = Period(Duration::ZERO);
         for (path, period, least) in [
-            (["server", "header_timeout"], server.header_timeout, least),
-            (["server", "body_timeout"], server.body_timeout, least),
-            (["server", "grace"], server.grace, none),
-            (["events", "heartbeat"], events.heartbeat, least),
-            (["events", "webhook_timeout"], events.webhook_timeout, least),
+            (&["server", "header_timeout"][..], server.header_timeout, least),
+            (&["server", "body_timeout"], server.body_timeout, least),
+            (&["server", "grace"], server.grace, none),
+            (&["events", "heartbeat"], events.heartbeat, least),
+            (&["events", "webhook_timeout"], events.webhook_timeout, least),
+            (&["recall", "tool", "timeout"], recall.tool.timeout, least),
         ] {
             if !(least..=MAX_PERIOD).contains(&period) {
-                return Err(self.error(&path, format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}")));
+                return Err(self.error(path, format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}")));
             }
         }
         Ok(())

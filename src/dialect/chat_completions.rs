@@ -8,12 +8,14 @@ use std::{borrow::Cow, cell::OnceCell};
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, ParseError, ParseErrorKind, Stop,
+    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
+    ParseErrorKind, Stop,
     json::{Unsupported, push_string},
     strings,
 };
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
+    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -22,6 +24,7 @@ use crate::{
 mod answer;
 mod canonical;
 mod fallback;
+mod in_band;
 mod parts;
 mod scan;
 mod summary;
@@ -125,6 +128,16 @@ impl Dialect for ChatCompletions {
             [br#"{"role":"assistant","content":null,"tool_calls":["#, &*call, b"]}"].concat().into(),
             [br#"{"role":"tool","tool_call_id":"#, &*id, br#","content":"#, &result, b"}"].concat().into(),
         ]
+    }
+
+    fn recall_tool(&self) -> Bytes {
+        let (description, name) = (strings::render(TOOL_DESCRIPTION), strings::render(ADDED_TOOL));
+        let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
+        [br#"{"type":"function","function":"#, &*function, TOOL_PARAMETERS.as_bytes(), b"}}"].concat().into()
+    }
+
+    fn joiner(&self) -> Box<dyn Joiner> {
+        Box::<in_band::ChatJoiner>::default()
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

@@ -12,13 +12,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, ParseError,
+    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
     ParseErrorKind, Stop, Switch,
     json::{Unsupported, push_string},
     strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
+    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -28,6 +29,7 @@ mod answer;
 mod canonical;
 mod error;
 mod fallback;
+mod in_band;
 mod marks;
 mod parts;
 mod scan;
@@ -174,6 +176,16 @@ impl Dialect for Messages {
             [br#"{"role":"assistant","content":["#, &*call.concat(), b"]}"].concat().into(),
             [br#"{"role":"user","content":["#, &*result.concat(), b"]}"].concat().into(),
         ]
+    }
+
+    fn recall_tool(&self) -> Bytes {
+        let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
+        let tool = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
+        [&*tool, TOOL_PARAMETERS.as_bytes(), b"}"].concat().into()
+    }
+
+    fn joiner(&self) -> Box<dyn Joiner> {
+        Box::<in_band::MessagesJoiner>::default()
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

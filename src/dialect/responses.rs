@@ -12,14 +12,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, OpeningEvents,
-    ParseError, ParseErrorKind, Stop, TextPartNames,
+    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
+    OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
     chat_completions::tokens::count_part,
     json::{Unsupported, push_string},
     strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
+    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -29,6 +30,7 @@ mod answer;
 mod canonical;
 mod compact;
 mod fallback;
+mod in_band;
 mod items;
 mod parts;
 mod render;
@@ -151,6 +153,16 @@ impl Dialect for Responses {
             [br#"{"type":"function_call","call_id":"#, &*id, br#","name":"#, &name, br#","arguments":"#, &arguments];
         let result = [br#"{"type":"function_call_output","call_id":"#, &*id, br#","output":"#, &result, b"}"];
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
+    }
+
+    fn recall_tool(&self) -> Bytes {
+        let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
+        let tool = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
+        [&*tool, br#","parameters":"#, TOOL_PARAMETERS.as_bytes(), br#","strict":false}"#].concat().into()
+    }
+
+    fn joiner(&self) -> Box<dyn Joiner> {
+        Box::<in_band::ResponsesJoiner>::default()
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     conversation::{ElementIndex, UnitIndex},
-    dialect::{BytesAt, Emptied, Switch},
+    dialect::{BytesAt, Emptied},
     payload::{Lifetime, Payload, PayloadName},
     plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
     span::{Span, Splice, joined, splice},
@@ -28,7 +28,8 @@ impl Draft<'_> {
         let (mut splices, messages_after, layout) = self.splices();
         self.add_mark(&mut splices);
         let drops = self.drops_reasoning().cloned();
-        if let Some(Switch { insertion: BytesAt { at, bytes }, .. }) = &drops {
+        let added_tool = self.added_tool();
+        for BytesAt { at, bytes } in drops.iter().map(|drops| &drops.insertion).chain(&added_tool) {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
             splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
         }
@@ -57,6 +58,7 @@ impl Draft<'_> {
             left_out,
             unknown_window: self.unknown_window,
             regrets: self.regrets,
+            adds_tool: added_tool.is_some(),
             changes,
             layout,
         };

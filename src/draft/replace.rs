@@ -314,7 +314,12 @@ impl<'a> Draft<'a> {
                 }
                 None => Vec::new(),
             };
-            self.recall.retrieval_method(&names)
+            match self.recall.retrieval_method(&names) {
+                RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
+                    RetrievalMethod::Unavailable
+                }
+                found => found,
+            }
         })
     }
 

@@ -16,6 +16,7 @@ use tracing::Level;
 
 use super::edit_events::EditEvents;
 use super::headers;
+use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
@@ -62,6 +63,8 @@ pub struct Exchange {
     pub(super) tunnel: Option<Tunnel>,
     /// How the request was sent a second time, if that answer is relayed.
     pub(super) rescue: Option<RescueKind>,
+    /// What answers the model's recalls, if the request offers the tool for them.
+    pub(super) recalls: Option<InBandRecalls>,
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<PendingInspection>,
     id: RequestId,
@@ -134,6 +137,7 @@ impl Exchange {
         Self {
             tunnel: None,
             rescue: None,
+            recalls: None,
             pending_inspection: None,
             id,
             upstream: UpstreamName::default(),

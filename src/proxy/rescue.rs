@@ -226,6 +226,8 @@ impl Proxy {
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
+        let way = (retry.dialect, rescue.rules.planner.settings.recall.tool);
+        let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &retry.lease);
         let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
@@ -249,6 +251,7 @@ impl Proxy {
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
         exchange.set_edited(edited, false, live.report_headers);
         exchange.rescue = Some(by);
+        exchange.recalls = recalls;
         self.rescue_counters.count(by, helped, second)
     }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::admin::recall::{RANGE, RecallHandler, Requester, SIZE};
 use crate::events::Audience;
 use crate::payload::{Keys, handles_in};
-use crate::recall::RECALL_TOOL;
+use crate::recall::{RECALL_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS};
 use crate::store::{Owner, PageQuery, PayloadInfo, Store};
 
 /// The longest text of an answer, in bytes. Clients put an answer into the conversation whole.
@@ -64,25 +64,18 @@ pub struct Session {
 }
 
 // What the model is told of each tool.
-const RECALL: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
 const SEARCH: &str = "Searches the texts that were taken out of your conversations, the last used first, and returns the handle of each that contains the text, with the first lines that do. Letter case matters; there are no patterns.";
 const LIST: &str =
     "Lists the last used texts that were taken out of your conversations: handle, length in bytes, and first line.";
 
 /// The tools, as a client gets them.
 pub(super) fn all() -> Vec<Tool> {
-    let recall = json!({"type": "object", "required": ["handle"], "properties": {
-        "handle": {"type": "string", "description": "The handle: 26 digits and letters."},
-        "lines": {"type": "string", "description": "The lines A-B, A- or A, from 1, B included."},
-        "grep": {"type": "string", "description": "Each line with this text, with its number."},
-        "offset": {"type": "integer", "minimum": 0, "description": "The first byte."},
-        "limit": {"type": "integer", "minimum": 1, "description": "How many bytes."},
-    }});
+    let recall = serde_json::from_str(TOOL_PARAMETERS).unwrap_or_default();
     let search = json!({"type": "object", "required": ["text"], "properties": {
         "text": {"type": "string", "description": "The text to find."},
     }});
     let list = json!({"type": "object", "properties": {}});
-    [(RECALL_TOOL, RECALL, recall), ("search", SEARCH, search), ("list", LIST, list)].map(tool).into()
+    [(RECALL_TOOL, TOOL_DESCRIPTION, recall), ("search", SEARCH, search), ("list", LIST, list)].map(tool).into()
 }
 
 fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Tool {
@@ -102,6 +95,18 @@ impl Session {
             _ => return Err("there are recall, search and list".to_owned()),
         };
         self.payloads(text).await.map(ContentBlock::text)
+    }
+
+    /// What a call of the tool that abridge has added says to the model. Images and sound are for the MCP server.
+    pub async fn recall_text(&self, arguments: &str) -> String {
+        let Ok(arguments) = serde_json::from_str(arguments) else {
+            return "the arguments are not a JSON object".to_owned();
+        };
+        match self.recall(&arguments).await {
+            Ok(ContentBlock::Text(found)) => found.text,
+            Ok(_) => "this is no text; this tool reads texts only".to_owned(),
+            Err(why) => why,
+        }
     }
 
     async fn recall(&self, arguments: &JsonObject) -> Result<ContentBlock, String> {

@@ -1,0 +1,297 @@
+//! Answers in which the model calls the tool that abridge has added: chat completions and their chunks.
+#![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::dialect::in_band::{
+    Joiner, Object, OwnCall, Passage, add, append, hidden_before, is_own, number, object, objects, text, write,
+    write_event,
+};
+
+/// What stands between the texts of two rounds, which are one text for the client.
+const BETWEEN: &str = "\n\n";
+
+/// Joins chat completions.
+#[derive(Debug, Default)]
+pub(super) struct ChatJoiner {
+    /// What all chunks of a completion have: that of the first round.
+    common: Object,
+    /// Whether this is not the first round, and whether answers are not streamed.
+    is_later: bool,
+    is_whole: bool,
+    /// The message of this round without its calls, and those.
+    message: Object,
+    calls: BTreeMap<u64, Object>,
+    own: BTreeSet<u64>,
+    /// Whether the round has other calls, or several choices, or has failed.
+    has_others: bool,
+    /// The texts of the rounds before, if they are not at the client yet.
+    texts: Vec<String>,
+    /// Whether the client has text that the next text is to be set apart from, and any text at all.
+    is_apart: bool,
+    has_text: bool,
+    /// What tells the end of a round in which abridge is called alone.
+    end: Vec<Object>,
+    /// The tokens that were billed for the rounds before, and for this one.
+    billed: Object,
+    usage: Object,
+}
+
+impl Joiner for ChatJoiner {
+    fn event(&mut self, _: &Bytes, data: &[u8]) -> Passage {
+        if data == b"[DONE]" {
+            return if self.is_held() { Passage::nothing() } else { Passage::Unchanged };
+        }
+        let Some(mut chunk) = object(data) else { return Passage::Unchanged };
+        let choices = objects(&mut chunk, "choices").into_iter().map(|choice| self.choice(choice)).collect();
+        self.note_usage(&chunk);
+        self.has_others |= chunk.contains_key("error");
+        if !self.is_later && self.own.is_empty() {
+            self.keep_common(&chunk);
+            return Passage::Unchanged;
+        }
+        self.finish_chunk(chunk, choices)
+    }
+
+    fn whole(&mut self, answer: &[u8]) -> Passage {
+        self.is_whole = true;
+        let Some(mut answer) = object(answer) else { return Passage::Unchanged };
+        self.note_usage(&answer);
+        let mut choices = objects(&mut answer, "choices");
+        self.has_others |= choices.len() > 1;
+        let Some(first) = choices.first_mut() else { return Passage::Unchanged };
+        let Some(Value::Object(message)) = first.get_mut("message") else { return Passage::Unchanged };
+        let calls: Vec<_> = objects(message, "tool_calls").into_iter().enumerate().collect();
+        self.message = message.clone();
+        for (at, call) in calls {
+            self.note_call(at as u64, &call);
+            self.calls.insert(at as u64, call);
+        }
+        if !self.is_later && self.own.is_empty() {
+            return Passage::Unchanged;
+        }
+        let kept = self.calls.iter().filter(|(at, _)| !self.own.contains(at)).map(|(_, call)| call.clone().into());
+        let kept: Vec<Value> = kept.collect();
+        if !kept.is_empty() {
+            message.insert("tool_calls".to_owned(), kept.into());
+        }
+        let said = Some(text(message, "content").to_owned()).filter(|said| !said.is_empty());
+        let texts: Vec<_> = self.texts.iter().cloned().chain(said).collect();
+        if !texts.is_empty() {
+            message.insert("content".to_owned(), texts.join(BETWEEN).into());
+        }
+        self.has_text = !texts.is_empty();
+        let is_held = self.is_held();
+        if is_held {
+            first.insert("finish_reason".to_owned(), "stop".into());
+        }
+        answer.insert("choices".to_owned(), choices.into_iter().map(Value::Object).collect());
+        self.sum_usage(&mut answer);
+        if is_held {
+            self.texts = texts;
+            self.end = vec![answer];
+            return Passage::nothing();
+        }
+        Passage::Replaced(write(&answer).into())
+    }
+
+    fn calls(&self) -> Vec<OwnCall> {
+        let own = self.calls.iter().filter(|(at, _)| !self.end.is_empty() && self.own.contains(at));
+        let call = |call: &Object| {
+            let function = call.get("function").and_then(Value::as_object);
+            OwnCall { arguments: function.map(|function| text(function, "arguments").to_owned()).unwrap_or_default() }
+        };
+        own.map(|(_, of)| call(of)).collect()
+    }
+
+    fn exchange(&self, results: &[String]) -> Vec<Bytes> {
+        let mut message = self.message.clone();
+        message.insert("role".to_owned(), "assistant".into());
+        message.entry("content").or_insert(Value::Null);
+        message.insert("tool_calls".to_owned(), self.calls.values().cloned().map(Value::Object).collect());
+        let results = self.calls.values().zip(results).map(|(call, result)| {
+            json!({"role": "tool", "tool_call_id": text(call, "id"), "content": result}).to_string().into()
+        });
+        std::iter::once(write(&message).into()).chain(results).collect()
+    }
+
+    fn next_round(&mut self) {
+        add(&mut self.billed, &std::mem::take(&mut self.usage));
+        self.is_apart = self.has_text;
+        self.is_later = true;
+        self.message.clear();
+        self.calls.clear();
+        self.own.clear();
+        self.end.clear();
+    }
+
+    fn stop(&mut self) -> Option<Bytes> {
+        (!self.is_later && self.own.is_empty()).then(Bytes::new)
+    }
+
+    fn close(&mut self) -> Option<Bytes> {
+        let end = std::mem::take(&mut self.end);
+        if !self.has_text {
+            return None;
+        }
+        if self.is_whole {
+            return end.first().map(|answer| write(answer).into());
+        }
+        let mut events = Vec::new();
+        end.iter().for_each(|chunk| write_event(&mut events, chunk));
+        events.extend(b"data: [DONE]\n\n");
+        Some(events.into())
+    }
+}
+
+impl ChatJoiner {
+    /// Whether the end of this round is kept from the client, because the model is asked again.
+    fn is_held(&self) -> bool {
+        !self.own.is_empty() && !self.has_others
+    }
+
+    /// Adds what a chunk says to the message, and leaves of it what the client gets.
+    fn choice(&mut self, mut choice: Object) -> Object {
+        self.has_others |= number(&choice, "index").is_some_and(|index| index > 0);
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
+        let calls = objects(delta, "tool_calls");
+        merge(&mut self.message, delta);
+        let kept: Vec<Value> = calls.into_iter().filter_map(|call| self.call(call)).collect();
+        if !kept.is_empty() {
+            delta.insert("tool_calls".to_owned(), kept.into());
+        }
+        if self.is_later {
+            delta.remove("role");
+        }
+        if let Some(Value::String(said)) = delta.get_mut("content").filter(|said| **said != "") {
+            if std::mem::take(&mut self.is_apart) {
+                said.insert_str(0, BETWEEN);
+            }
+            self.has_text = true;
+        }
+        choice
+    }
+
+    /// Adds a piece of a call. Returns it as the client gets it, if it is a call of the client's own tools.
+    fn call(&mut self, mut piece: Object) -> Option<Value> {
+        let at = self.place(&piece);
+        self.note_call(at, &piece);
+        let call = self.calls.entry(at).or_default();
+        let mut new = piece.clone();
+        new.remove("index");
+        if let (Some(Value::Object(function)), Some(Value::Object(more))) =
+            (call.get_mut("function"), new.remove("function"))
+        {
+            append(function, "arguments", text(&more, "arguments"));
+        } else if let Some(function) = piece.get("function") {
+            call.insert("function".to_owned(), function.clone());
+        }
+        new.retain(|_, value| !value.is_null() && *value != "");
+        call.append(&mut new);
+        if self.own.contains(&at) {
+            return None;
+        }
+        if !self.own.is_empty() {
+            piece.insert("index".to_owned(), (at - hidden_before(&self.own, at)).into());
+        }
+        Some(piece.into())
+    }
+
+    /// The place of a call among those of the message. Some servers number them all with 0, or not at all.
+    fn place(&self, piece: &Object) -> u64 {
+        let last = self.calls.keys().next_back().copied();
+        let at = number(piece, "index").or(last).unwrap_or_default();
+        let id = text(piece, "id");
+        let is_another = self.calls.get(&at).is_some_and(|call| !id.is_empty() && text(call, "id") != id);
+        if is_another { last.map_or(0, |last| last + 1) } else { at }
+    }
+
+    /// Notes whose tool a call is of.
+    fn note_call(&mut self, at: u64, call: &Object) {
+        let name = call.get("function").and_then(Value::as_object).map(|function| text(function, "name"));
+        if name.is_some_and(is_own) {
+            self.own.insert(at);
+        }
+        self.has_others |= !self.own.contains(&at);
+    }
+
+    fn note_usage(&mut self, chunk: &Object) {
+        if let Some(Value::Object(usage)) = chunk.get("usage") {
+            self.usage = usage.clone();
+        }
+    }
+
+    fn sum_usage(&self, chunk: &mut Object) {
+        if let Some(Value::Object(usage)) = chunk.get_mut("usage") {
+            add(usage, &self.billed);
+        }
+    }
+
+    fn keep_common(&mut self, chunk: &Object) {
+        if self.common.is_empty() {
+            let common =
+                ["id", "created"].into_iter().filter_map(|key| Some((key.to_owned(), chunk.get(key)?.clone())));
+            self.common = common.collect();
+        }
+    }
+
+    /// A chunk as the client gets it. What tells the end of a round is kept if the model is asked again.
+    fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Passage {
+        self.keep_common(&chunk);
+        chunk.extend(self.common.clone());
+        self.sum_usage(&mut chunk);
+        let says = choices.iter().any(says_something);
+        let ends = choices.is_empty() || choices.iter().any(is_end) || chunk.get("usage").is_some_and(Value::is_object);
+        let mut events = Vec::new();
+        if !(ends && self.is_held()) {
+            if says || ends {
+                write_event(&mut events, &with_choices(chunk, choices));
+            }
+            return Passage::Replaced(events.into());
+        }
+        if says {
+            let choices = choices.iter().cloned().map(|choice| with(choice, "finish_reason", Value::Null)).collect();
+            write_event(&mut events, &with(with_choices(chunk.clone(), choices), "usage", Value::Null));
+        }
+        let stopped = |choice: Object| {
+            let reason = if is_end(&choice) { "stop".into() } else { Value::Null };
+            with(with(choice, "delta", json!({})), "finish_reason", reason)
+        };
+        self.end.push(with_choices(chunk, choices.into_iter().map(stopped).collect()));
+        Passage::Replaced(events.into())
+    }
+}
+
+fn with(mut object: Object, key: &str, value: Value) -> Object {
+    object.insert(key.to_owned(), value);
+    object
+}
+
+fn with_choices(chunk: Object, choices: Vec<Object>) -> Object {
+    with(chunk, "choices", choices.into_iter().map(Value::Object).collect())
+}
+
+/// Whether a choice tells why the model has stopped.
+fn is_end(choice: &Object) -> bool {
+    choice.get("finish_reason").is_some_and(|reason| !reason.is_null())
+}
+
+/// Whether a choice adds something to the message.
+fn says_something(choice: &Object) -> bool {
+    choice.get("delta").and_then(Value::as_object).is_some_and(|delta| !delta.is_empty())
+}
+
+/// Adds what a chunk says to a message: texts go behind one another, and so do the entries of arrays.
+fn merge(message: &mut Object, delta: &Object) {
+    for (key, more) in delta {
+        match (message.get_mut(key), more) {
+            (_, Value::Null) => {}
+            (Some(Value::String(text)), Value::String(more)) if key != "role" => text.push_str(more),
+            (Some(Value::Array(entries)), Value::Array(more)) => entries.extend(more.iter().cloned()),
+            _ => drop(message.insert(key.clone(), more.clone())),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Answers in which the model may call the tool that abridge has added. abridge answers such calls itself and asks the model
+//! again, so that one answer for the client is joined from several rounds: the dialects say how.
+#![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use serde_json::{Map, Number, Value};
+
+use crate::recall::ADDED_TOOL;
+
+/// Joins the rounds of one answer. Nothing is changed before the first call of the tool.
+pub trait Joiner: Debug + Send {
+    /// Reads the next event of a round: all its lines, and its data.
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage;
+
+    /// Reads a round that is not streamed.
+    fn whole(&mut self, answer: &[u8]) -> Passage;
+
+    /// The calls that abridge is to answer before the answer goes on: those of a round that has ended and calls no other
+    /// tool of the client.
+    fn calls(&self) -> Vec<OwnCall>;
+
+    /// The elements in which the model has called, and reads what abridge answers to each of these calls.
+    fn exchange(&self, results: &[String]) -> Vec<Bytes>;
+
+    /// Begins the next round.
+    fn next_round(&mut self);
+
+    /// What is held back, because the answer is not read on. None if the answer is not the upstream's any more.
+    fn stop(&mut self) -> Option<Bytes>;
+
+    /// Ends the answer without another round, by events or as a whole. None if it would say nothing.
+    fn close(&mut self) -> Option<Bytes>;
+}
+
+/// A call of the tool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OwnCall {
+    /// Its arguments, as the model has written them.
+    pub arguments: String,
+}
+
+/// What becomes of an event, or of a whole answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Passage {
+    /// It goes to the client as it came.
+    Unchanged,
+    /// These bytes do in its place, if any.
+    Replaced(Bytes),
+}
+
+impl Passage {
+    /// Nothing goes to the client.
+    pub(super) fn nothing() -> Self {
+        Self::Replaced(Bytes::new())
+    }
+}
+
+/// An object.
+pub(super) type Object = Map<String, Value>;
+
+/// A value that is an object.
+pub(super) fn object(json: &[u8]) -> Option<Object> {
+    serde_json::from_slice(json).ok()
+}
+
+/// The text of a member; empty if it has none.
+pub(super) fn text<'a>(of: &'a Object, key: &str) -> &'a str {
+    of.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number of a member.
+pub(super) fn number(of: &Object, key: &str) -> Option<u64> {
+    of.get(key).and_then(Value::as_u64)
+}
+
+/// The objects in an array that is a member.
+pub(super) fn objects(of: &mut Object, key: &str) -> Vec<Object> {
+    let Some(Value::Array(values)) = of.remove(key) else { return Vec::new() };
+    let object = |value| if let Value::Object(object) = value { Some(object) } else { None };
+    values.into_iter().filter_map(object).collect()
+}
+
+/// Whether a call is of the tool that abridge has added.
+pub(super) fn is_own(name: &str) -> bool {
+    name == ADDED_TOOL
+}
+
+/// Adds text to a member.
+pub(super) fn append(to: &mut Object, key: &str, more: &str) {
+    match to.get_mut(key) {
+        Some(Value::String(text)) => text.push_str(more),
+        _ => drop(to.insert(key.to_owned(), more.into())),
+    }
+}
+
+/// Adds the numbers of `more` to those of the same name, at any depth.
+pub(super) fn add(to: &mut Object, more: &Object) {
+    for (key, more) in more {
+        match (to.get_mut(key), more) {
+            (Some(Value::Object(to)), Value::Object(more)) => add(to, more),
+            (Some(Value::Number(to)), Value::Number(more)) => {
+                if let (Some(a), Some(b)) = (to.as_u64(), more.as_u64()) {
+                    *to = Number::from(a.saturating_add(b));
+                }
+            }
+            (None | Some(Value::Null), more) => drop(to.insert(key.clone(), more.clone())),
+            _ => {}
+        }
+    }
+}
+
+/// How many of the hidden places are before `place`.
+pub(super) fn hidden_before(hidden: &std::collections::BTreeSet<u64>, place: u64) -> u64 {
+    hidden.range(..place).count() as u64
+}
+
+/// An event with this data, with its type as its name if it has one.
+pub(super) fn write_event(out: &mut Vec<u8>, data: &Object) {
+    if let Some(name) = data.get("type").and_then(Value::as_str) {
+        out.extend([b"event: ", name.as_bytes(), b"\n"].concat());
+    }
+    out.extend(b"data: ");
+    out.extend(write(data));
+    out.extend(b"\n\n");
+}
+
+/// An object as JSON.
+pub(super) fn write(object: &Object) -> Vec<u8> {
+    serde_json::to_vec(object).unwrap_or_default()
+}

@@ -1,0 +1,289 @@
+//! Answers in which the model calls the tool that abridge has added: responses, and the events of a streamed one.
+//!
+//! The client gets the items of all rounds as those of one response. Reasoning that leads to such a call alone is kept from
+//! it: a server refuses reasoning that comes back without the item behind it. So the events of reasoning are held back until
+//! the next item begins.
+#![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::dialect::in_band::{
+    Joiner, Object, OwnCall, Passage, add, hidden_before, is_own, number, object, objects, text, write, write_event,
+};
+
+/// The most that is held back, in bytes.
+const MAX_HELD: usize = 512 << 10;
+
+/// Joins responses.
+#[derive(Debug, Default)]
+pub(super) struct ResponsesJoiner {
+    /// Whether this is not the first round, whether answers are not streamed, and whether the server keeps no items.
+    is_later: bool,
+    is_whole: bool,
+    keeps_nothing: bool,
+    /// Whether events are not the upstream's any more.
+    is_changed: bool,
+    /// The items of this round, and those of them that the client does not get.
+    items: BTreeMap<u64, Object>,
+    hidden: BTreeSet<u64>,
+    /// Whether abridge is called, and whether the client is, or the round has failed.
+    calls_own: bool,
+    calls_others: bool,
+    /// The reasoning behind which no other item has begun, and its events.
+    reasoning: BTreeSet<u64>,
+    held: Vec<(Bytes, Object)>,
+    n_held: usize,
+    /// The items of earlier rounds that the client has.
+    before: Vec<Object>,
+    /// The number of the next event.
+    next_event: u64,
+    /// What tells the end of a round in which abridge is called alone.
+    end: Option<Object>,
+    /// The tokens that were billed for the rounds before, and for this one.
+    billed: Object,
+    usage: Object,
+}
+
+impl Joiner for ResponsesJoiner {
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage {
+        let Some(of) = object(data) else { return Passage::Unchanged };
+        let kind = text(&of, "type").to_owned();
+        let at = number(&of, "output_index").unwrap_or_default();
+        let mut out = Vec::new();
+        match kind.as_str() {
+            "response.created" | "response.in_progress" | "response.queued" => {
+                self.keeps_nothing =
+                    of.get("response").is_some_and(|response| response.get("store") == Some(&json!(false)));
+                if self.is_later {
+                    return Passage::nothing();
+                }
+            }
+            "response.output_item.added" => {
+                if let Some(Value::Object(item)) = of.get("item") {
+                    self.begin(at, item.clone(), &mut out);
+                }
+            }
+            "response.output_item.done" => {
+                if let Some(Value::Object(item)) = of.get("item") {
+                    self.items.insert(at, item.clone());
+                }
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => return self.finish(event, of, out),
+            _ => {}
+        }
+        if self.hidden.contains(&at) && of.contains_key("output_index") {
+            return Passage::Replaced(out.into());
+        }
+        if !self.reasoning.is_empty() {
+            self.n_held += event.len();
+            self.held.push((event.clone(), of));
+            if self.n_held > MAX_HELD {
+                self.release(&mut out);
+            }
+            return Passage::Replaced(out.into());
+        }
+        if out.is_empty() && !self.is_changed {
+            self.next_event = number(&of, "sequence_number").map_or(self.next_event, |n| n + 1);
+            return Passage::Unchanged;
+        }
+        self.pass(event, of, &mut out);
+        Passage::Replaced(out.into())
+    }
+
+    fn whole(&mut self, answer: &[u8]) -> Passage {
+        self.is_whole = true;
+        let Some(mut answer) = object(answer) else { return Passage::Unchanged };
+        self.keeps_nothing = answer.get("store") == Some(&json!(false));
+        for (at, item) in objects(&mut answer, "output").into_iter().enumerate() {
+            self.begin(at as u64, item, &mut Vec::new());
+        }
+        self.note_usage(&answer);
+        if !self.is_later && !self.calls_own {
+            return Passage::Unchanged;
+        }
+        self.settle_reasoning();
+        self.join(&mut answer);
+        if self.is_held() {
+            self.end = Some(answer);
+            return Passage::nothing();
+        }
+        Passage::Replaced(write(&answer).into())
+    }
+
+    fn calls(&self) -> Vec<OwnCall> {
+        let own = self.items.values().filter(|item| self.end.is_some() && is_own_call(item));
+        own.map(|call| OwnCall { arguments: text(call, "arguments").to_owned() }).collect()
+    }
+
+    fn exchange(&self, results: &[String]) -> Vec<Bytes> {
+        let calls = self.items.values().filter(|item| is_own_call(item)).zip(results);
+        let results = calls.map(|(call, result)| {
+            json!({"type": "function_call_output", "call_id": text(call, "call_id"), "output": result})
+                .to_string()
+                .into()
+        });
+        let said = self.items.values().filter_map(|item| sent_back(item.clone(), self.keeps_nothing));
+        said.map(|item| write(&item).into()).chain(results).collect()
+    }
+
+    fn next_round(&mut self) {
+        self.before = self.before.iter().cloned().chain(self.shown()).collect();
+        add(&mut self.billed, &std::mem::take(&mut self.usage));
+        self.is_later = true;
+        self.is_changed = true;
+        self.calls_own = false;
+        self.items.clear();
+        self.hidden.clear();
+        self.end = None;
+    }
+
+    fn stop(&mut self) -> Option<Bytes> {
+        let mut held = Vec::new();
+        self.release(&mut held);
+        (!self.is_changed).then(|| held.into())
+    }
+
+    fn close(&mut self) -> Option<Bytes> {
+        let end = self.end.take()?;
+        if self.before.is_empty() && self.shown().next().is_none() {
+            return None;
+        }
+        let mut out = Vec::new();
+        if self.is_whole {
+            out = write(&end)
+        } else {
+            self.number_and_write(end, &mut out)
+        }
+        Some(out.into())
+    }
+}
+
+impl ResponsesJoiner {
+    /// Whether the end of this round is kept from the client, because the model is asked again.
+    fn is_held(&self) -> bool {
+        self.calls_own && !self.calls_others
+    }
+
+    /// Adds an item, which begins or is whole. With an item of the client's, what is held goes on.
+    fn begin(&mut self, at: u64, item: Object, out: &mut Vec<u8>) {
+        let kind = text(&item, "type");
+        if is_own_call(&item) {
+            self.calls_own = true;
+            self.is_changed = true;
+            self.hidden.insert(at);
+        } else if kind == "reasoning" {
+            self.reasoning.insert(at);
+        } else {
+            self.calls_others |= kind.ends_with("_call") && !SERVER_CALLS.contains(&kind);
+            self.release(out);
+        }
+        self.items.insert(at, item);
+    }
+
+    /// Lets the events of reasoning go on.
+    fn release(&mut self, out: &mut Vec<u8>) {
+        self.reasoning.clear();
+        self.n_held = 0;
+        for (event, of) in std::mem::take(&mut self.held) {
+            self.pass(&event, of, out);
+        }
+    }
+
+    /// Decides on reasoning behind which nothing for the client has come.
+    fn settle_reasoning(&mut self) {
+        let reasoning = std::mem::take(&mut self.reasoning);
+        if self.is_held() {
+            self.hidden.extend(reasoning);
+        }
+    }
+
+    /// Writes an event as the client gets it.
+    fn pass(&mut self, event: &Bytes, mut of: Object, out: &mut Vec<u8>) {
+        if !self.is_changed {
+            self.next_event = number(&of, "sequence_number").map_or(self.next_event, |n| n + 1);
+            return out.extend_from_slice(event);
+        }
+        if let Some(at) = number(&of, "output_index") {
+            let before = self.before.len() as u64;
+            of.insert("output_index".to_owned(), (before + at - hidden_before(&self.hidden, at)).into());
+        }
+        self.number_and_write(of, out);
+    }
+
+    fn number_and_write(&mut self, mut of: Object, out: &mut Vec<u8>) {
+        if of.contains_key("sequence_number") {
+            of.insert("sequence_number".to_owned(), self.next_event.into());
+            self.next_event += 1;
+        }
+        write_event(out, &of);
+    }
+
+    /// Handles the event that ends a round.
+    fn finish(&mut self, event: &Bytes, mut of: Object, mut out: Vec<u8>) -> Passage {
+        self.calls_others |= text(&of, "type") == "response.failed";
+        if let Some(Value::Object(response)) = of.get("response") {
+            self.note_usage(&response.clone());
+        }
+        if self.is_held() {
+            self.settle_reasoning();
+            self.held.clear();
+            self.n_held = 0;
+        } else {
+            self.release(&mut out);
+        }
+        if self.is_changed
+            && let Some(Value::Object(response)) = of.get_mut("response")
+        {
+            self.join(response);
+        }
+        if self.is_held() {
+            self.end = Some(of);
+        } else {
+            self.pass(event, of, &mut out);
+        }
+        Passage::Replaced(out.into())
+    }
+
+    /// The items of this round that the client gets.
+    fn shown(&self) -> impl Iterator<Item = Object> + '_ {
+        self.items.iter().filter(|(at, _)| !self.hidden.contains(at)).map(|(_, item)| item.clone())
+    }
+
+    /// Makes a response that of all rounds.
+    fn join(&self, response: &mut Object) {
+        let items = self.before.iter().cloned().chain(self.shown());
+        response.insert("output".to_owned(), items.map(Value::Object).collect());
+        if let Some(Value::Object(usage)) = response.get_mut("usage") {
+            add(usage, &self.billed);
+        }
+    }
+
+    fn note_usage(&mut self, response: &Object) {
+        if let Some(Value::Object(usage)) = response.get("usage") {
+            self.usage = usage.clone();
+        }
+    }
+}
+
+/// Calls that the server answers itself.
+const SERVER_CALLS: [&str; 5] =
+    ["web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"];
+
+fn is_own_call(item: &Object) -> bool {
+    text(item, "type") == "function_call" && is_own(text(item, "name"))
+}
+
+/// An item as a request has it. A server that keeps no items does not know their ids, and reads reasoning only as it was
+/// encrypted for the client.
+fn sent_back(mut item: Object, keeps_nothing: bool) -> Option<Object> {
+    if keeps_nothing {
+        if text(&item, "type") == "reasoning" && text(&item, "encrypted_content").is_empty() {
+            return None;
+        }
+        item.remove("id");
+    }
+    Some(item)
+}

@@ -1,0 +1,241 @@
+//! Recall in band: where the plan has added the tool `abridge_recall`, its calls are answered here. The model is asked again
+//! with what it reads, and the client gets one answer that is joined from all rounds.
+//!
+//! Only an answer in which the model calls the tool is changed. When the client goes away, the body is dropped, and with it
+//! the round that is under way.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use tokio::time::Instant;
+
+use self::stream::JoinedStream;
+use super::send::send_request;
+use super::{Proxy, headers};
+use crate::admin::Requester;
+use crate::admin::mcp::Session;
+use crate::body::encoding::ContentEncoding;
+use crate::body::peek::PeekableBody;
+use crate::body::{Budget, Lease, RequestBody};
+use crate::dialect::{Dialect, ErrorFields, Joiner, OwnCall, Passage};
+use crate::engine::EditedBody;
+use crate::recall::ToolSettings;
+use crate::span::joined;
+use crate::upstream::Upstream;
+
+mod stream;
+
+/// Answers the calls of one request's model.
+#[derive(Debug)]
+pub(super) struct InBandRecalls {
+    dialect: &'static dyn Dialect,
+    settings: ToolSettings,
+    session: Session,
+    upstream: Upstream,
+    target: Uri,
+    // The request as it was sent, and the leases of its bytes.
+    parts: Parts,
+    body: Vec<Bytes>,
+    leases: Vec<Arc<Lease>>,
+    budget: Budget,
+    // The elements of the rounds so far.
+    elements: Vec<Bytes>,
+    n_rounds: usize,
+    began: Option<Instant>,
+}
+
+/// Why there is no other round.
+enum AskError {
+    /// The upstream has refused it.
+    Refused(Response<PeekableBody>),
+    /// It was not asked, or did not answer.
+    Failed,
+}
+
+/// The most calls of one round that are answered.
+const MAX_CALLS: usize = 16;
+
+const NO_MORE: &str = "There is no more to read in this answer (recall.tool in abridge's settings); go on without.";
+const NOT_READ: &str = "The text could not be read; go on without.";
+const MESSAGE: &str = "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in proxy.toml";
+
+impl Proxy {
+    /// What answers the model's calls, if the body offers the tool. The upstream is asked not to compress its answer then,
+    /// so that it can be read.
+    pub(super) fn recalls_in_band(
+        &self,
+        (dialect, settings): (&'static dyn Dialect, ToolSettings),
+        upstream: &Upstream,
+        parts: &mut Parts,
+        edited: &EditedBody,
+        lease: &Arc<Lease>,
+    ) -> Option<InBandRecalls> {
+        if !edited.adds_tool() {
+            return None;
+        }
+        parts.headers.remove(ACCEPT_ENCODING);
+        let keys = self.engine.keys().clone();
+        let session = Session {
+            recalls: Arc::clone(&self.recalls),
+            store: self.engine.shared_store(),
+            requester: Requester::Caller(keys.clone(), self.caller(&parts.headers)),
+            audience: None,
+            keys,
+        };
+        Some(InBandRecalls {
+            dialect,
+            settings,
+            session,
+            upstream: upstream.clone(),
+            target: upstream.join(&parts.uri).ok()?,
+            parts: parts.clone(),
+            body: edited.body.clone(),
+            leases: vec![Arc::clone(lease)],
+            budget: self.limits.budget.clone(),
+            elements: Vec::new(),
+            n_rounds: 0,
+            began: None,
+        })
+    }
+}
+
+impl InBandRecalls {
+    /// The answer for the client: as it came, or joined from this one and those to what the model is asked next.
+    pub(super) async fn join(self, answer: Response<PeekableBody>) -> Response<PeekableBody> {
+        match Format::of(&answer) {
+            Some(Format::Events) => {
+                let (mut head, body) = answer.into_parts();
+                head.headers.remove(CONTENT_LENGTH);
+                Response::from_parts(head, JoinedStream::new(self, body).into_body())
+            }
+            Some(Format::Json) => self.join_whole(answer).await,
+            None => answer,
+        }
+    }
+
+    async fn join_whole(mut self, mut answer: Response<PeekableBody>) -> Response<PeekableBody> {
+        let mut joiner = self.dialect.joiner();
+        let (most, idle) = (self.max_bytes(), self.upstream.idle());
+        loop {
+            let Some(body) = answer.body_mut().peek(most, idle).await else { return answer };
+            match joiner.whole(&body) {
+                Passage::Unchanged => return answer,
+                Passage::Replaced(body) if !body.is_empty() => return with_body(answer, body),
+                Passage::Replaced(_) => {}
+            }
+            answer = match (self.ask(&mut *joiner, Format::Json).await, joiner.close()) {
+                (Ok(next), _) => next,
+                (Err(_), Some(body)) => return with_body(answer, body),
+                (Err(AskError::Refused(refusal)), None) => return refusal,
+                (Err(AskError::Failed), None) => {
+                    *answer.status_mut() = StatusCode::BAD_GATEWAY;
+                    return with_body(answer, self.error());
+                }
+            };
+        }
+    }
+
+    /// Answers the calls of a round and sends the next one.
+    async fn ask(&mut self, joiner: &mut dyn Joiner, format: Format) -> Result<Response<PeekableBody>, AskError> {
+        let results = self.results(&joiner.calls()).await?;
+        self.n_rounds += 1;
+        let mut answer = self.send(joiner.exchange(&results)).await;
+        if !matches!(&answer, Ok((next, _)) if Format::of(next) == Some(format)) {
+            // The text may be too long for the model.
+            let nothing = vec![NOT_READ.to_owned(); results.len()];
+            answer = self.send(joiner.exchange(&nothing)).await;
+        }
+        let (answer, elements) = answer?;
+        if Format::of(&answer) != Some(format) {
+            tracing::debug!(status = answer.status().as_u16(), "the upstream refused the round after a recall");
+            return Err(AskError::Refused(answer));
+        }
+        self.elements = elements;
+        joiner.next_round();
+        tracing::debug!(round = self.n_rounds, calls = results.len(), "answered a recall in band");
+        Ok(answer)
+    }
+
+    /// What the model reads. None if it has been told that there is no more, and calls all the same.
+    async fn results(&mut self, calls: &[OwnCall]) -> Result<Vec<String>, AskError> {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        if self.n_rounds > self.settings.rounds {
+            return Err(AskError::Failed);
+        }
+        let is_over = self.n_rounds == self.settings.rounds || began.elapsed() >= self.settings.timeout.0;
+        let mut results = Vec::with_capacity(calls.len());
+        for (n, call) in calls.iter().enumerate() {
+            results.push(match is_over || n >= MAX_CALLS {
+                true => NO_MORE.to_owned(),
+                false => self.session.recall_text(&call.arguments).await,
+            });
+        }
+        Ok(results)
+    }
+
+    /// Sends the request with more elements behind those that it has; returns them with the answer.
+    async fn send(&mut self, more: Vec<Bytes>) -> Result<(Response<PeekableBody>, Vec<Bytes>), AskError> {
+        let elements = [self.elements.clone(), more].concat();
+        let [before, behind] = self.parted().ok_or(AskError::Failed)?;
+        let mut pieces = vec![before];
+        for element in &elements {
+            pieces.extend([Bytes::from_static(b","), element.clone()]);
+        }
+        pieces.push(behind);
+        let mut parts = self.parts.clone();
+        headers::set_length(&mut parts.headers, pieces.iter().map(Bytes::len).sum());
+        let lease = self.leases.last().map(Arc::clone).ok_or(AskError::Failed)?;
+        let request = Request::from_parts(parts, RequestBody::buffered(&pieces, lease));
+        let answer = send_request(&self.upstream, request, self.target.clone(), None).await;
+        answer.map(|answer| (answer, elements)).map_err(|_| AskError::Failed)
+    }
+
+    /// The body as it was sent, up to the end of its last element, and behind that.
+    fn parted(&mut self) -> Option<[Bytes; 2]> {
+        if self.body.len() > 1 {
+            let lease = self.budget.lease(self.body.iter().map(Bytes::len).sum())?;
+            self.leases.push(Arc::new(lease));
+            self.body = vec![joined(std::mem::take(&mut self.body))];
+        }
+        let body = self.body.first()?;
+        let end = self.dialect.parse(body).ok()?.elements.last()?.span.end;
+        Some([body.slice(..end), body.slice(end..)])
+    }
+
+    fn max_bytes(&self) -> usize {
+        usize::try_from(self.settings.max_bytes.0).unwrap_or(usize::MAX)
+    }
+
+    fn error(&self) -> Bytes {
+        self.dialect.error_body(&ErrorFields { message: MESSAGE, is_client_error: false, code: "recall_failed" })
+    }
+}
+
+/// The format of an answer that can be joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Format {
+    Events,
+    Json,
+}
+
+impl Format {
+    fn of<B>(answer: &Response<B>) -> Option<Self> {
+        let is_plain = ContentEncoding::from_headers(answer.headers()) == ContentEncoding::Identity;
+        let kind = answer.headers().get(CONTENT_TYPE).filter(|_| is_plain && answer.status().is_success())?.as_bytes();
+        let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+        match () {
+            () if is(b"text/event-stream") => Some(Self::Events),
+            () if is(b"application/json") => Some(Self::Json),
+            () => None,
+        }
+    }
+}
+
+fn with_body(answer: Response<PeekableBody>, body: Bytes) -> Response<PeekableBody> {
+    let (mut head, _) = answer.into_parts();
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Response::from_parts(head, PeekableBody::whole(body))
+}

@@ -1,0 +1,131 @@
+//! A streamed answer that is joined from several rounds while it is relayed.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::BodyExt;
+
+use super::{Format, InBandRecalls};
+use crate::body::peek::PeekableBody;
+use crate::dialect::{Joiner, Passage};
+use crate::relay::event_splitter::{EventSplitter, data};
+
+/// The rounds of one answer.
+pub(super) struct JoinedStream {
+    recalls: InBandRecalls,
+    joiner: Box<dyn Joiner>,
+    // The round that is read.
+    body: PeekableBody,
+    splitter: EventSplitter,
+    // How many bytes were read of all rounds.
+    n_bytes: usize,
+    ready: VecDeque<Frame<Bytes>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Events are read.
+    Joining,
+    /// What comes goes on unread.
+    Passing,
+    /// Nothing follows what is ready.
+    Over,
+}
+
+type Next = Result<Frame<Bytes>, hyper::Error>;
+
+impl JoinedStream {
+    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody) -> Self {
+        let joiner = recalls.dialect.joiner();
+        let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
+        Self { recalls, joiner, body, splitter, n_bytes: 0, ready, state: State::Joining }
+    }
+
+    pub(super) fn into_body(self) -> PeekableBody {
+        PeekableBody::made(Box::pin(stream::unfold(self, Self::next)))
+    }
+
+    async fn next(mut self) -> Option<(Next, Self)> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some((Ok(frame), self));
+            }
+            if self.state == State::Over {
+                return None;
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(chunk) if self.state == State::Joining => self.read(&chunk),
+                    Ok(chunk) => self.ready.push_back(Frame::data(chunk)),
+                    Err(trailers) => self.ready.push_back(trailers),
+                },
+                Some(Err(error)) => {
+                    self.state = State::Over;
+                    return Some((Err(error), self));
+                }
+                None => self.end_round().await,
+            }
+        }
+    }
+
+    fn read(&mut self, chunk: &Bytes) {
+        self.n_bytes += chunk.len();
+        self.splitter.push(chunk);
+        let mut out = Vec::new();
+        while let Some(event) = self.splitter.next_event() {
+            self.read_event(&event, &mut out);
+        }
+        if self.n_bytes > self.recalls.max_bytes() {
+            match self.joiner.stop() {
+                Some(held) => {
+                    out.push(held);
+                    out.push(self.splitter.rest());
+                    self.state = State::Passing;
+                }
+                None => out.push(self.fail()),
+            }
+        }
+        self.ready.extend(out.into_iter().filter(|bytes| !bytes.is_empty()).map(Frame::data));
+    }
+
+    fn read_event(&mut self, event: &Bytes, out: &mut Vec<Bytes>) {
+        let data = data(event);
+        out.push(match self.joiner.event(event, &data) {
+            _ if data.is_empty() => event.clone(),
+            Passage::Unchanged => event.clone(),
+            Passage::Replaced(events) => events,
+        });
+    }
+
+    /// The upstream has ended a round: the answer has ended, or abridge is called.
+    async fn end_round(&mut self) {
+        if self.state == State::Passing {
+            self.state = State::Over;
+            return;
+        }
+        let (rest, mut out) = (self.splitter.rest(), Vec::new());
+        if !rest.is_empty() {
+            self.read_event(&rest, &mut out);
+        }
+        if self.joiner.calls().is_empty() {
+            out.extend(self.joiner.stop());
+            self.state = State::Over;
+        } else {
+            match self.recalls.ask(&mut *self.joiner, Format::Events).await {
+                Ok(next) => self.body = next.into_body(),
+                Err(_) => out.push(self.fail()),
+            }
+        }
+        self.ready.extend(out.into_iter().filter(|bytes| !bytes.is_empty()).map(Frame::data));
+    }
+
+    /// Ends the answer without another round: with what the client has, or by an error.
+    fn fail(&mut self) -> Bytes {
+        self.state = State::Over;
+        let error = || [b"event: error\ndata: ", &*self.recalls.error(), b"\n\n"].concat().into();
+        self.joiner.close().unwrap_or_else(error)
+    }
+}

@@ -1,0 +1,81 @@
+//! Splits an event stream into its events, each with all of its bytes.
+
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+
+/// The bytes of the event that has not ended yet.
+#[derive(Debug, Default)]
+pub(crate) struct EventSplitter {
+    buffer: BytesMut,
+    // Where the present line begins, and up to where it is known to have no end.
+    line: usize,
+    scanned: usize,
+}
+
+// === impl EventSplitter ===
+
+impl EventSplitter {
+    /// Adds a chunk.
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next event that has ended, with the empty line behind it.
+    pub(crate) fn next_event(&mut self) -> Option<Bytes> {
+        while let Some(n) = memchr(b'\n', self.buffer.get(self.scanned..)?) {
+            let end = self.scanned + n;
+            let is_empty = matches!(self.buffer.get(self.line..end), Some(b"" | b"\r"));
+            (self.line, self.scanned) = (end + 1, end + 1);
+            if is_empty {
+                return Some(self.take(end + 1));
+            }
+        }
+        self.scanned = self.buffer.len();
+        None
+    }
+
+    /// What has not ended.
+    pub(crate) fn rest(&mut self) -> Bytes {
+        self.take(self.buffer.len())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn take(&mut self, end: usize) -> Bytes {
+        (self.line, self.scanned) = (0, 0);
+        self.buffer.split_to(end).freeze()
+    }
+}
+
+/// The data of an event: its lines of that name, joined.
+pub(crate) fn data(event: &[u8]) -> Vec<u8> {
+    let lines = event.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let values = lines.filter_map(|line| line.strip_prefix(b"data:"));
+    values.map(|value| value.strip_prefix(b" ").unwrap_or(value)).collect::<Vec<_>>().join(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_keep_their_bytes_at_any_chunk_boundary() {
+        let stream = "data: 1\n\n: comment\r\nevent: x\r\ndata: {\r\ndata:}\r\n\r\n\ndata: rest";
+        let expected = ["data: 1\n\n", ": comment\r\nevent: x\r\ndata: {\r\ndata:}\r\n\r\n", "\n"];
+        for n in 1..=stream.len() {
+            let (mut splitter, mut events) = (EventSplitter::default(), Vec::new());
+            for chunk in stream.as_bytes().chunks(n) {
+                splitter.push(chunk);
+                while let Some(event) = splitter.next_event() {
+                    events.push(event);
+                }
+            }
+            assert_eq!(events, expected, "by {n}");
+            assert_eq!((splitter.len(), splitter.rest()), (10, Bytes::from_static(b"data: rest")));
+        }
+        assert_eq!(data(expected[1].as_bytes()), b"{\n}");
+    }
+}
