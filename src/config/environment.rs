@@ -12,7 +12,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
-use crate::store::postgres::{EngineClock, Options};
+use crate::store::engine::{EngineClock, Options};
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
 use crate::upstream::{KeyHeader, routes};
