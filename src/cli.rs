@@ -13,7 +13,7 @@ use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
 use crate::server::tls::TlsError;
-use crate::store::{OpenError, StoreError, postgres};
+use crate::store::{OpenError, StoreError, engine};
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
@@ -366,7 +366,7 @@ impl Exit {
         if error.is::<store::NoEngineError>() {
             return Self::Config;
         }
-        if error.is::<postgres::OpenError>() || error.is::<postgres::PostgresError>() {
+        if error.is::<engine::OpenError>() || error.is::<engine::EngineError>() {
             return Self::Unavailable;
         }
         if error.is::<OpenError>() || error.is::<StoreError>() || error.is::<ClientError>() {

@@ -21,19 +21,25 @@ use crate::units::{ByteSize, Period};
 mod codec;
 pub mod conformance;
 mod counts;
+pub mod engine;
 mod expiry;
 mod known_keys;
 pub mod memory;
 pub mod page;
 pub mod postgres;
 pub mod redb;
+pub mod redis;
 pub mod secret;
 pub mod shared;
+mod time;
 
+pub use engine::FleetStore;
 pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore};
+pub use redis::RedisStore;
 pub use shared::{Offered, SharedStore};
+pub use time::{Clock, Time};
 
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -43,8 +49,10 @@ pub struct Settings {
     pub enabled: bool,
     /// Where it is kept. With `"file"`, one process uses it; with any other, all processes that have the same settings do.
     pub engine: StoreEngine,
-    /// The name of the environment variable with the URL of the engine: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with
-    /// several hosts if need be. To a host that is not this machine TLS is used, unless the URL says `sslmode=disable`.
+    /// The name of the environment variable with the URL of the engine: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`,
+    /// `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `redis+sentinel://USER:PASSWORD@HOST:PORT/SERVICE/DATABASE` or
+    /// `redis+cluster://USER:PASSWORD@HOST:PORT`, with several hosts if need be, separated by commas. To a host that is not
+    /// this machine TLS is used, unless the URL ends with `?sslmode=disable`.
     ///
     /// Not set: allowed with `engine = "file"` alone.
     ///
@@ -64,13 +72,16 @@ pub struct Settings {
     ///
     /// Example: `"ABRIDGE_OLD_STORE_SECRETS"`
     pub old_secrets_env: Option<String>,
-    /// Keeps several fleets apart in one database: a part of the names of its tables. Allowed: up to 32 lower-case letters,
-    /// digits and `_`.
+    /// Keeps several fleets apart in one database: a part of the names of its tables or keys. Allowed: up to 32 lower-case
+    /// letters, digits and `_`.
     ///
-    /// Not set: the tables have no such part in their names.
+    /// Not set: the names have no such part.
     ///
     /// Example: `"prod"`
     pub namespace: Option<String>,
+    /// How many replicas of a Redis have a text in memory before a request that names it goes on (`WAIT`). With 0, a
+    /// replica that is promoted may lack what was stored last. Not 0: with `engine = "redis"` alone. Allowed: 0 to 8.
+    pub replicas_acknowledge: usize,
     /// Certificates that the engine's may be signed with, besides the system's.
     ///
     /// Not set: the system's alone.
@@ -110,6 +121,8 @@ pub enum StoreEngine {
     File,
     /// PostgreSQL, or what speaks its protocol. `abridge store init` makes the tables.
     Postgres,
+    /// Redis or Valkey: a server, one that sentinels watch, or a cluster. What it promises depends on its settings.
+    Redis,
 }
 
 /// A store of payloads and summaries, used by many requests at once.
@@ -324,14 +337,6 @@ pub struct StoreCounters {
     pub waits: Snapshot,
 }
 
-/// Seconds since 1970.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct Time(pub u64);
-
-/// A source of the current time: the system's, or a test's.
-#[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
-
 /// How many swept payloads are remembered, and for how long.
 pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30));
 
@@ -357,6 +362,7 @@ impl Default for Settings {
             secret_env: None,
             old_secrets_env: None,
             namespace: None,
+            replicas_acknowledge: 0,
             ca_file: None,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),
@@ -392,6 +398,18 @@ impl Settings {
     /// The path of the file; `state` is the user's state directory.
     pub fn file(&self, state: Option<&Path>) -> Option<PathBuf> {
         self.path.clone().or_else(|| Some(state?.join("abridge/store.redb")))
+    }
+}
+
+// === impl StoreEngine ===
+
+impl fmt::Display for StoreEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File => "a file",
+            Self::Postgres => "PostgreSQL",
+            Self::Redis => "Redis",
+        })
     }
 }
 
@@ -434,58 +452,8 @@ impl fmt::Display for StoreErrorKind {
     }
 }
 
-// === impl Time, Clock ===
-
-impl Time {
-    /// The time this much later.
-    fn later(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(by.as_secs()))
-    }
-
-    /// The time that has passed since `earlier`; zero if `earlier` is in the future.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_secs(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Clock {
-    /// The system's clock.
-    pub fn system() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "how long something was unused outlives a process")]
-        let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self::new(move || Time(now()))
-    }
-
-    /// A clock that `now` implements.
-    pub fn new(now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    /// The current time.
-    pub fn now(&self) -> Time {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
 // === helpers ===
 
 fn as_text<S: serde::Serializer>(key: &PayloadKey, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(key)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_future_time_was_zero_seconds_ago() {
-        assert_eq!(Time(5).since(Time(3)), Duration::from_secs(2));
-        assert_eq!(Time(3).since(Time(5)), Duration::ZERO);
-    }
 }

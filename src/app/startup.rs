@@ -194,9 +194,9 @@ fn describe_condition(condition: &Condition) -> String {
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
     match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
-        _ if store.enabled && store.engine == StoreEngine::Postgres => format!(
-            "kept in PostgreSQL for {} after their last use, {} at most, with all processes that share it",
-            store.keep_for, store.max_bytes
+        _ if store.enabled && store.engine != StoreEngine::File => format!(
+            "kept in {} for {} after their last use, {} at most, with all processes that share it",
+            store.engine, store.keep_for, store.max_bytes
         ),
         Some(file) => format!(
             "kept in {} for {} after their last use, {} at most",

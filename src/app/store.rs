@@ -10,7 +10,7 @@ use crate::config::{Config, Environment, NoStorePathError};
 use crate::engine::export;
 use crate::payload::Keys;
 use crate::proxy::Proxy;
-use crate::store::{self, Clock, PostgresStore, RedbStore, Store, StoreEngine, SweepResult};
+use crate::store::{self, Clock, RedbStore, Store, StoreEngine, SweepResult, engine};
 use crate::tasks::{Tasks, run_blocking};
 
 /// The interval between two maintenance runs of the store.
@@ -39,13 +39,14 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             let keys = Keys::new(store.secret());
             Ok((Some(Arc::new(store)), keys))
         }
-        StoreEngine::Postgres => {
-            let store = PostgresStore::open(environment.store_options(&config.store)).await?;
+        StoreEngine::Postgres | StoreEngine::Redis => {
+            let store = engine::open(environment.store_options(&config.store)).await?;
             if store.state().is_ok() {
-                tracing::info!("the store is in PostgreSQL: {}", store.promise().await);
+                tracing::info!("the store is in {}: {}", store.engine(), store.promise().await);
             }
             let secret = store.secret().ok_or(NoSecretError)?;
-            Ok((Some(Arc::new(store)), Keys::new(secret)))
+            let store: Box<dyn Store> = store;
+            Ok((Some(store.into()), Keys::new(secret)))
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
-    Clock, OpenError, PayloadInfo, PostgresStore, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, postgres,
+    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, engine, postgres,
 };
 
 mod copy;
@@ -93,12 +93,19 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
 
 /// Makes the tables.
 async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
-    if config.store.engine == StoreEngine::File {
-        return Err(NoEngineError.into());
-    }
     let options = environment.store_options(&config.store);
-    postgres::init::init(&options.url, &options.settings).await?;
-    print(["the tables are there\n"])?;
+    match config.store.engine {
+        StoreEngine::File => return Err(NoEngineError.into()),
+        StoreEngine::Postgres => {
+            postgres::init::init(&options.url, &options.settings).await?;
+            print(["the tables are there\n"])?;
+        }
+        // It has no tables.
+        StoreEngine::Redis => {
+            open_engine(options).await?.close().await?;
+            print(["Redis can be used as it is\n"])?;
+        }
+    }
     Ok(Exit::Ok)
 }
 
@@ -109,15 +116,15 @@ async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Box<
             let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
             Ok(Box::new(open_file(&path, config)?))
         }
-        StoreEngine::Postgres => Ok(Box::new(open_engine(environment.store_options(&config.store)).await?)),
+        StoreEngine::Postgres | StoreEngine::Redis => Ok(open_engine(environment.store_options(&config.store)).await?),
     }
 }
 
 /// Opens the engine. One that is away is an error.
-async fn open_engine(options: postgres::Options) -> anyhow::Result<PostgresStore> {
+async fn open_engine(options: engine::Options) -> anyhow::Result<Box<dyn FleetStore>> {
     let patience = 2 * options.settings.timeout.0;
-    let away = || postgres::PostgresError::TimedOut(patience);
-    let store = timeout(patience, PostgresStore::open(options)).await.map_err(|_| away())??;
+    let away = || engine::EngineError::TimedOut(patience);
+    let store = timeout(patience, engine::open(options)).await.map_err(|_| away())??;
     store.state()?;
     Ok(store)
 }

@@ -13,7 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
 use crate::handler::Handler;
-use crate::store::postgres::{EngineClock, Options};
+use crate::store::engine::{EngineClock, Options};
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
 use crate::upstream::{KeyHeader, routes};

@@ -3,35 +3,55 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, key, suite_of_engines};
-use abridge_proxy::store::postgres::{EngineClock, Options};
+use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
-use abridge_proxy::store::{Clock, PostgresStore, Settings, Store as _, StoreErrorKind};
+use abridge_proxy::store::{
+    Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, Store as _, StoreErrorKind,
+};
 use abridge_proxy::units::ByteSize;
 
-use crate::engine::{Postgres, settings};
+use crate::engine::{Engine, Postgres, cluster, on_each_engine};
 
-/// Opens stores over empty tables.
+/// A store that can be opened.
+trait Open: FleetStore + Sized {
+    async fn open(options: Options) -> Result<Self, OpenError>;
+}
+
+impl Open for PostgresStore {
+    async fn open(options: Options) -> Result<Self, OpenError> {
+        Self::open(options).await
+    }
+}
+
+impl Open for RedisStore {
+    async fn open(options: Options) -> Result<Self, OpenError> {
+        Self::open(options).await
+    }
+}
+
+/// Opens stores over nothing.
 struct Opener<'a> {
-    postgres: &'a Postgres,
+    engine: &'a Engine,
     url: String,
     opened: AtomicUsize,
 }
 
 impl<'a> Opener<'a> {
-    fn new(postgres: &'a Postgres) -> Self {
-        Self::at(postgres, postgres.url())
+    fn new(engine: &'a Engine) -> Self {
+        Self::at(engine, engine.url())
     }
 
     /// Through this URL.
-    fn at(postgres: &'a Postgres, url: String) -> Self {
-        Self { postgres, url, opened: AtomicUsize::new(0) }
+    fn at(engine: &'a Engine, url: String) -> Self {
+        Self { engine, url, opened: AtomicUsize::new(0) }
     }
 
-    /// Stores that share tables.
-    async fn open<const N: usize>(&self, given: Settings, clock: Clock) -> [PostgresStore; N] {
+    /// Stores that share what they hold.
+    async fn open<S: Open, const N: usize>(&self, given: Settings, clock: Clock) -> [S; N] {
         let namespace = format!("n{}", self.opened.fetch_add(1, Ordering::Relaxed));
-        self.postgres.init(&namespace).await;
-        let settings = Settings { namespace: Some(namespace), ..given };
+        self.engine.init(&namespace).await;
+        let Settings { engine, namespace, .. } = self.engine.settings(&namespace);
+        let settings = Settings { engine, namespace, ..given };
         let mut stores = Vec::new();
         for _ in 0..N {
             let options = Options {
@@ -41,46 +61,84 @@ impl<'a> Opener<'a> {
                 clock: EngineClock::Test(clock.clone()),
                 fresh: None,
             };
-            stores.push(PostgresStore::open(options).await.unwrap());
+            stores.push(S::open(options).await.unwrap());
         }
-        stores.try_into().unwrap()
+        stores.try_into().unwrap_or_else(|_| unreachable!())
+    }
+
+    async fn suite<S: Open>(&self) {
+        suite_of_engines(async |settings, clock| {
+            let [store] = self.open::<S, 1>(settings, clock).await;
+            store
+        })
+        .await;
+    }
+
+    async fn suite_of_two<S: Open + SharedStore>(&self) {
+        fleet::suite(async |settings, clock| self.open::<S, 2>(settings, clock).await).await;
     }
 }
 
-#[tokio::test]
-async fn a_store_in_postgres_conforms() {
-    let Some(postgres) = Postgres::start().await else { return };
-    let opener = Opener::new(&postgres);
-    suite_of_engines(async |settings, clock| {
-        let [store] = opener.open(settings, clock).await;
-        store
-    })
-    .await;
+async fn a_store_in_an_engine_conforms(engine: Engine) {
+    let opener = Opener::new(&engine);
+    match engine {
+        Engine::Postgres(_) => opener.suite::<PostgresStore>().await,
+        Engine::Redis(_) => opener.suite::<RedisStore>().await,
+    }
 }
 
-#[tokio::test]
-async fn two_stores_in_one_postgres_conform() {
-    let Some(postgres) = Postgres::start().await else { return };
-    let opener = Opener::new(&postgres);
-    fleet::suite(async |settings, clock| opener.open(settings, clock).await).await;
+async fn two_stores_in_one_engine_conform(engine: Engine) {
+    let opener = Opener::new(&engine);
+    match engine {
+        Engine::Postgres(_) => opener.suite_of_two::<PostgresStore>().await,
+        Engine::Redis(_) => opener.suite_of_two::<RedisStore>().await,
+    }
 }
 
 #[tokio::test]
 async fn stores_behind_a_pooler_in_transaction_mode_conform() {
     let Some(postgres) = Postgres::start().await else { return };
     let Some(pooler) = postgres.pooler().await else { return };
-    let opener = Opener::at(&postgres, pooler.url());
-    fleet::suite(async |settings, clock| opener.open(settings, clock).await).await;
+    Opener::at(&Engine::Postgres(postgres), pooler.url()).suite_of_two::<PostgresStore>().await;
 }
 
 #[tokio::test]
-async fn beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store() {
-    let Some(postgres) = Postgres::start().await else { return };
+async fn stores_in_a_cluster_conform() {
+    let Some(mut nodes) = cluster().await else { return };
+    let url = nodes[1].url().replace("redis:", "redis+cluster:");
+    let engine = Engine::Redis(nodes.remove(0));
+    let opener = Opener::at(&engine, url);
+    opener.suite::<RedisStore>().await;
+    opener.suite_of_two::<RedisStore>().await;
+}
+
+async fn beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store(engine: Engine) {
+    match engine {
+        Engine::Postgres(_) => beyond_its_size::<PostgresStore>(&engine).await,
+        Engine::Redis(_) => beyond_its_size::<RedisStore>(&engine).await,
+    }
+}
+
+async fn names_of_a_namespace_are_apart_from_others(engine: Engine) {
+    match engine {
+        Engine::Postgres(_) => are_apart::<PostgresStore>(&engine).await,
+        Engine::Redis(_) => are_apart::<RedisStore>(&engine).await,
+    }
+}
+
+on_each_engine!(
+    a_store_in_an_engine_conforms,
+    two_stores_in_one_engine_conform,
+    beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store,
+    names_of_a_namespace_are_apart_from_others,
+);
+
+async fn beyond_its_size<S: Open>(engine: &Engine) {
     let clock = TestClock::new();
-    let small = Settings { max_bytes: ByteSize(100_000), ..settings("") };
-    let [one, other] = Opener::new(&postgres).open(small, clock.clock()).await;
+    let small = Settings { max_bytes: ByteSize(100_000), ..Settings::default() };
+    let [one, other] = Opener::new(engine).open::<S, 2>(small, clock.clock()).await;
     let put =
-        async |store: &PostgresStore, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
+        async |store: &S, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
     for n in 0..3 {
         put(&one, n).await.unwrap();
     }
@@ -110,13 +168,11 @@ async fn beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store(
     put(&one, 9).await.unwrap();
 }
 
-#[tokio::test]
-async fn names_of_a_namespace_are_apart_from_others() {
-    let Some(postgres) = Postgres::start().await else { return };
-    let opener = Opener::new(&postgres);
+async fn are_apart<S: Open>(engine: &Engine) {
+    let opener = Opener::new(engine);
     let clock = TestClock::new();
-    let [one] = opener.open(Settings::default(), clock.clock()).await;
-    let [other] = opener.open(Settings::default(), clock.clock()).await;
+    let [one] = opener.open::<S, 1>(Settings::default(), clock.clock()).await;
+    let [other] = opener.open::<S, 1>(Settings::default(), clock.clock()).await;
     one.put_all(vec![(key(&dense(1, 100)), dense(1, 100))]).await.unwrap();
     assert_eq!(other.get(key(&dense(1, 100))).await.unwrap(), None);
     assert_ne!(one.secret(), other.secret());

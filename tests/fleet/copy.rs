@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::engine::Postgres;
+use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Summarizer, talk};
 use crate::it::support::{Abridge, Setup};
 use crate::replicas::{ask, get};
 
-const FLEET: &str = "store.engine = \"postgres\"\nstore.url_env = \"STORE_URL\"\n";
+fn fleet(engine: &Engine) -> String {
+    format!("store.engine = {:?}\nstore.url_env = \"STORE_URL\"\n", engine.name())
+}
 
 fn settings() -> String {
     format!(
@@ -19,11 +21,11 @@ fn settings() -> String {
 }
 
 /// Runs `abridge store` with these arguments, on the engine.
-fn store(postgres: &Postgres, folder: &Path, arguments: &[&str]) -> Output {
+fn store(engine: &Engine, folder: &Path, arguments: &[&str]) -> Output {
     let config = folder.join("proxy.toml");
-    std::fs::write(&config, format!("{FLEET}{}", settings())).unwrap();
+    std::fs::write(&config, format!("{}{}", fleet(engine), settings())).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
-    command.arg("store").args(arguments).arg("--config").arg(config).env("STORE_URL", postgres.url());
+    command.arg("store").args(arguments).arg("--config").arg(config).env("STORE_URL", engine.url());
     command.output().unwrap()
 }
 
@@ -37,10 +39,8 @@ async fn sent(abridge: &Abridge, upstream: &Summarizer) -> [Vec<u8>; 2] {
     sent.try_into().unwrap()
 }
 
-#[tokio::test]
-async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine) {
+    engine.init("").await;
     let (upstream, folder) = (Summarizer::playing([]).await, tempfile::tempdir().unwrap());
     let (first, last) = (folder.path().join("first.redb"), folder.path().join("last.redb"));
     let setup = |lines: String| Setup::to(upstream.url()).with(settings()).with(lines);
@@ -51,21 +51,21 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again() {
     abridge.signal("TERM");
     abridge.exit().await;
 
-    let copied = store(&postgres, folder.path(), &["copy", "--from", first.to_str().unwrap()]);
+    let copied = store(&engine, folder.path(), &["copy", "--from", first.to_str().unwrap()]);
     let told = String::from_utf8(copied.stdout).unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     // One, and the token factors of two conversations.
     assert!(told.contains("and 3 summaries; left out 0"), "{told}");
-    let abridge = setup(FLEET.to_owned()).environment("STORE_URL", postgres.url()).start().await;
+    let abridge = setup(fleet(&engine)).environment("STORE_URL", engine.url()).start().await;
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
     assert_eq!(sent(&abridge, &upstream).await, before);
     assert_eq!(upstream.summaries().len(), 1);
 
-    let listed = store(&postgres, folder.path(), &["ls"]);
+    let listed = store(&engine, folder.path(), &["ls"]);
     assert!(String::from_utf8(listed.stdout).unwrap().contains(handle.rsplit('/').next().unwrap()));
     let to = ["copy", "--to", last.to_str().unwrap()];
-    assert!(store(&postgres, folder.path(), &to).status.success());
-    let again = store(&postgres, folder.path(), &to);
+    assert!(store(&engine, folder.path(), &to).status.success());
+    let again = store(&engine, folder.path(), &to);
     assert!(!again.status.success() && String::from_utf8(again.stderr).unwrap().contains("exists"));
     let abridge = in_file(&last).start().await;
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
@@ -73,17 +73,20 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again() {
     assert_eq!(upstream.summaries().len(), 1);
 }
 
-#[tokio::test]
-async fn a_file_is_not_copied_to_tables_of_another_secret() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn a_file_is_not_copied_to_tables_of_another_secret(engine: Engine) {
+    engine.init("").await;
     let (upstream, folder) = (Summarizer::playing([]).await, tempfile::tempdir().unwrap());
     let file = folder.path().join("store.redb");
     let abridge = Setup::to(upstream.url()).with(format!("store.path = {file:?}")).start().await;
     abridge.signal("TERM");
     abridge.exit().await;
-    postgres.replica_to(upstream.url().to_owned()).start().await;
-    let copied = store(&postgres, folder.path(), &["copy", "--from", file.to_str().unwrap()]);
+    engine.replica_to(upstream.url().to_owned()).start().await;
+    let copied = store(&engine, folder.path(), &["copy", "--from", file.to_str().unwrap()]);
     assert!(!copied.status.success());
     assert!(String::from_utf8(copied.stderr).unwrap().contains("another secret"));
 }
+
+on_each_engine!(
+    what_a_file_had_is_served_by_a_fleet_and_by_a_file_again,
+    a_file_is_not_copied_to_tables_of_another_secret,
+);

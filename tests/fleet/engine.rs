@@ -1,193 +1,93 @@
-//! PostgreSQL as Debian packages it, with a folder and a port of its own.
+//! The engines, as Debian packages them, each with a folder and a port of its own; and what is done alike with each.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
+use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
 use abridge_proxy::store::postgres::init::init;
-use abridge_proxy::store::{Settings, StoreEngine};
-use tempfile::TempDir;
-use tokio::time::sleep;
+use abridge_proxy::store::secret::Secrets;
+use abridge_proxy::store::{FleetStore, Settings, StoreEngine};
 
 use crate::it::support::tls::Certificate;
-use crate::it::support::{Setup, Upstream, within};
+use crate::it::support::{Setup, Upstream};
 
-/// A database server.
-pub(crate) struct Postgres {
-    bin: PathBuf,
-    folder: TempDir,
-    user: Option<User>,
-    port: u16,
-    settings: Vec<String>,
-    server: Option<Child>,
+mod postgres;
+mod redis;
+
+pub(crate) use postgres::Postgres;
+pub(crate) use redis::{Redis, Sentinels, cluster};
+
+/// A server of some engine.
+pub(crate) enum Engine {
+    Postgres(Postgres),
+    Redis(Redis),
 }
 
-/// PgBouncer in front of a server, in transaction mode.
-pub(crate) struct Pooler {
-    port: u16,
-    process: Child,
-    _folder: TempDir,
+/// Runs cases, which take an [`Engine`], on each one.
+macro_rules! on_each_engine {
+    ($($case:ident),* $(,)?) => {
+        mod postgres {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    if let Some(engine) = crate::engine::Postgres::start().await {
+                        super::$case(crate::engine::Engine::Postgres(engine)).await;
+                    }
+                }
+            )*
+        }
+
+        mod redis {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    if let Some(engine) = crate::engine::Redis::start().await {
+                        super::$case(crate::engine::Engine::Redis(engine)).await;
+                    }
+                }
+            )*
+        }
+    };
 }
+pub(crate) use on_each_engine;
 
-/// A user who is not root: the server refuses to run as root.
-#[derive(Clone, Copy)]
-struct User {
-    uid: u32,
-    gid: u32,
-}
+// === impl Engine ===
 
-// === impl Postgres ===
-
-impl Postgres {
-    /// Starts a server with an empty database; `None`, with a line that says so, where it is not installed.
-    pub(crate) async fn start() -> Option<Self> {
-        let Some(bin) = bin() else {
-            eprintln!("NOT RUN: PostgreSQL is not installed (apt-get install postgresql)");
-            return None;
-        };
-        let mut postgres = Self::new(bin, Vec::new());
-        let data = postgres.data();
-        let made = postgres
-            .command("initdb")
-            .args(["-A", "trust", "-U", "abridge", "--no-sync", "-E", "UTF8", "-D"])
-            .arg(&data)
-            .stdout(Stdio::null())
-            .status();
-        assert!(made.unwrap().success(), "initdb should have made a database");
-        postgres.serve().await;
-        Some(postgres)
-    }
-
-    /// Without data, and not started.
-    fn new(bin: PathBuf, settings: Vec<String>) -> Self {
-        let user = rustix::process::geteuid().is_root().then(user);
-        Self { bin, folder: folder_of(user), user, port: free_port(), settings, server: None }
-    }
-
-    /// A server that has what this one has, and confirms what it commits from now on.
-    pub(crate) async fn standby(&self) -> Self {
-        let from = format!("host=127.0.0.1 port={} user=abridge application_name=s1", self.port);
-        let mut standby = Self::new(self.bin.clone(), vec![format!("primary_conninfo={from}")]);
-        let data = standby.data();
-        let mut backup = standby.command("pg_basebackup");
-        let made = backup.args(["-R", "-X", "stream", "--no-sync", "-c", "fast", "-d", &from, "-D"]).arg(data).status();
-        assert!(made.unwrap().success(), "pg_basebackup should have made a standby");
-        standby.serve().await;
-        self.run("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1)'").await;
-        self.run("SELECT pg_reload_conf()").await;
-        let in_step = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'";
-        within("the standby to be in step", async {
-            while self.number(in_step).await == 0 {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-        standby
-    }
-
-    /// Starts a pooler; `None`, with a line that says so, where it is not installed.
-    pub(crate) async fn pooler(&self) -> Option<Pooler> {
-        if !Path::new("/usr/sbin/pgbouncer").exists() {
-            eprintln!("NOT RUN: PgBouncer is not installed (apt-get install pgbouncer)");
-            return None;
+impl Engine {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "postgres",
+            Self::Redis(_) => "redis",
         }
-        let (folder, port) = (folder_of(self.user), free_port());
-        let (users, settings) = (folder.path().join("users"), folder.path().join("pgbouncer.ini"));
-        std::fs::write(&users, "\"abridge\" \"\"\n").unwrap();
-        let lines = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 3\n",
-            self.port,
-            users.display()
-        );
-        std::fs::write(&settings, lines).unwrap();
-        let mut command = Command::new("/usr/sbin/pgbouncer");
-        if let Some(User { uid, gid }) = self.user {
-            command.uid(uid).gid(gid);
-        }
-        let pooler = command.arg("-q").arg(settings).current_dir("/").stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Pooler { port, process: pooler, _folder: folder };
-        within("the pooler to answer", async {
-            while tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls).await.is_err() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-        Some(pooler)
-    }
-
-    /// Starts the server with this certificate, which it takes TLS connections with.
-    pub(crate) async fn encrypt(&mut self, certificate: &Certificate) {
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.folder.path().join(name));
-        for (from, to) in [(&certificate.cert, &cert), (&certificate.key, &key)] {
-            std::fs::copy(from, to).unwrap();
-            std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600)).unwrap();
-            if let Some(User { uid, gid }) = self.user {
-                std::os::unix::fs::chown(to, Some(uid), Some(gid)).unwrap();
-            }
-        }
-        self.settings.push("ssl=on".to_owned());
-        self.settings.push(format!("ssl_cert_file={}", cert.display()));
-        self.settings.push(format!("ssl_key_file={}", key.display()));
-        self.serve().await;
-    }
-
-    /// Starts the server on what it had.
-    pub(crate) async fn serve(&mut self) {
-        let mut command = self.command("postgres");
-        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
-        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=200"] {
-            command.args(["-c", setting]);
-        }
-        for setting in &self.settings {
-            command.args(["-c", setting]);
-        }
-        let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        self.server = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        within("the engine to answer", async {
-            while self.client().await.is_none() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-    }
-
-    /// A connection of the test's own.
-    pub(crate) async fn client(&self) -> Option<tokio_postgres::Client> {
-        let (client, connection) = tokio_postgres::connect(&self.url(), tokio_postgres::NoTls).await.ok()?;
-        tokio::spawn(connection);
-        Some(client)
-    }
-
-    /// Runs statements.
-    pub(crate) async fn run(&self, statements: &str) {
-        self.client().await.unwrap().batch_execute(statements).await.unwrap();
-    }
-
-    /// The first cell of the first row, a number.
-    pub(crate) async fn number(&self, statement: &str) -> i64 {
-        self.client().await.unwrap().query_one_scalar(statement, &[]).await.unwrap()
     }
 
     pub(crate) fn url(&self) -> String {
-        self.url_before("")
+        match self {
+            Self::Postgres(postgres) => postgres.url(),
+            Self::Redis(redis) => redis.url(),
+        }
     }
 
-    /// The URL that names this server and then the other one.
-    pub(crate) fn url_with(&self, other: &Self) -> String {
-        self.url_before(&format!(",127.0.0.1:{}", other.port))
+    /// The settings of a store here.
+    pub(crate) fn settings(&self, namespace: &str) -> Settings {
+        let engine = match self {
+            Self::Postgres(_) => StoreEngine::Postgres,
+            Self::Redis(_) => StoreEngine::Redis,
+        };
+        let namespace = (!namespace.is_empty()).then(|| namespace.to_owned());
+        Settings { engine, namespace, ..Settings::default() }
     }
 
-    fn url_before(&self, others: &str) -> String {
-        format!("postgres://abridge@127.0.0.1:{}{others}/postgres", self.port)
-    }
-
-    /// Makes the tables of this namespace.
+    /// Makes the tables of this namespace, where there are tables.
     pub(crate) async fn init(&self, namespace: &str) {
-        init(&self.url(), &settings(namespace)).await.unwrap();
+        if let Self::Postgres(postgres) = self {
+            init(&postgres.url(), &self.settings(namespace)).await.unwrap();
+        }
+    }
+
+    /// Opens a store here.
+    pub(crate) async fn open(&self, secrets: Secrets) -> Result<Box<dyn FleetStore>, OpenError> {
+        let (url, settings, clock) = (self.url(), self.settings(""), EngineClock::engine());
+        open(Options { url, settings, secrets, clock, fresh: None }).await
     }
 
     /// A process in front of this upstream, with its store here.
@@ -197,123 +97,63 @@ impl Postgres {
 
     /// A process in front of this URL, with its store here.
     pub(crate) fn replica_to(&self, url: String) -> Setup {
-        Setup::to(url)
-            .with("store.engine = \"postgres\"")
-            .with("store.url_env = \"STORE_URL\"")
-            .with("store.timeout = \"1s\"")
-            .with("recall.public_url = \"http://abridge.test\"")
-            .with("tokens.ask_upstream = false")
-            .environment("STORE_URL", self.url())
+        replica_of(self.name(), url, self.url())
     }
 
     /// Sends a signal to the server and its processes.
     pub(crate) fn signal(&self, name: &str) {
-        let Some(server) = &self.server else { return };
-        let mut all = vec![server.id()];
-        all.extend(children(server.id()));
-        for pid in all {
-            // One may have ended by itself.
-            let _sent =
-                Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+        match self {
+            Self::Postgres(postgres) => postgres.signal(name),
+            Self::Redis(redis) => redis.signal(name),
         }
     }
 
     /// Kills the server.
     pub(crate) fn kill(&mut self) {
-        self.signal("KILL");
-        if let Some(mut server) = self.server.take() {
-            server.wait().unwrap();
+        match self {
+            Self::Postgres(postgres) => postgres.kill(),
+            Self::Redis(redis) => redis.kill(),
         }
     }
 
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.bin.join(program));
-        if let Some(User { uid, gid }) = self.user {
-            command.uid(uid).gid(gid);
+    /// Starts the server on what it had.
+    pub(crate) async fn serve(&mut self) {
+        match self {
+            Self::Postgres(postgres) => postgres.serve().await,
+            Self::Redis(redis) => redis.serve().await,
         }
-        command.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null());
-        command
+    }
+
+    /// Starts the server with this certificate, which it takes TLS connections with.
+    pub(crate) async fn encrypt(&mut self, certificate: &Certificate) {
+        match self {
+            Self::Postgres(postgres) => postgres.encrypt(certificate).await,
+            Self::Redis(redis) => redis.encrypt(certificate).await,
+        }
+    }
+
+    /// Removes the payloads, as a backup of before does that is restored.
+    pub(crate) async fn lose_payloads(&self) {
+        match self {
+            Self::Postgres(postgres) => postgres.run("DELETE FROM abridge_payloads").await,
+            Self::Redis(redis) => assert_eq!(redis.run(&["FLUSHALL"]), "OK"),
+        }
     }
 }
 
-impl Pooler {
-    pub(crate) fn url(&self) -> String {
-        format!("postgres://abridge@127.0.0.1:{}/postgres", self.port)
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.signal("CONT");
-        self.kill();
-    }
-}
-
-/// The settings of a store here.
-pub(crate) fn settings(namespace: &str) -> Settings {
-    Settings {
-        engine: StoreEngine::Postgres,
-        namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
-        ..Settings::default()
-    }
+/// A process whose store is in the engine at this URL.
+pub(crate) fn replica_of(engine: &str, upstream: String, url: String) -> Setup {
+    Setup::to(upstream)
+        .with(format!("store.engine = {engine:?}"))
+        .with("store.url_env = \"STORE_URL\"")
+        .with("store.timeout = \"1s\"")
+        .with("recall.public_url = \"http://abridge.test\"")
+        .with("tokens.ask_upstream = false")
+        .environment("STORE_URL", url)
 }
 
 // === helpers ===
 
-/// A folder that this user may write to.
-fn folder_of(user: Option<User>) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    if let Some(User { uid, gid }) = user {
-        std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).unwrap();
-    }
-    folder
-}
-
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
-/// The folder of the newest installed version.
-fn bin() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
-    let has_both = |bin: &PathBuf| ["initdb", "postgres"].iter().all(|program| bin.join(program).exists());
-    versions.filter_map(|version| Some(version.ok()?.path().join("bin"))).filter(has_both).max()
-}
-
-/// The user `postgres`, or else nobody.
-fn user() -> User {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap();
-    let of = |name: &str| {
-        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
-        let mut ids = line.split(':').skip(2).map(|id| id.parse().ok());
-        Some(User { uid: ids.next()??, gid: ids.next()?? })
-    };
-    of("postgres").or_else(|| of("nobody")).expect("a user who is not root")
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let is_child = |process: &Path| {
-        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
-        // Behind the name, which may hold anything: the state, and the parent.
-        let (_, behind) = stat.rsplit_once(')')?;
-        let of: u32 = behind.split_whitespace().nth(1)?.parse().ok()?;
-        (of == parent).then_some(())
-    };
-    let processes = processes.filter_map(|process| Some(process.ok()?.path()));
-    processes
-        .filter(|process| is_child(process).is_some())
-        .filter_map(|process| process.file_name()?.to_str()?.parse().ok())
-        .collect()
 }

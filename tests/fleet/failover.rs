@@ -1,13 +1,14 @@
 //! A primary is killed under load, and its standby promoted: what a request named that the upstream saw is there.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::engine::Postgres;
+use crate::engine::{Postgres, Redis, cluster, replica_of};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
 use crate::it::support::{Abridge, within};
@@ -16,9 +17,70 @@ use crate::replicas::{ask, get};
 /// How many clients send at a time.
 const WRITERS: usize = 8;
 
-async fn replica(postgres: &Postgres, upstream: &Summarizer, url: String) -> Arc<Abridge> {
-    let setup = postgres.replica_to(upstream.url().to_owned()).environment("STORE_URL", url);
-    Arc::new(setup.with("tokens.counter = \"estimate\"").start().await)
+/// Clients that send all the time.
+struct Load {
+    abridge: Arc<Abridge>,
+    upstream: Summarizer,
+    writers: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// Begins to send through a process with its store at this URL.
+    async fn start(engine: &str, url: String, line: &str) -> Self {
+        let upstream = Summarizer::playing([]).await;
+        let setup = replica_of(engine, upstream.url().to_owned(), url).with("tokens.counter = \"estimate\"").with(line);
+        let abridge = Arc::new(setup.start().await);
+        let (stop, stopped) = watch::channel(false);
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let (abridge, stopped) = (Arc::clone(&abridge), stopped.clone());
+            writers.spawn(async move {
+                for n in 0.. {
+                    if *stopped.borrow() {
+                        break;
+                    }
+                    let body = with_results(&[long_text(writer + WRITERS * n)]);
+                    assert_eq!(ask(&abridge, body).await.head.status(), 200, "no client sees it");
+                }
+            });
+        }
+        Self { abridge, upstream, writers, stop }
+    }
+
+    /// The handles that the upstream has seen.
+    fn named(&self) -> HashSet<String> {
+        self.upstream.chats().iter().flat_map(|sent| recalls(&sent.body)).collect()
+    }
+
+    /// Waits until so many more requests were edited.
+    async fn until_more(&self, n: usize) {
+        let n = self.named().len() + n;
+        within("requests to be edited", async {
+            while self.named().len() < n {
+                sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Stops, and returns what was named and is not to be had at the store of this URL.
+    async fn missing(mut self, engine: &str, url: String) -> (usize, Vec<String>) {
+        self.stop.send(true).unwrap();
+        while let Some(writer) = self.writers.join_next().await {
+            writer.unwrap();
+        }
+        let late = replica_of(engine, self.upstream.url().to_owned(), url).start().await;
+        let (named, mut missing) = (self.named(), Vec::new());
+        for handle in &named {
+            if get(&late, handle).await.head.status() != 200 {
+                missing.push(handle.clone());
+            }
+        }
+        (named.len(), missing)
+    }
 }
 
 #[tokio::test]
@@ -26,46 +88,89 @@ async fn no_handle_that_the_upstream_saw_is_missing_after_a_standby_was_promoted
     let Some(mut postgres) = Postgres::start().await else { return };
     postgres.init("").await;
     let standby = postgres.standby().await;
-    let upstream = Summarizer::playing([]).await;
-    let abridge = replica(&standby, &upstream, postgres.url_with(&standby)).await;
-    assert!(abridge.says("on two machines", 0).await.contains("INFO"));
-
-    let (stop, stopped) = watch::channel(false);
-    let mut writers = JoinSet::new();
-    for writer in 0..WRITERS {
-        let (abridge, stopped) = (Arc::clone(&abridge), stopped.clone());
-        writers.spawn(async move {
-            for n in 0.. {
-                if *stopped.borrow() {
-                    break;
-                }
-                let body = with_results(&[long_text(writer + WRITERS * n)]);
-                assert_eq!(ask(&abridge, body).await.head.status(), 200, "no client sees it");
-            }
-        });
-    }
-    let n_edited = || upstream.chats().iter().filter(|sent| !recalls(&sent.body).is_empty()).count();
-    let until = async |n: usize| {
-        within("requests to be edited", async {
-            while n_edited() < n {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-    };
-    until(40).await;
+    let load = Load::start("postgres", postgres.url_with(&standby), "").await;
+    assert!(load.abridge.says("on two machines", 0).await.contains("INFO"));
+    load.until_more(40).await;
     postgres.kill();
     standby.run("SELECT pg_promote()").await;
-    let before = n_edited();
-    until(before + 40).await;
-    stop.send(true).unwrap();
-    while let Some(writer) = writers.join_next().await {
-        writer.unwrap();
+    load.until_more(40).await;
+    let (n_named, missing) = load.missing("postgres", standby.url()).await;
+    assert!(n_named >= 80 && missing.is_empty(), "of {n_named} are missing {missing:?}");
+}
+
+#[tokio::test]
+async fn no_handle_that_the_upstream_saw_is_missing_after_a_replica_that_confirms_was_promoted() {
+    let mut n_all = 0;
+    for round in 0..20 {
+        let Some(mut redis) = Redis::start().await else { return };
+        let replica = redis.replica().await;
+        let load = Load::start("redis", redis.url_with(&replica), "store.replicas_acknowledge = 1").await;
+        load.until_more(20).await;
+        redis.kill();
+        // By hand, at once: the harshest way. Alone it has no replica to wait for.
+        replica.run(&["REPLICAOF", "NO", "ONE"]);
+        let (n_named, missing) = load.missing("redis", replica.url()).await;
+        assert!(n_named >= 20 && missing.is_empty(), "{round}: of {n_named} are missing {missing:?}");
+        n_all += n_named;
     }
-    let late = replica(&standby, &upstream, standby.url()).await;
-    let handles: Vec<_> = upstream.chats().iter().flat_map(|sent| recalls(&sent.body)).collect();
-    assert!(handles.len() >= 80);
-    for handle in handles {
-        assert_eq!(get(&late, &handle).await.head.status(), 200, "{handle} was named and is missing");
-    }
+    assert!(n_all >= 400);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_away_stops_edits_at_once_and_one_request_waits() {
+    let Some(redis) = Redis::start().await else { return };
+    let replica = redis.replica().await;
+    let load = Load::start("redis", redis.url(), "store.replicas_acknowledge = 1").await;
+    load.until_more(10).await;
+    replica.signal("STOP");
+    // Requests that are under way may still be edited.
+    sleep(Duration::from_millis(1500)).await;
+    let (n_named, n_sent, began) = (load.named().len(), load.upstream.chats().len(), Instant::now());
+    within("requests to go on", async {
+        while load.upstream.chats().len() < n_sent + 40 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}: each of them waits", began.elapsed());
+    assert_eq!(load.named().len(), n_named, "nobody has confirmed them");
+    replica.signal("CONT");
+    load.until_more(10).await;
+    let (_, missing) = load.missing("redis", redis.url()).await;
+    assert_eq!(missing, [""; 0]);
+}
+
+#[tokio::test]
+async fn sentinels_say_who_is_the_primary_after_it_was_killed() {
+    let Some(mut redis) = Redis::start().await else { return };
+    // The one that has more is promoted, and the other one confirms from then on.
+    let _replicas = [redis.replica().await, redis.replica().await];
+    let sentinels = redis.watch(2).await;
+    let load = Load::start("redis", sentinels.url(), "store.replicas_acknowledge = 1").await;
+    load.until_more(40).await;
+    redis.kill();
+    load.until_more(40).await;
+    let (n_named, missing) = load.missing("redis", sentinels.url()).await;
+    assert!(n_named >= 80 && missing.is_empty(), "of {n_named} are missing {missing:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_serves_all_again_after_a_primary_was_killed() {
+    let Some(mut nodes) = cluster().await else { return };
+    let url = |node: &Redis| node.url().replace("redis:", "redis+cluster:");
+    let (seeds, last) = (format!("{},{}", url(&nodes[0]), &nodes[1].url()[8..]), url(&nodes[1]));
+    let load = Load::start("redis", seeds, "store.replicas_acknowledge = 1").await;
+    load.until_more(40).await;
+    nodes[0].kill();
+    within("its replica to be promoted", async {
+        while !nodes[1].run(&["CLUSTER", "NODES"]).contains("master,fail") || !nodes[1].run(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    // It comes back as a replica, and without one for its slots nothing would be confirmed.
+    nodes[0].serve().await;
+    load.until_more(40).await;
+    let (n_named, missing) = load.missing("redis", last).await;
+    assert!(n_named >= 80 && missing.is_empty(), "of {n_named} are missing {missing:?}");
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use crate::engine::Postgres;
+use crate::engine::{Engine, Postgres, Redis, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
-use crate::it::support::{Abridge, within};
+use crate::it::support::{Abridge, Upstream, within};
 use crate::replicas::{ask, get};
 
 /// How long it takes at most until edits are made again.
@@ -17,20 +17,19 @@ const RECOVERY: Duration = Duration::from_secs(5);
 
 /// An engine, and a process before an upstream.
 struct Scene {
-    postgres: Postgres,
+    engine: Engine,
     upstream: Summarizer,
     abridge: Abridge,
 }
 
 impl Scene {
-    async fn new() -> Option<Self> {
-        let postgres = Postgres::start().await?;
-        postgres.init("").await;
+    async fn new(engine: Engine) -> Self {
+        engine.init("").await;
         let upstream = Summarizer::playing([]).await;
         // Where nothing is counted, a request takes hardly longer than its bytes.
-        let setup = postgres.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
+        let setup = engine.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
         let abridge = setup.start().await;
-        Some(Self { postgres, upstream, abridge })
+        Self { engine, upstream, abridge }
     }
 
     /// What the upstream gets of this result, and how long the client waits.
@@ -73,13 +72,12 @@ impl Scene {
     }
 }
 
-#[tokio::test]
-async fn a_killed_engine_delays_no_request_and_loses_nothing() {
-    let Some(mut scene) = Scene::new().await else { return };
+async fn a_killed_engine_delays_no_request_and_loses_nothing(engine: Engine) {
+    let mut scene = Scene::new(engine).await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     assert_eq!(scene.readyz().await, "ready\n");
     for round in 1..4 {
-        scene.postgres.kill();
+        scene.engine.kill();
         let mut waited = Duration::ZERO;
         for n in 0..6 {
             waited += scene.goes_on_whole(10 * round + n).await;
@@ -89,7 +87,7 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing() {
         assert!(scene.metrics().await.contains("abridge_store_up 0\n"));
         // What was stored before stays taken out.
         assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
-        scene.postgres.serve().await;
+        scene.engine.serve().await;
         let recovered = scene.recovers(10 * round).await;
         for (target, seed) in [(&handle, 0), (&recovered, 10 * round)] {
             assert_eq!(get(&scene.abridge, target).await.body, long_text(seed), "{round}");
@@ -105,11 +103,10 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing() {
     assert!((1..=6).contains(&failed.len()), "once for each time: {failed:#?}");
 }
 
-#[tokio::test]
-async fn an_engine_that_hangs_is_waited_for_once() {
-    let Some(scene) = Scene::new().await else { return };
+async fn an_engine_that_hangs_is_waited_for_once(engine: Engine) {
+    let scene = Scene::new(engine).await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
-    scene.postgres.signal("STOP");
+    scene.engine.signal("STOP");
     let waited = scene.goes_on_whole(1).await;
     assert!(waited >= Duration::from_millis(900), "{waited:?}: the engine does not hang");
     assert!(waited < Duration::from_secs(5), "{waited:?}: the request waits longer than it may");
@@ -121,7 +118,7 @@ async fn an_engine_that_hangs_is_waited_for_once() {
     let waited = began.elapsed();
     assert!(waited < Duration::from_secs(5), "{waited:?}: each of them waits, too");
     sleep(Duration::from_secs(3)).await;
-    scene.postgres.signal("CONT");
+    scene.engine.signal("CONT");
     scene.recovers(1).await;
     // A connection that was opened while the engine hung may still end with its time-out.
     let reads = async {
@@ -132,17 +129,17 @@ async fn an_engine_that_hangs_is_waited_for_once() {
     within("the text to be read again", reads).await;
 }
 
-#[tokio::test]
-async fn what_an_engine_has_lost_is_written_again_under_the_same_handle() {
-    let Some(mut scene) = Scene::new().await else { return };
+async fn what_an_engine_has_lost_is_written_again_under_the_same_handle(engine: Engine) {
+    let mut scene = Scene::new(engine).await;
     let first = scene.send(0).await.0;
     let handle = recalls(&first).pop().unwrap();
-    let other = scene.postgres.replica_to(scene.upstream.url().to_owned()).start().await;
-    scene.postgres.run("DELETE FROM abridge_payloads").await;
-    assert_eq!(get(&other, &handle).await.head.status(), 404);
+    let other = scene.engine.replica_to(scene.upstream.url().to_owned()).start().await;
+    scene.engine.lose_payloads().await;
+    // Redis has lost its marks, too, so a connection may be given up first.
+    assert_ne!(get(&other, &handle).await.head.status(), 200);
     // As after a backup was restored: the engine was away.
-    scene.postgres.kill();
-    scene.postgres.serve().await;
+    scene.engine.kill();
+    scene.engine.serve().await;
     let reads_again = async {
         while get(&other, &handle).await.body != long_text(0) {
             assert_eq!(scene.send(0).await.0, first, "the bytes stay");
@@ -152,15 +149,13 @@ async fn what_an_engine_has_lost_is_written_again_under_the_same_handle() {
     within("the text to be written again", reads_again).await;
 }
 
-#[tokio::test]
-async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_the_secret() {
-    let Some(mut postgres) = Postgres::start().await else { return };
-    postgres.init("own").await;
-    postgres.init("given").await;
-    postgres.kill();
+async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_the_secret(mut engine: Engine) {
+    engine.init("own").await;
+    engine.init("given").await;
+    engine.kill();
     let upstream = Summarizer::playing([]).await;
     let setup = |namespace: &str| {
-        postgres.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"))
+        engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"))
     };
     let given = setup("given")
         .with("store.secret_env = \"STORE_SECRET\"")
@@ -168,13 +163,13 @@ async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_
         .start()
         .await;
     let waits = tokio::spawn(setup("own").start());
-    let scene = Scene { upstream, abridge: given, postgres };
+    let scene = Scene { upstream, abridge: given, engine };
     assert_eq!(scene.readyz().await, "ready, degraded: store\n");
     scene.goes_on_whole(0).await;
     assert!(!waits.is_finished(), "it has no secret to name anything with");
-    let Scene { mut postgres, upstream, abridge } = scene;
-    postgres.serve().await;
-    let scene = Scene { postgres, upstream, abridge };
+    let Scene { mut engine, upstream, abridge } = scene;
+    engine.serve().await;
+    let scene = Scene { engine, upstream, abridge };
     scene.recovers(0).await;
     let own = within("the other to start", waits).await.unwrap();
     assert_eq!(get(&own, "/abridge/readyz").await.body, "ready\n");
@@ -202,16 +197,91 @@ async fn doctor_says_what_the_engine_promises_and_what_is_wrong_with_it() {
     assert!(said.contains("the engine has not answered"), "{said}");
 }
 
-#[tokio::test]
-async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails() {
-    let Some(mut scene) = Scene::new().await else { return };
+async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails(engine: Engine) {
+    let mut scene = Scene::new(engine).await;
     let canary = "canary-in-a-text";
-    scene.postgres.kill();
+    scene.engine.kill();
     let body = with_results(&[format!("{canary} {}", long_text(1))]);
     ask(&scene.abridge, &body).await;
-    scene.postgres.serve().await;
+    scene.engine.serve().await;
     scene.recovers(2).await;
     let log = scene.abridge.stderr().join("\n");
-    assert!(!log.contains(canary) && !log.contains("postgres://"), "{log}");
+    let address = scene.engine.url();
+    assert!(!log.contains(canary) && !log.contains(&address), "{log}");
     assert!(log.contains("the store works again"), "{log}");
+}
+
+on_each_engine!(
+    a_killed_engine_delays_no_request_and_loses_nothing,
+    an_engine_that_hangs_is_waited_for_once,
+    what_an_engine_has_lost_is_written_again_under_the_same_handle,
+    an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_the_secret,
+    keys_and_texts_are_not_in_the_log_when_the_engine_fails,
+);
+
+#[tokio::test]
+async fn what_a_redis_has_lost_while_it_was_connected_is_written_again_within_seconds() {
+    let Some(redis) = Redis::start().await else { return };
+    let scene = Scene::new(Engine::Redis(redis)).await;
+    let first = scene.send(0).await.0;
+    let handle = recalls(&first).pop().unwrap();
+    scene.engine.lose_payloads().await;
+    let began = Instant::now();
+    while get(&scene.abridge, &handle).await.body != long_text(0) {
+        assert_eq!(scene.send(0).await.0, first, "the bytes stay");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(began.elapsed() < 2 * RECOVERY, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_redis_without_memory_takes_no_new_text_and_gives_those_it_has() {
+    let Some(redis) = Redis::start_with(&["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"]).await else { return };
+    let scene = Scene::new(Engine::Redis(redis)).await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    let Engine::Redis(redis) = &scene.engine else { unreachable!() };
+    let block = "x".repeat(100_000);
+    for n in 0.. {
+        if !redis.run(&["SET", &format!("other:{n}"), &block]).starts_with("OK") {
+            break;
+        }
+    }
+    scene.goes_on_whole(1).await;
+    scene.goes_on_whole(2).await;
+    assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
+    assert_eq!(get(&scene.abridge, &handle).await.body, long_text(0));
+    let failed: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
+    redis.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    scene.recovers(1).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_removes_what_requests_name_is_refused() {
+    let Some(redis) = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).await else { return };
+    let engine = Engine::Redis(redis);
+    let upstream = Upstream::start().await;
+    let refused = engine.replica(&upstream).fail().await;
+    assert!(refused.stderr.contains("allkeys-lru") && refused.stderr.contains("noeviction"), "{}", refused.stderr);
+    let Engine::Redis(redis) = &engine else { unreachable!() };
+    // No key has a lifetime, so this one removes none.
+    redis.run(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
+    engine.replica(&upstream).start().await;
+}
+
+#[tokio::test]
+async fn a_start_says_what_a_redis_promises() {
+    let Some(redis) = Redis::start().await else { return };
+    let engine = Engine::Redis(redis);
+    let upstream = Upstream::start().await;
+    let Engine::Redis(redis) = &engine else { unreachable!() };
+    for (setting, value, said) in [
+        ("appendfsync", "always", "what it has confirmed survives a crash"),
+        ("appendfsync", "everysec", "may lose the last second"),
+        ("appendonly", "no", "since its last snapshot"),
+    ] {
+        redis.run(&["CONFIG", "SET", setting, value]);
+        let line = engine.replica(&upstream).start().await.says("the store is in Redis", 0).await;
+        assert!(line.contains(said) && line.contains("store.replicas_acknowledge is 0"), "{line}");
+    }
 }

@@ -1,26 +1,28 @@
 //! Whose tables they are: made by `abridge store init`, under one secret.
 
 use std::process::Command;
+use std::sync::Arc;
 
-use abridge_proxy::store::PostgresStore;
-use abridge_proxy::store::postgres::{EngineClock, OpenError, Options, PostgresError};
+use abridge_proxy::store::FleetStore;
+use abridge_proxy::store::engine::{EngineError, OpenError};
 use abridge_proxy::store::secret::Secrets;
 use tokio::task::JoinSet;
 
-use crate::engine::{Postgres, settings};
+use crate::engine::{Engine, Postgres, on_each_engine};
 use crate::it::support::Upstream;
 
-async fn open(postgres: &Postgres, current: Option<&str>, old: Option<&str>) -> Result<PostgresStore, OpenError> {
-    let secrets = Secrets::parse(current, old).unwrap();
-    let (url, clock) = (postgres.url(), EngineClock::engine());
-    PostgresStore::open(Options { url, settings: settings(""), secrets, clock, fresh: None }).await
+type Opened = Result<Box<dyn FleetStore>, OpenError>;
+
+async fn open(engine: &Engine, current: Option<&str>, old: Option<&str>) -> Opened {
+    engine.open(Secrets::parse(current, old).unwrap()).await
 }
 
 #[tokio::test]
 async fn without_tables_a_start_is_refused_and_says_how_to_make_them() {
     let Some(postgres) = Postgres::start().await else { return };
+    let engine = Engine::Postgres(postgres);
     let upstream = Upstream::start().await;
-    let failed = postgres.replica(&upstream).fail().await;
+    let failed = engine.replica(&upstream).fail().await;
     assert!(!failed.status.success());
     assert!(failed.stderr.contains("abridge store init"), "{}", failed.stderr);
 
@@ -33,59 +35,60 @@ async fn without_tables_a_start_is_refused_and_says_how_to_make_them() {
         let init = Command::new(env!("CARGO_BIN_EXE_abridge"))
             .args(["store", "init", "--config"])
             .arg(&config)
-            .env("STORE_URL", postgres.url())
+            .env("STORE_URL", engine.url())
             .output()
             .unwrap();
         assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
     }
-    postgres.replica(&upstream).start().await;
+    engine.replica(&upstream).start().await;
 }
 
-#[tokio::test]
-async fn of_many_starts_at_once_one_makes_the_secret() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn of_many_starts_at_once_one_makes_the_secret(engine: Engine) {
+    engine.init("").await;
+    let engine = Arc::new(engine);
     let mut starts = JoinSet::new();
     for _ in 0..20 {
-        let options = Options {
-            url: postgres.url(),
-            settings: settings(""),
-            secrets: Secrets::default(),
-            clock: EngineClock::engine(),
-            fresh: None,
-        };
-        starts.spawn(async move { PostgresStore::open(options).await.unwrap().secret().unwrap() });
+        let engine = Arc::clone(&engine);
+        starts.spawn(async move { open(&engine, None, None).await.unwrap().secret().unwrap() });
     }
     let secrets = starts.join_all().await;
     assert!(secrets.iter().all(|secret| *secret == secrets[0] && *secret != [0; 32]));
 }
 
-#[tokio::test]
-async fn another_secret_is_refused_until_the_old_one_is_named() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn another_secret_is_refused_until_the_old_one_is_named(engine: Engine) {
+    engine.init("").await;
     let [first, second] = ["0a", "0b"].map(|byte| byte.repeat(32));
-    let is_refused =
-        |opened: Result<PostgresStore, OpenError>| matches!(opened, Err(OpenError::Engine(PostgresError::OtherSecret)));
-    assert_eq!(open(&postgres, Some(&first), None).await.unwrap().secret(), Some([0x0A; 32]));
-    assert!(open(&postgres, Some(&first), None).await.is_ok());
-    assert!(is_refused(open(&postgres, Some(&second), None).await));
-    assert!(is_refused(open(&postgres, None, None).await));
-    assert_eq!(open(&postgres, Some(&second), Some(&first)).await.unwrap().secret(), Some([0x0B; 32]));
-    assert!(open(&postgres, Some(&second), None).await.is_ok());
-    assert!(is_refused(open(&postgres, Some(&first), None).await), "it was replaced");
+    let is_refused = |opened: Opened| matches!(opened, Err(OpenError::Engine(EngineError::OtherSecret)));
+    assert_eq!(open(&engine, Some(&first), None).await.unwrap().secret(), Some([0x0A; 32]));
+    assert!(open(&engine, Some(&first), None).await.is_ok());
+    assert!(is_refused(open(&engine, Some(&second), None).await));
+    assert!(is_refused(open(&engine, None, None).await));
+    assert_eq!(open(&engine, Some(&second), Some(&first)).await.unwrap().secret(), Some([0x0B; 32]));
+    assert!(open(&engine, Some(&second), None).await.is_ok());
+    assert!(is_refused(open(&engine, Some(&first), None).await), "it was replaced");
     // The secret itself is not in the engine.
-    let n =
-        postgres.number("SELECT count(*) FROM abridge_meta WHERE name = 'secret' OR octet_length(value) > 16").await;
-    assert_eq!(n, 0);
+    match &engine {
+        Engine::Postgres(postgres) => {
+            let meta = "SELECT count(*) FROM abridge_meta WHERE name = 'secret' OR octet_length(value) > 16";
+            assert_eq!(postgres.number(meta).await, 0);
+        }
+        Engine::Redis(redis) => {
+            assert_eq!(redis.run(&["HKEYS", "abridge:{00}:meta"]), "version\nsecret_check");
+            assert_eq!(redis.run(&["HSTRLEN", "abridge:{00}:meta", "secret_check"]), "16");
+        }
+    }
 }
 
-#[tokio::test]
-async fn a_store_that_has_its_own_secret_takes_no_other() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
-    let own = open(&postgres, None, None).await.unwrap().secret();
-    assert_eq!(open(&postgres, None, None).await.unwrap().secret(), own);
-    let given = open(&postgres, Some(&"0a".repeat(32)), None).await;
-    assert!(matches!(given, Err(OpenError::Engine(PostgresError::OwnSecret))), "{given:?}");
+async fn a_store_that_has_its_own_secret_takes_no_other(engine: Engine) {
+    engine.init("").await;
+    let own = open(&engine, None, None).await.unwrap().secret();
+    assert_eq!(open(&engine, None, None).await.unwrap().secret(), own);
+    let given = open(&engine, Some(&"0a".repeat(32)), None).await;
+    assert!(matches!(given, Err(OpenError::Engine(EngineError::OwnSecret))), "{given:?}");
 }
+
+on_each_engine!(
+    of_many_starts_at_once_one_makes_the_secret,
+    another_secret_is_refused_until_the_old_one_is_named,
+    a_store_that_has_its_own_secret_takes_no_other,
+);

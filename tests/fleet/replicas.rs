@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use abridge_proxy::store::secret::Secrets;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use crate::engine::Postgres;
+use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::it::support::wire::Reply;
@@ -28,20 +29,18 @@ pub(crate) async fn get(abridge: &Abridge, target: &str) -> Reply {
     client.reply().await
 }
 
-fn summarising(postgres: &Postgres, upstream: &Summarizer) -> Setup {
-    postgres
+fn summarising(engine: &Engine, upstream: &Summarizer) -> Setup {
+    engine
         .replica_to(upstream.url().to_owned())
         .with(format!("summarize.instruction = {INSTRUCTION:?}"))
         .with("summarize.trigger = { tokens = 900 }")
         .with("tokens.counter = \"estimate\"")
 }
 
-#[tokio::test]
-async fn what_one_process_stores_another_reads_at_once_and_sends_the_same() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn what_one_process_stores_another_reads_at_once_and_sends_the_same(engine: Engine) {
+    engine.init("").await;
     let upstream = Summarizer::playing([]).await;
-    let replica = || postgres.replica_to(upstream.url().to_owned()).start();
+    let replica = || engine.replica_to(upstream.url().to_owned()).start();
     let (one, other) = tokio::join!(replica(), replica());
     for n in 0..20 {
         let (first, second) = if n % 2 == 0 { (&one, &other) } else { (&other, &one) };
@@ -57,15 +56,14 @@ async fn what_one_process_stores_another_reads_at_once_and_sends_the_same() {
         assert_eq!(ask(second, with_results(&texts)).await.head.status(), 200);
         assert_eq!(upstream.chats().pop().unwrap().body, sent, "{n}: the same request, other bytes");
     }
-    assert_eq!(postgres.number("SELECT count(*) FROM abridge_payloads").await, 40);
+    let store = engine.open(Secrets::default()).await.unwrap();
+    assert_eq!(store.stats().await.unwrap().payloads, 40);
 }
 
-#[tokio::test]
-async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays(engine: Engine) {
+    engine.init("").await;
     let upstream = Summarizer::playing([]).await;
-    let start = || summarising(&postgres, &upstream).start();
+    let start = || summarising(&engine, &upstream).start();
     let (one, other) = tokio::join!(start(), start());
     for seed in ["a", "b"] {
         let n_summaries = upstream.summaries().len();
@@ -89,13 +87,11 @@ async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays() {
     assert_eq!(upstream.summaries().len(), 3, "one text, one call");
 }
 
-#[tokio::test]
-async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends(engine: Engine) {
+    engine.init("").await;
     let upstream = Summarizer::playing([Play::good().held()]).await;
     let (one, other) =
-        (summarising(&postgres, &upstream).start().await, summarising(&postgres, &upstream).start().await);
+        (summarising(&engine, &upstream).start().await, summarising(&engine, &upstream).start().await);
     let mut client = one.connect().await;
     client.send(chat(talk("a", 3))).await;
     upstream.asked_for(1).await;
@@ -107,18 +103,16 @@ async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease
     assert_eq!(upstream.summaries().len(), 2);
 }
 
-#[tokio::test]
-async fn a_window_that_one_process_learns_is_known_to_all() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn a_window_that_one_process_learns_is_known_to_all(engine: Engine) {
+    engine.init("").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
     let lines = "clear_tool_results = { when = 'any', keep = { results = 1 } }";
     let mut asked = Upstream::start().await;
-    let setup =
-        Setup::before(&asked).with(lines).with("store.engine = \"postgres\"").with("store.url_env = \"STORE_URL\"");
-    let one = setup.with("recall.public_url = \"http://abridge.test\"").environment("STORE_URL", postgres.url());
-    let one = one.start().await;
+    // This one asks.
+    let one = Setup::before(&asked).with(lines).with(format!("store.engine = {:?}", engine.name()));
+    let one = one.with("store.url_env = \"STORE_URL\"").environment("STORE_URL", engine.url());
+    let one = one.with("recall.public_url = \"http://abridge.test\"").start().await;
     let mut client = one.connect().await;
     client.send(post("/v1/chat/completions", &[], &body)).await;
     let (mut first, mut second) = (asked.request().await, asked.request().await);
@@ -130,7 +124,7 @@ async fn a_window_that_one_process_learns_is_known_to_all() {
 
     // This one asks nobody.
     let upstream = Summarizer::playing([]).await;
-    let start = || postgres.replica_to(upstream.url().to_owned()).with(lines).start();
+    let start = || engine.replica_to(upstream.url().to_owned()).with(lines).start();
     let other = start().await;
     within("the window to be known", async {
         loop {
@@ -160,13 +154,11 @@ async fn sent(upstream: &mut Upstream, abridge: &Abridge, body: &str) -> Bytes {
     tokio::join!(ask(abridge, body), answering).1
 }
 
-#[tokio::test]
-async fn a_conversation_has_one_token_factor_in_all_processes() {
-    let Some(postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+async fn a_conversation_has_one_token_factor_in_all_processes(engine: Engine) {
+    engine.init("").await;
     let mut upstream = Upstream::start().await;
     let start = || {
-        let replica = postgres.replica_to(upstream.url()).with("tokens.counter = \"estimate\"");
+        let replica = engine.replica_to(upstream.url()).with("tokens.counter = \"estimate\"");
         replica.with(CLEAR).start()
     };
     let (one, other) = tokio::join!(start(), start());
@@ -187,3 +179,11 @@ async fn a_conversation_has_one_token_factor_in_all_processes() {
     assert_eq!(sent(&mut upstream, &one, &first).await, first);
     assert_eq!(sent(&mut upstream, &other, &second).await, cleared);
 }
+
+on_each_engine!(
+    what_one_process_stores_another_reads_at_once_and_sends_the_same,
+    a_summary_is_made_once_for_all_processes_and_the_beginning_stays,
+    a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends,
+    a_window_that_one_process_learns_is_known_to_all,
+    a_conversation_has_one_token_factor_in_all_processes,
+);

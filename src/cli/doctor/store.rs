@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::{Findings, try_write};
 use crate::config::{Config, Environment, NoStorePathError};
 use crate::payload::{Keys, Lifetime, Payload};
-use crate::store::postgres::Options;
-use crate::store::{Clock, OpenError, PostgresStore, RedbStore, Stats, Store, StoreEngine};
+use crate::store::engine::{self, Options};
+use crate::store::{Clock, OpenError, RedbStore, Stats, Store, StoreEngine};
 use crate::units::ByteSize;
 
 /// Below this free space, in bytes, a busy hour may fill the disk.
@@ -26,7 +26,7 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
         let said = "off: edits that need the store take nothing out";
         return findings.ok("store", said);
     }
-    if config.store.engine == StoreEngine::Postgres {
+    if config.store.engine != StoreEngine::File {
         return check_engine(findings, environment.store_options(&config.store)).await;
     }
     let Some(path) = config.store.file(environment.state.as_deref()) else {
@@ -96,20 +96,20 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
 
 /// Checks that the engine can be reached, is this fleet's, and can be written to, and says what it promises.
 async fn check_engine(findings: &mut Findings, options: Options) {
-    let fix = "let this machine reach the engine with that URL, as a role that may read and write the tables";
+    let fix = "let this machine reach the engine with that URL, as a role that may read and write there";
     let patience = options.settings.timeout.0 * 2;
-    let store = match timeout(patience, PostgresStore::open(options)).await {
+    let store = match timeout(patience, engine::open(options)).await {
         Ok(Ok(store)) => store,
         Ok(Err(error)) => return findings.fault("store", format!("{:#}", anyhow::Error::new(error)), fix),
         Err(_) => return findings.fault("store", "the engine has not answered".to_owned(), fix),
     };
     let secret = store.state().map_err(|error| error.to_string()).map(|()| store.secret().unwrap_or_default());
     let written = match secret {
-        Ok(secret) => write_and_read_back(&store, secret).await,
+        Ok(secret) => write_and_read_back(&*store, secret).await,
         Err(error) => Err(error),
     };
     match written {
-        Ok(()) => findings.ok("store", format!("PostgreSQL can be written to: {}", store.promise().await)),
+        Ok(()) => findings.ok("store", format!("{} can be written to: {}", store.engine(), store.promise().await)),
         Err(error) => findings.fault("store", error, fix),
     }
     // It holds nothing back.

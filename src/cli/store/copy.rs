@@ -54,12 +54,12 @@ pub(super) async fn run(args: &Args, config: &Config, environment: &Environment)
             options.fresh = Some(file.secret());
             let engine = open_engine(options).await?;
             check_secrets(engine.secret(), file.secret())?;
-            copy(&file, &engine).await?
+            copy(&file, &*engine).await?
         }
         (None, Some(path)) => {
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
-            copy(&engine, &create(path, config, secret)?).await?
+            copy(&*engine, &create(path, config, secret)?).await?
         }
         (None, None) => Copied::default(),
     };
@@ -87,7 +87,7 @@ fn check_secrets(engine: Option<[u8; 32]>, file: [u8; 32]) -> anyhow::Result<()>
     )
 }
 
-async fn copy(from: &impl Store, to: &impl Store) -> anyhow::Result<Copied> {
+async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
     let mut copied = Copied::default();
     let listed = from.list(usize::MAX).await?;
     for batch in listed.chunks(BATCH) {

@@ -9,6 +9,9 @@ use crate::recall::Via;
 use crate::store::StoreEngine;
 use crate::units::{ByteSize, Period};
 
+/// The most replicas that are waited for.
+const MAX_REPLICAS: usize = 8;
+
 impl Checker<'_> {
     pub(super) fn store(&self) -> Result<(), ConfigError> {
         let store = &self.config.store;
@@ -48,9 +51,17 @@ impl Checker<'_> {
                 return Err(self.error(&["store", key], message.to_owned()));
             }
         }
+        if store.replicas_acknowledge > MAX_REPLICAS {
+            let message = format!("{} is out of range; allowed: 0 to {MAX_REPLICAS}", store.replicas_acknowledge);
+            return Err(self.error(&["store", "replicas_acknowledge"], message));
+        }
+        if store.replicas_acknowledge > 0 && store.engine != StoreEngine::Redis {
+            let message = "not 0, and store.engine is not \"redis\"; allowed: 0";
+            return Err(self.error(&["store", "replicas_acknowledge"], message.to_owned()));
+        }
         match store.engine {
             StoreEngine::File => Ok(()),
-            StoreEngine::Postgres => self.fleet(),
+            StoreEngine::Postgres | StoreEngine::Redis => self.fleet(),
         }
     }
 

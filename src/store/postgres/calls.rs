@@ -1,24 +1,36 @@
-//! Calls of the engine: statements with the names of this fleet's tables, failures counted and logged, cells read.
+//! Calls of PostgreSQL: statements with the names of this fleet's tables, failures counted and logged, cells read.
 
-use std::sync::atomic::Ordering;
-
-use bytes::Bytes;
 use tokio_postgres::Row;
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
-use super::error::PostgresError;
-use super::link::Parameters;
-use super::{Inner, sql};
-use crate::payload::Payload;
-use crate::store::codec::decode;
+use super::connect::Connector;
+use super::{Postgres, sql};
+use crate::store::engine::EngineError;
+use crate::store::engine::link::Link;
 use crate::store::{Op, StoreError};
 
-impl Inner {
-    /// Reads rows, on the connection for writes while the other one is being opened again.
+/// The parameters of a statement.
+pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+impl Link<Connector> {
+    /// Runs a statement that returns rows. Statements are not prepared under a name, so that a pooler may be between.
+    pub(super) async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, EngineError> {
+        let open = self.open()?;
+        self.within(&open, async { Ok(open.client.query_typed(statement, parameters).await?) }).await
+    }
+
+    /// Runs a statement, and returns how many rows it has changed.
+    async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, EngineError> {
+        let open = self.open()?;
+        self.within(&open, async { Ok(open.client.execute_typed(statement, parameters).await?) }).await
+    }
+}
+
+impl Postgres {
+    /// Reads rows.
     pub(super) async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        let link = if self.reads.state().is_ok() { &self.reads } else { &self.writes };
-        let read = link.query(&sql::statement(text, &self.prefix), parameters).await;
-        read.map_err(|error| self.fails(op, error))
+        let read = self.links.for_reads().query(&sql::statement(text, &self.prefix), parameters).await;
+        self.links.has_read(op, read)
     }
 
     /// Reads the first cell of the first row.
@@ -29,67 +41,33 @@ impl Inner {
         parameters: Parameters<'_>,
     ) -> Result<T, StoreError> {
         let rows = self.rows(op, text, parameters).await?;
-        self.cell(rows.first().ok_or_else(|| self.fails(op, PostgresError::Damaged))?, 0)
+        self.cell(rows.first().ok_or_else(|| self.links.damaged())?, 0)
     }
 
     /// Writes, and returns the rows.
     pub(super) async fn write(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        self.note(op, self.writes.query(&sql::statement(text, &self.prefix), parameters).await)
+        let written = self.links.writes.query(&sql::statement(text, &self.prefix), parameters).await;
+        self.links.has_written(op, written)
     }
 
     /// Writes, and returns how many rows were changed.
     pub(super) async fn execute(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<u64, StoreError> {
-        self.note(op, self.writes.execute(&sql::statement(text, &self.prefix), parameters).await)
-    }
-
-    /// The outcome of a write. The first one that succeeds ends a failure: reads may work while no write does.
-    fn note<T>(&self, op: Op, outcome: Result<T, PostgresError>) -> Result<T, StoreError> {
-        match outcome {
-            Ok(done) => {
-                if self.counts.is_failing.load(Ordering::Relaxed)
-                    && self.counts.is_failing.swap(false, Ordering::Relaxed)
-                {
-                    tracing::warn!("the store works again");
-                }
-                Ok(done)
-            }
-            Err(error) => Err(self.fails(op, error)),
-        }
-    }
-
-    pub(super) fn fails(&self, op: Op, error: PostgresError) -> StoreError {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
-        let kind = error.kind();
-        if self.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = kind.label(), %error, "the store failed again");
-        } else {
-            tracing::error!(
-                kind = kind.label(),
-                %error,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
-        StoreError::new(op, kind, error)
+        let written = self.links.writes.execute(&sql::statement(text, &self.prefix), parameters).await;
+        self.links.has_written(op, written)
     }
 
     pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> Result<T, StoreError> {
-        row.try_get(n).map_err(|_| self.fails(Op::Get, PostgresError::Damaged))
+        row.try_get(n).map_err(|_| self.links.damaged())
+    }
+
+    /// A number in a row; a negative one is none.
+    pub(super) fn number(&self, row: &Row, n: usize) -> Result<u64, StoreError> {
+        Ok(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default())
     }
 
     /// A name in a row.
     pub(super) fn key(&self, row: &Row, n: usize) -> Result<[u8; 16], StoreError> {
         let bytes: Vec<u8> = self.cell(row, n)?;
-        bytes.try_into().map_err(|_| self.fails(Op::Get, PostgresError::Damaged))
-    }
-
-    /// An encoded payload in a row.
-    pub(super) fn payload(&self, row: &Row, n: usize) -> Result<Payload, StoreError> {
-        let stored: Vec<u8> = self.cell(row, n)?;
-        decode(&stored).ok_or_else(|| self.fails(Op::Get, PostgresError::Damaged))
-    }
-
-    /// The bytes of an encoded body in a row.
-    pub(super) fn body(&self, row: &Row, n: usize) -> Result<Bytes, StoreError> {
-        Ok(self.payload(row, n)?.bytes())
+        bytes.try_into().map_err(|_| self.links.damaged())
     }
 }

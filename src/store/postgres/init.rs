@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::error::{OpenError, PostgresError};
-use super::link::hosts;
+use super::connect::hosts;
 use super::sql;
-use super::tls::Tls;
 use crate::store::Settings;
+use crate::store::engine::tls::Tls;
+use crate::store::engine::{EngineError, OpenError};
 
 /// How long the tables may take to be made.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -16,18 +16,18 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Makes the tables that do not exist.
 pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
     let tls = Tls::new(settings.ca_file.as_deref())?;
-    let mut last = PostgresError::Closed;
+    let mut last = EngineError::Closed;
     for host in hosts(url, settings.timeout.0)? {
         match timeout(TIMEOUT, create(&host, tls.clone(), &settings.table_prefix())).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => last = error,
-            Err(_) => last = PostgresError::TimedOut(TIMEOUT),
+            Err(_) => last = EngineError::TimedOut(TIMEOUT),
         }
     }
     Err(last.into())
 }
 
-async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result<(), PostgresError> {
+async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result<(), EngineError> {
     let (client, connection) = host.connect(tls).await?;
     let creating = async {
         for text in sql::CREATE {
@@ -39,6 +39,6 @@ async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result
     };
     tokio::select! {
         created = creating => created,
-        _ended = connection => Err(PostgresError::Lost),
+        _ended = connection => Err(EngineError::Lost),
     }
 }

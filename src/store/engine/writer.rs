@@ -6,22 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio_postgres::types::Type;
 
-use super::{Inner, blobs, closed, int, sql};
+use super::{Engine, Inner, closed};
 use crate::payload::{Lifetime, PayloadKey};
 use crate::store::{Op, StoreError};
 use crate::tasks::Tasks;
 
 /// A payload to be stored.
-pub(super) struct NewRow {
-    pub(super) key: PayloadKey,
+#[derive(Debug)]
+pub(in crate::store) struct NewRow {
+    pub(in crate::store) key: PayloadKey,
     /// As it is stored.
-    pub(super) body: Vec<u8>,
+    pub(in crate::store) body: Vec<u8>,
     /// Its length before that.
-    pub(super) bytes: i64,
-    pub(super) extra: i64,
-    pub(super) lifetime: Lifetime,
+    pub(in crate::store) bytes: i64,
+    pub(in crate::store) lifetime: Lifetime,
 }
 
 /// Payloads to be stored, and where the outcome goes.
@@ -44,7 +43,7 @@ pub(super) async fn submit(jobs: &mpsc::Sender<Job>, rows: Vec<NewRow>) -> Resul
 }
 
 /// Writes until the store is dropped.
-pub(super) async fn run(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>, tasks: Tasks) {
+pub(super) async fn run<E: Engine>(inner: Arc<Inner<E>>, mut queue: mpsc::Receiver<Job>, tasks: Tasks) {
     let statements = Arc::new(Semaphore::new(MAX_STATEMENTS));
     while let Some(first) = queue.recv().await {
         // The semaphore is never closed.
@@ -72,13 +71,7 @@ fn gather(first: Job, queue: &mut mpsc::Receiver<Job>) -> Vec<Job> {
     group
 }
 
-impl NewRow {
-    fn keep_as_long_as(&mut self, other: &Self) {
-        (self.extra, self.lifetime) = (self.extra.max(other.extra), self.lifetime.max(other.lifetime));
-    }
-}
-
-impl Inner {
+impl<E: Engine> Inner<E> {
     /// Stores the rows of all jobs with one statement, and tells them the outcome.
     async fn store(&self, group: Vec<Job>) {
         let (mut rows, mut replies) = (BTreeMap::new(), Vec::new());
@@ -88,7 +81,7 @@ impl Inner {
             for row in of_job {
                 match rows.entry(row.key) {
                     Entry::Vacant(free) => _ = free.insert(row),
-                    Entry::Occupied(mut kept) => kept.get_mut().keep_as_long_as(&row),
+                    Entry::Occupied(mut kept) => kept.get_mut().lifetime = kept.get().lifetime.max(row.lifetime),
                 }
             }
         }
@@ -100,21 +93,13 @@ impl Inner {
     }
 
     async fn insert(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(), StoreError> {
-        let (now, grain) = (self.clock.parameter(), self.half_grain());
-        let keys: Vec<_> = rows.keys().map(|key| key.as_bytes().as_slice()).collect();
-        let bodies: Vec<_> = rows.values().map(|row| row.body.as_slice()).collect();
-        let lengths: Vec<_> = rows.values().map(|row| row.bytes).collect();
-        let extras: Vec<_> = rows.values().map(|row| row.extra).collect();
-        let (lengths, extras) = ((&lengths as _, Type::INT8_ARRAY), (&extras as _, Type::INT8_ARRAY));
-        let epoch = self.writes.epoch();
-        let parameters = [int(&now), blobs(&keys), blobs(&bodies), lengths, extras, int(&grain)];
-        let written = self.write(Op::Put, sql::PUT, &parameters).await?;
-        let row = written.first().ok_or_else(|| closed(Op::Put))?;
-        let number = |n| Ok::<u64, StoreError>(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default());
-        self.counts.commits.fetch_add(1, Ordering::Relaxed);
-        self.counts.written.fetch_add(number(0)?, Ordering::Relaxed);
-        self.counts.written_bytes.fetch_add(number(1)?, Ordering::Relaxed);
-        let now = self.clock.local();
+        let epoch = self.epoch();
+        let (n_written, n_bytes) = self.engine.put(rows).await?;
+        let counts = &self.engine.links().counts;
+        counts.commits.fetch_add(1, Ordering::Relaxed);
+        counts.written.fetch_add(n_written, Ordering::Relaxed);
+        counts.written_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        let now = self.terms.clock.local();
         let mut known = self.known().await;
         // A connection that was opened meanwhile may lead to another engine.
         if known.epoch == epoch {

@@ -1,0 +1,463 @@
+//! A store in an engine that many processes use at once: all of it that does not depend on which engine it is.
+//!
+//! A payload is durable in the engine before the request that names it goes on. What this process has written or seen there
+//! is remembered for half a grain, an eighth of `keep_for`, and what is remembered is asked for and written no more. So each
+//! key that is in use costs one small write a grain, whoever uses it, and what is known has at least seven eighths of
+//! `keep_for` left.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, sleep};
+
+use super::codec::{Encoded, decode};
+use super::counts::Counts;
+use super::known_keys::KnownKeys;
+use super::secret::Secrets;
+use super::shared::{Claim, Claimant, Note, Seen, SharedStore};
+use super::{
+    Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreEngine, StoreError,
+    StoreFuture, SweepResult, Time,
+};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+use crate::tasks::{Tasks, run_blocking};
+
+pub mod error;
+pub(super) mod identity;
+mod interface;
+pub(super) mod link;
+mod payloads;
+mod sweep;
+pub(super) mod tls;
+pub(super) mod writer;
+
+pub use error::{EngineError, OpenError};
+use identity::Identity;
+pub(super) use interface::{Engine, Exchange, Stale, Start, Terms, count};
+use writer::{Job, NewRow};
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The URL, with several hosts if need be.
+    pub url: String,
+    /// The settings.
+    pub settings: Settings,
+    /// The secrets of the settings.
+    pub secrets: Secrets,
+    /// Tells the engine's time, or a test's.
+    pub clock: EngineClock,
+    /// The secret that an engine without one gets; `None` for a random one.
+    pub fresh: Option<[u8; 32]>,
+}
+
+/// Whose time counts.
+#[derive(Clone, Debug)]
+pub enum EngineClock {
+    /// The engine's.
+    Engine(Instant),
+    /// A test's.
+    Test(Clock),
+}
+
+/// A store in an engine.
+#[expect(private_bounds, reason = "the engines are the store's own")]
+pub struct EngineStore<E: Engine> {
+    inner: Arc<Inner<E>>,
+    jobs: mpsc::Sender<Job>,
+}
+
+/// A store in some engine.
+pub trait FleetStore: SharedStore {
+    /// What the engine is called.
+    fn engine(&self) -> &'static str;
+
+    /// The secret that names are made with.
+    fn secret(&self) -> Option<[u8; 32]>;
+
+    /// What the engine promises of what it has confirmed, in words.
+    fn promise(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>>;
+
+    /// Why there is no connection, if there is none.
+    fn state(&self) -> Result<(), EngineError>;
+}
+
+/// What calls and the writer share.
+struct Inner<E> {
+    engine: E,
+    terms: Terms,
+    identity: Arc<Identity>,
+    known: Mutex<Known>,
+    is_full: AtomicBool,
+    totals: Mutex<Option<Totals>>,
+}
+
+/// The keys that are known to be in the engine, since it was connected to for the last time.
+#[derive(Debug)]
+struct Known {
+    keys: KnownKeys,
+    epoch: u64,
+}
+
+/// Totals of all that is stored, when they were counted, and how long that took.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    stats: Stats,
+    at: Instant,
+    took: Duration,
+}
+
+/// How many puts may be queued for the writer; further requests wait for a place.
+const QUEUE_LEN: usize = 64;
+
+/// How many keys one generation of [`KnownKeys`] holds.
+const KNOWN_PER_GENERATION: usize = 32_768;
+
+/// Payloads that together are longer than this are encoded on a blocking thread, and the engine is asked which of them it
+/// has before they are sent.
+const LARGE: usize = 64 * 1024;
+
+/// At start, the engine is asked again after this time.
+const START_PAUSE: Duration = Duration::from_secs(1);
+
+/// Totals that took time `t` to count are counted again after this many times `t`.
+const TOTALS_PAUSE: u32 = 100;
+
+/// Opens the engine of the settings, as [`EngineStore::open`] does.
+pub async fn open(options: Options) -> Result<Box<dyn FleetStore>, OpenError> {
+    Ok(match options.settings.engine {
+        StoreEngine::Redis => Box::new(super::RedisStore::open(options).await?),
+        // A file is no engine.
+        StoreEngine::Postgres | StoreEngine::File => Box::new(super::PostgresStore::open(options).await?),
+    })
+}
+
+// === impl EngineClock ===
+
+impl EngineClock {
+    /// The engine's clock.
+    pub fn engine() -> Self {
+        Self::Engine(Instant::now())
+    }
+
+    /// The time that the engine is told; `None` for its own.
+    pub(super) fn told(&self) -> Option<i64> {
+        match self {
+            Self::Engine(_) => None,
+            Self::Test(clock) => Some(count(clock.now().0)),
+        }
+    }
+
+    /// A time for spans of time in this process.
+    fn local(&self) -> Time {
+        match self {
+            Self::Engine(began) => Time(began.elapsed().as_secs()),
+            Self::Test(clock) => clock.now(),
+        }
+    }
+}
+
+// === impl EngineStore ===
+
+#[expect(private_bounds, reason = "the engines are the store's own")]
+impl<E: Engine> EngineStore<E> {
+    /// Connects. Without a secret in the settings this waits until the engine has given its own; with one it returns while
+    /// the engine is away. An engine that can be reached and is not this fleet's is an error.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        // Apart from the tasks of requests, which end before the store is closed.
+        let tasks = Tasks::default();
+        let Options { url, settings, secrets, clock, fresh } = options;
+        let identity = Arc::new(Identity::new(secrets, fresh.map_or_else(new_secret, Ok)?));
+        let terms = Terms { settings, clock };
+        let start = Start { url: &url, terms: terms.clone(), identity: Arc::clone(&identity), tasks: &tasks };
+        let engine = E::start(start)?;
+        let links = engine.links();
+        let mut outcome = links.writes.first_attempt().await;
+        let mut n_failures = 0_u32;
+        while let Err(error) = &outcome {
+            if !error.may_pass() {
+                links.close();
+                return Err(error.clone().into());
+            }
+            if n_failures == 0 {
+                tracing::error!(%error, waiting = !identity.is_given(), "the store's engine is away");
+            }
+            if identity.is_given() {
+                break;
+            }
+            n_failures += 1;
+            sleep(START_PAUSE).await;
+            outcome = links.writes.state();
+        }
+        if outcome.is_ok() {
+            links.reads.connected().await;
+        }
+        let known = KnownKeys::new(KNOWN_PER_GENERATION, Duration::MAX);
+        let inner = Arc::new(Inner {
+            engine,
+            terms,
+            identity,
+            known: Mutex::new(Known { keys: known, epoch: 0 }),
+            is_full: AtomicBool::new(false),
+            totals: Mutex::default(),
+        });
+        let (jobs, queue) = mpsc::channel(QUEUE_LEN);
+        tasks.spawn(writer::run(Arc::clone(&inner), queue, tasks.clone()));
+        Ok(Self { inner, jobs })
+    }
+}
+
+impl<E: Engine> FleetStore for EngineStore<E> {
+    fn engine(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        self.inner.identity.secret()
+    }
+
+    fn promise(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+        Box::pin(self.inner.engine.promise())
+    }
+
+    fn state(&self) -> Result<(), EngineError> {
+        self.inner.engine.links().writes.state()
+    }
+}
+
+impl<E: Engine> fmt::Debug for EngineStore<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(E::NAME).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+impl<E: Engine> Inner<E> {
+    fn counts(&self) -> &Counts {
+        &self.engine.links().counts
+    }
+
+    fn epoch(&self) -> u64 {
+        self.engine.links().writes.epoch()
+    }
+
+    /// An encoded payload of the engine.
+    fn decode(&self, stored: &[u8]) -> Result<Payload, StoreError> {
+        decode(stored).ok_or_else(|| self.engine.links().damaged())
+    }
+
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        let Some((body, is_stale)) = self.engine.summary(beginning).await? else { return Ok(None) };
+        if is_stale {
+            // The summary is returned even if its use cannot be noted.
+            let _noted = self.engine.touch_summaries(&[beginning]).await;
+        }
+        Ok(Some(self.decode(&body)?.bytes()))
+    }
+}
+
+impl<E: Engine> Store for EngineStore<E> {
+    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let missing = self.inner.missing(payloads, lifetime).await;
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if self.inner.is_full.load(Ordering::Relaxed) {
+                self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
+            }
+            let began = Instant::now();
+            let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
+            let missing = if n_bytes > LARGE { self.inner.not_stored(missing, lifetime).await? } else { missing };
+            let rows = encode_all(missing, lifetime, n_bytes).await?;
+            let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
+            self.inner.counts().waits.observe_time(began.elapsed());
+            stored
+        })
+    }
+
+    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
+        Box::pin(async move {
+            let Some((body, is_stale)) = self.inner.engine.get(key).await? else { return Ok(None) };
+            let payload = self.inner.decode(&body)?;
+            self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
+            if is_stale {
+                // The payload is returned even if its use cannot be noted.
+                let _noted = self.touch(vec![key]).await;
+            }
+            Ok(Some(payload))
+        })
+    }
+
+    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
+        Box::pin(self.inner.engine.was_swept(key))
+    }
+
+    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let unknown = self.inner.unknown(keys).await;
+            if unknown.is_empty() { Ok(()) } else { self.inner.engine.touch(&unknown).await }
+        })
+    }
+
+    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
+        Box::pin(async move {
+            Ok(match self.inner.engine.offer(place, &encode(summary).await?).await? {
+                Some(theirs) => Offered::Theirs(self.inner.decode(&theirs)?.bytes()),
+                None => Offered::Stored,
+            })
+        })
+    }
+
+    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(self.inner.summary(beginning))
+    }
+
+    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
+        Box::pin(self.inner.engine.summaries())
+    }
+
+    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.inner.engine.touch_summaries(&beginnings).await })
+    }
+
+    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.inner.engine.put_inspected(&id, &encode(seen).await?).await?;
+            self.inner.engine.trim_inspected(most).await
+        })
+    }
+
+    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(async move {
+            let found = self.inner.engine.inspected(&id).await?;
+            found.map(|body| Ok(self.inner.decode(&body)?.bytes())).transpose()
+        })
+    }
+
+    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
+        Box::pin(self.inner.engine.trim_inspected(most))
+    }
+
+    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
+        Box::pin(self.inner.sweep_all())
+    }
+
+    fn maintain(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.inner.maintain())
+    }
+
+    /// The engine does that by itself.
+    fn compact(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
+        Box::pin(async move { self.inner.list(&PageQuery::default(), most).await })
+    }
+
+    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
+        Box::pin(self.inner.page(query))
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        Box::pin(self.inner.stats())
+    }
+
+    fn counters(&self) -> StoreCounters {
+        self.inner.counts().counters()
+    }
+
+    fn is_failing(&self) -> bool {
+        self.state().is_err() || self.inner.counts().is_failing.load(Ordering::Relaxed)
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async {
+            self.inner.engine.links().close();
+            Ok(())
+        })
+    }
+}
+
+impl<E: Engine> SharedStore for EngineStore<E> {
+    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
+        Box::pin(self.inner.engine.look(root))
+    }
+
+    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim> {
+        Box::pin(self.inner.engine.claim(place, claimant))
+    }
+
+    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()> {
+        Box::pin(self.inner.engine.release(place, claimant, not_before))
+    }
+
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        Box::pin(self.inner.engine.note(note, keep))
+    }
+
+    fn notes(&self) -> StoreFuture<'_, Vec<Note>> {
+        Box::pin(self.inner.engine.notes())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+}
+
+// === helpers ===
+
+fn new_secret() -> Result<[u8; 32], OpenError> {
+    let mut secret = [0; 32];
+    getrandom::getrandom(&mut secret).map_err(|error| OpenError::Random(std::io::Error::other(error)))?;
+    Ok(secret)
+}
+
+async fn encode_all(
+    payloads: Vec<(PayloadKey, Payload)>,
+    lifetime: Lifetime,
+    n_bytes: usize,
+) -> Result<Vec<NewRow>, StoreError> {
+    let new = move |(key, payload): (PayloadKey, Payload)| NewRow {
+        key,
+        body: written(&Encoded::of(&payload)),
+        bytes: count(payload.len() as u64),
+        lifetime,
+    };
+    let encode = move || payloads.into_iter().map(new).collect();
+    if n_bytes <= LARGE { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
+}
+
+async fn encode(bytes: Bytes) -> Result<Vec<u8>, StoreError> {
+    if bytes.len() <= LARGE {
+        return Ok(written(&Encoded::new(bytes)));
+    }
+    run_blocking(move || written(&Encoded::new(bytes))).await.map_err(|_| closed(Op::Put))
+}
+
+fn written(encoded: &Encoded) -> Vec<u8> {
+    let mut body = vec![0; encoded.len()];
+    encoded.write(&mut body);
+    body
+}
+
+fn closed(op: Op) -> StoreError {
+    StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)
+}
+
+impl Settings {
+    /// The namespace with what joins it to a name; empty if there is none.
+    pub(super) fn namespace_with(&self, joint: char) -> String {
+        self.namespace.as_deref().map(|name| format!("{name}{joint}")).unwrap_or_default()
+    }
+}

@@ -1,0 +1,158 @@
+//! Why an engine could not be used.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::StoreErrorKind;
+use crate::units::Period;
+
+/// Why an engine could not be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The engine has not answered within this time.
+    #[error("the engine has not answered within {} (store.timeout)", Period(*.0))]
+    TimedOut(Duration),
+    /// The connection has ended.
+    #[error("the connection to the engine was lost")]
+    Lost,
+    /// The store is closed, or has not connected yet.
+    #[error("there is no connection to the engine")]
+    Closed,
+    /// The tables do not exist.
+    #[error("the engine has no tables of abridge; make them with `abridge store init`")]
+    NotInitialised,
+    /// What is stored is that of another version.
+    #[error("what the engine holds has version {0}, and this abridge knows version 1; run the same version everywhere")]
+    Version(i64),
+    /// What is stored was named under another secret.
+    #[error(
+        "what the engine holds belongs to another secret than store.secret_env has; set that secret, name it in store.old_secrets_env to replace it, or take another store.namespace"
+    )]
+    OtherSecret,
+    /// The engine keeps the secret, and `store.secret_env` gives one too.
+    #[error("the engine holds a secret of its own; leave store.secret_env out, or take another store.namespace")]
+    OwnSecret,
+    /// The data is larger than `store.max_bytes`, and all of it is in use.
+    #[error("store.max_bytes is reached, and all that is stored is in use")]
+    Full,
+    /// A value could not be decoded.
+    #[error("what is stored cannot be read")]
+    Damaged,
+    /// The engine removes what it was told to keep.
+    #[error(
+        "the engine removes any key when its memory is full (maxmemory-policy {0}), so what requests name would be lost; set noeviction there"
+    )]
+    Evicts(Arc<str>),
+    /// Too few replicas have what was written.
+    #[error("{confirmed} replicas have confirmed what was written, and store.replicas_acknowledge is {wanted}")]
+    TooFewReplicas {
+        /// How many have.
+        confirmed: i64,
+        /// How many are to.
+        wanted: usize,
+    },
+    /// The engine has refused a call.
+    #[error("the engine says {message} ({code})")]
+    Refused {
+        /// Its code.
+        code: Arc<str>,
+        /// What it says.
+        message: Arc<str>,
+        /// What that means.
+        means: Refusal,
+    },
+    /// It could not be reached.
+    #[error("the engine cannot be reached: {0}")]
+    Unreachable(Arc<str>),
+}
+
+/// What it means that an engine has refused a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    /// It has no room.
+    Full,
+    /// It serves nobody on this connection: it stops, starts, or is not the primary.
+    Away,
+    /// It is busy.
+    Busy,
+    /// It cannot do what it was asked for.
+    Wrong,
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL is not usable.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The engine could not be used.
+    #[error("the store cannot be opened")]
+    Engine(#[from] EngineError),
+    /// The system has no random numbers.
+    #[error("no secret could be made")]
+    Random(#[source] std::io::Error),
+}
+
+/// Why a URL is not usable: what is allowed. The URL is not shown, because it may have a password.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum UrlError {
+    /// It cannot be read.
+    #[error("the URL of the store is not valid; allowed: {0}")]
+    Invalid(&'static str),
+    /// It names no host.
+    #[error("the URL of the store names no host; allowed: {0}")]
+    NoHost(&'static str),
+}
+
+/// Why TLS could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The roots could not be read.
+    #[error("no certificate could be read from store.ca_file, {}", path.display())]
+    Roots {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: Option<rustls::pki_types::pem::Error>,
+    },
+    /// A root is not valid, or the library rejects its own defaults.
+    #[error("TLS to the store could not be set up")]
+    Library(#[from] rustls::Error),
+}
+
+// === impl EngineError ===
+
+impl EngineError {
+    /// The kind of the failure.
+    pub(in crate::store) fn kind(&self) -> StoreErrorKind {
+        match self {
+            Self::Full | Self::Refused { means: Refusal::Full, .. } => StoreErrorKind::Full,
+            Self::Damaged | Self::NotInitialised | Self::Version(_) | Self::OtherSecret | Self::OwnSecret => {
+                StoreErrorKind::Corrupt
+            }
+            _ => StoreErrorKind::Unavailable,
+        }
+    }
+
+    /// Whether waiting may help at start: the engine is not there, or not yet.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::TimedOut(_) | Self::Lost | Self::Closed | Self::Unreachable(_) | Self::TooFewReplicas { .. } => true,
+            Self::Refused { means, .. } => *means != Refusal::Wrong,
+            _ => false,
+        }
+    }
+
+    /// Whether the engine will answer no other call on this connection either.
+    pub(super) fn ends_connection(&self) -> bool {
+        match self {
+            Self::TimedOut(_) | Self::Lost | Self::Unreachable(_) | Self::TooFewReplicas { .. } => true,
+            Self::Refused { means, .. } => *means == Refusal::Away,
+            _ => false,
+        }
+    }
+}

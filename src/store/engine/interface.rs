@@ -1,0 +1,185 @@
+//! What an engine does for a store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::EngineClock;
+use super::error::OpenError;
+use super::identity::Identity;
+use super::link::{Connect, Links};
+use super::writer::NewRow;
+use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
+use crate::store::shared::{Claim, Claimant, Note, Seen};
+use crate::store::{PayloadInfo, Settings, Stats, StoreError, Time};
+use crate::tasks::Tasks;
+
+/// Settings, and whose time counts.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Terms {
+    pub(in crate::store) settings: Settings,
+    pub(in crate::store) clock: EngineClock,
+}
+
+/// What an engine is opened with.
+pub(in crate::store) struct Start<'a> {
+    pub(in crate::store) url: &'a str,
+    pub(in crate::store) terms: Terms,
+    pub(in crate::store) identity: Arc<Identity>,
+    pub(in crate::store) tasks: &'a Tasks,
+}
+
+/// Which payloads are swept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::store) enum Stale {
+    /// Those that were unused for longer than their lifetime.
+    Expired,
+    /// Those that no process counts as known, what would expire first before others.
+    Unused,
+}
+
+/// What an engine does. Bodies are encoded; times are those of the engine's clock.
+pub(in crate::store) trait Engine: Exchange {
+    /// What it is called.
+    const NAME: &'static str;
+
+    /// Opens its connections.
+    type Connect: Connect;
+
+    /// Starts to connect.
+    fn start(start: Start<'_>) -> Result<Self, OpenError>;
+
+    /// Its connections.
+    fn links(&self) -> &Links<Self::Connect>;
+
+    /// What it promises of what it has confirmed, in words.
+    fn promise(&self) -> impl Future<Output = String> + Send;
+
+    /// Stores all rows, or none; how many were new, and their bytes.
+    fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> impl Future<Output = Result<(u64, u64), StoreError>> + Send;
+
+    /// Those of the keys that are stored for as long, with a use that need not be written.
+    fn fresh(
+        &self,
+        keys: &[PayloadKey],
+        lifetime: Lifetime,
+    ) -> impl Future<Output = Result<Vec<PayloadKey>, StoreError>> + Send;
+
+    /// A body, and whether its use is to be written.
+    fn get(&self, key: PayloadKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+
+    fn was_swept(&self, key: PayloadKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    fn touch(&self, keys: &[PayloadKey]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn bodies(
+        &self,
+        keys: &[PayloadKey],
+    ) -> impl Future<Output = Result<Vec<(PayloadKey, Vec<u8>)>, StoreError>> + Send;
+
+    /// At most `most` payloads behind a place, the last used first, whose keys are in a range.
+    fn list(
+        &self,
+        after: Option<(Time, PayloadKey)>,
+        keys: [PayloadKey; 2],
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<PayloadInfo>, StoreError>> + Send;
+
+    fn put_inspected(&self, id: &str, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn inspected(&self, id: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+
+    fn trim_inspected(&self, most: usize) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Takes a turn that one process has for so many seconds.
+    fn take_turn(&self, turn: (&str, i64)) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Removes a batch of payloads; how many, and their bytes as stored.
+    fn sweep(&self, stale: Stale) -> impl Future<Output = Result<(u64, u64), StoreError>> + Send;
+
+    /// Removes summaries that were unused for too long; how many.
+    fn sweep_summaries(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Removes summaries beyond their share of the store, those unused for longest first; how many.
+    fn crowd_summaries(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    fn sweep_notes(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets swept payloads beyond [`crate::store::TOMBSTONES`].
+    fn trim_swept(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the store is full, as the last sweep has found.
+    fn is_full(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    fn set_full(&self, is_full: bool) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Totals of what is stored.
+    fn totals(&self) -> impl Future<Output = Result<Stats, StoreError>> + Send;
+}
+
+/// What processes tell each other through an engine.
+pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
+    /// Stores a summary unless there is one; the one that is there.
+    fn offer(
+        &self,
+        place: Place,
+        body: &[u8],
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+
+    /// A body, and whether its use is to be written.
+    fn summary(&self, beginning: ChainKey)
+    -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+
+    fn summaries(&self) -> impl Future<Output = Result<Vec<ChainKey>, StoreError>> + Send;
+
+    fn touch_summaries(&self, beginnings: &[ChainKey]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn look(&self, root: ChainKey) -> impl Future<Output = Result<Vec<Seen>, StoreError>> + Send;
+
+    fn claim(&self, place: Place, claimant: Claimant) -> impl Future<Output = Result<Claim, StoreError>> + Send;
+
+    fn release(
+        &self,
+        place: Place,
+        claimant: Claimant,
+        not_before: Option<Duration>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn note(&self, note: Note, keep: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn notes(&self) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send;
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// How long a key counts as known: half a grain.
+    pub(super) fn known_for(&self) -> Duration {
+        self.settings.keep_for.0 / 16
+    }
+
+    /// The same, as the engine takes it: in seconds.
+    pub(in crate::store) fn half_grain(&self) -> i64 {
+        count(self.known_for().as_secs())
+    }
+
+    /// How long what is unused stays at least, whatever the size of the store.
+    pub(in crate::store) fn in_use_for(&self) -> i64 {
+        4 * self.half_grain()
+    }
+
+    /// `keep_for` in seconds.
+    pub(in crate::store) fn keep_for(&self) -> i64 {
+        count(self.settings.keep_for.0.as_secs())
+    }
+
+    /// By how many seconds payloads of this lifetime are kept longer than for `keep_for`.
+    pub(in crate::store) fn extra(&self, lifetime: Lifetime) -> i64 {
+        count(self.settings.extra_time(lifetime).as_secs())
+    }
+}
+
+/// A number as an engine takes it.
+pub(in crate::store) fn count(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

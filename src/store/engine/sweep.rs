@@ -1,0 +1,79 @@
+//! Removes what is not to be kept: by age once a minute, by size every ten minutes, by one process at a time.
+
+use std::sync::atomic::Ordering;
+
+use super::{Engine, Inner, Stale};
+use crate::store::{Stats, StoreError, SweepResult};
+
+/// The names of turns, and how many seconds one takes.
+const BY_AGE: (&str, i64) = ("sweep", 50);
+const BY_SIZE: (&str, i64) = ("size", 600);
+
+impl<E: Engine> Inner<E> {
+    /// Sweeps if it is this process's turn, and learns whether the store is full.
+    pub(super) async fn maintain(&self) -> Result<(), StoreError> {
+        if self.engine.take_turn(BY_AGE).await? {
+            self.sweep_by_age(&mut SweepResult::default()).await?;
+        }
+        if self.engine.take_turn(BY_SIZE).await? {
+            self.sweep_by_size(&mut SweepResult::default()).await?;
+        }
+        let is_full = self.engine.is_full().await?;
+        self.set_full(is_full);
+        Ok(())
+    }
+
+    pub(super) async fn sweep_all(&self) -> Result<SweepResult, StoreError> {
+        let mut swept = SweepResult::default();
+        self.sweep_by_age(&mut swept).await?;
+        self.sweep_by_size(&mut swept).await?;
+        Ok(swept)
+    }
+
+    async fn sweep_by_age(&self, swept: &mut SweepResult) -> Result<(), StoreError> {
+        loop {
+            let (n, bytes) = self.engine.sweep(Stale::Expired).await?;
+            swept.aged += n;
+            swept.stored_bytes += bytes;
+            if n == 0 {
+                break;
+            }
+        }
+        swept.summaries += self.engine.sweep_summaries().await?;
+        self.engine.sweep_notes().await?;
+        self.engine.trim_inspected(usize::MAX).await
+    }
+
+    /// Removes what was unused for two grains, as no process counts it as known. If that is not enough the store is full.
+    async fn sweep_by_size(&self, swept: &mut SweepResult) -> Result<(), StoreError> {
+        swept.summaries += self.engine.crowd_summaries().await?;
+        self.engine.trim_swept().await?;
+        let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } = self.engine.totals().await?;
+        let all = stored_bytes + summary_bytes + inspected_bytes;
+        let mut over = all.saturating_sub(self.terms.settings.max_bytes.0);
+        while over > 0 {
+            let (n, bytes) = self.engine.sweep(Stale::Unused).await?;
+            swept.crowded_out += n;
+            swept.stored_bytes += bytes;
+            over = over.saturating_sub(bytes);
+            if n == 0 {
+                break;
+            }
+        }
+        self.set_full(over > 0);
+        self.engine.set_full(over > 0).await
+    }
+
+    fn set_full(&self, is_full: bool) {
+        if self.is_full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        if is_full {
+            tracing::error!(
+                "the store is full of what is in use: new texts stay in their requests; raise store.max_bytes, or lower store.keep_for"
+            );
+        } else {
+            tracing::warn!("the store has room again");
+        }
+    }
+}

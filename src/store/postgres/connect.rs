@@ -1,0 +1,195 @@
+//! Connects to PostgreSQL: to the first host that will do, whose tables are this fleet's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, Row};
+
+use super::sql;
+use crate::store::engine::EngineError;
+use crate::store::engine::error::UrlError;
+use crate::store::engine::identity::{Identity, Meta};
+use crate::store::engine::link::{Connect, Driver};
+use crate::store::engine::tls::Tls;
+
+/// What it takes to connect.
+#[derive(Clone)]
+pub(in crate::store) struct Connector {
+    pub(super) hosts: Vec<Config>,
+    pub(super) tls: Tls,
+    pub(super) identity: Arc<Identity>,
+    pub(super) prefix: String,
+    pub(super) timeout: Duration,
+}
+
+/// The tables behind a connection.
+struct Tables<'a> {
+    client: &'a Client,
+    prefix: &'a str,
+}
+
+/// What a URL looks like.
+const URL: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+
+/// After this time without traffic, TCP asks whether the engine is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+// === impl Connector ===
+
+impl Connect for Connector {
+    type Client = Client;
+
+    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+        let mut last = EngineError::Closed;
+        for host in &self.hosts {
+            match timeout(self.timeout, self.connect_to(host)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = EngineError::TimedOut(self.timeout),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Connector {
+    /// Connects to one host, and checks that its tables are this fleet's.
+    async fn connect_to(&self, host: &Config) -> Result<(Client, Driver), EngineError> {
+        let (client, connection) = host.connect(self.tls.clone()).await?;
+        let mut ended: Driver = Box::pin(async move {
+            let _reason = connection.await;
+        });
+        tokio::select! {
+            checked = self.check(&client) => checked?,
+            () = &mut ended => return Err(EngineError::Lost),
+        }
+        Ok((client, ended))
+    }
+
+    async fn check(&self, client: &Client) -> Result<(), EngineError> {
+        let tables = Tables { client, prefix: &self.prefix };
+        let version = tables.meta("version").await?.map(|row| row.try_get(1)).transpose()?.flatten();
+        let version: i64 = version.ok_or(EngineError::NotInitialised)?;
+        if version != sql::VERSION {
+            return Err(EngineError::Version(version));
+        }
+        self.identity.check(&tables).await
+    }
+}
+
+impl Tables<'_> {
+    async fn meta(&self, name: &str) -> Result<Option<Row>, EngineError> {
+        let meta = sql::statement(sql::META, self.prefix);
+        Ok(self.client.query_typed_opt(&meta, &[(&name, Type::TEXT)]).await?)
+    }
+}
+
+impl Meta for Tables<'_> {
+    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.meta(name).await?.map(|row| row.try_get(0)).transpose()?.flatten())
+    }
+
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
+        let put = sql::statement(sql::PUT_META, self.prefix);
+        self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
+        Ok(())
+    }
+
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let replace = sql::statement(sql::REPLACE_META, self.prefix);
+        let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
+        self.client.execute_typed(&replace, parameters).await?;
+        Ok(())
+    }
+}
+
+// === hosts ===
+
+/// The hosts of a URL, each with settings of its own: one that hangs does not hide the next.
+pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlError> {
+    let all: Config = url.parse().map_err(|_| UrlError::Invalid(URL))?;
+    if all.get_hosts().is_empty() {
+        return Err(UrlError::NoHost(URL));
+    }
+    let ports = all.get_ports();
+    let one = |(n, host): (usize, &Host)| {
+        let mut one = Config::new();
+        let is_local = match host {
+            Host::Tcp(name) => {
+                one.host(name);
+                name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+            }
+            Host::Unix(path) => {
+                one.host_path(path);
+                true
+            }
+        };
+        one.port(ports.get(n).or(ports.first()).copied().unwrap_or(5432));
+        all.get_user().map(|user| one.user(user));
+        all.get_password().map(|password| one.password(password));
+        all.get_dbname().map(|name| one.dbname(name));
+        all.get_options().map(|options| one.options(options));
+        one.application_name(all.get_application_name().unwrap_or("abridge"));
+        let mode = match all.get_ssl_mode() {
+            SslMode::Prefer if is_local => SslMode::Disable,
+            SslMode::Prefer => SslMode::Require,
+            mode => mode,
+        };
+        one.ssl_mode(mode);
+        let is_choice = all.get_hosts().len() > 1 && all.get_target_session_attrs() == TargetSessionAttrs::Any;
+        let wanted = if is_choice { TargetSessionAttrs::ReadWrite } else { all.get_target_session_attrs() };
+        one.target_session_attrs(wanted);
+        one.connect_timeout(timeout).tcp_user_timeout(timeout);
+        one.keepalives(true).keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE);
+        one
+    };
+    Ok(all.get_hosts().iter().enumerate().map(one).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(url: &str) -> Vec<(Host, u16, SslMode, TargetSessionAttrs)> {
+        let all = super::hosts(url, Duration::from_secs(2)).unwrap();
+        let of = |one: &Config| {
+            (one.get_hosts()[0].clone(), one.get_ports()[0], one.get_ssl_mode(), one.get_target_session_attrs())
+        };
+        all.iter().map(of).collect()
+    }
+
+    fn tcp(name: &str) -> Host {
+        Host::Tcp(name.to_owned())
+    }
+
+    #[test]
+    fn another_machine_is_reached_with_tls_unless_the_url_says_otherwise() {
+        let any = TargetSessionAttrs::Any;
+        assert_eq!(hosts("postgres://u:p@db/x"), [(tcp("db"), 5432, SslMode::Require, any)]);
+        assert_eq!(hosts("postgres://db:1/x?sslmode=disable"), [(tcp("db"), 1, SslMode::Disable, any)]);
+        for local in ["127.0.0.1", "localhost"] {
+            assert_eq!(hosts(&format!("postgres://{local}/x")), [(tcp(local), 5432, SslMode::Disable, any)]);
+            let required = hosts(&format!("postgres://{local}/x?sslmode=require"));
+            assert_eq!(required, [(tcp(local), 5432, SslMode::Require, any)]);
+        }
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_accepts_writes_is_wanted() {
+        let (tls, wanted) = (SslMode::Require, TargetSessionAttrs::ReadWrite);
+        let both = [(tcp("a"), 1, tls, wanted), (tcp("b"), 2, tls, wanted)];
+        assert_eq!(hosts("postgres://u@a:1,b:2/x"), both);
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_refused_without_being_shown() {
+        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))] {
+            let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
+            assert_eq!(refused, error);
+            assert!(!refused.to_string().contains("secret"));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A store in Redis, or in Valkey.
+//!
+//! What has to be one step is a step of `steps.lua`. All keys that a step needs are in one bucket, and so in one slot of a
+//! cluster: a payload, with what is known of all payloads of its bucket; a conversation's summaries. No key has a lifetime:
+//! what expires is swept as in the other engines, by the engine's clock, so no eviction of volatile keys loses a text.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use redis::Value;
+
+use super::engine::link::Links;
+use super::engine::tls::Tls;
+use super::engine::writer::NewRow;
+use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
+use super::{Op, PayloadInfo, Stats, StoreError, TOMBSTONES, Time};
+use crate::payload::{Lifetime, PayloadKey};
+
+mod answers;
+mod calls;
+mod client;
+mod connect;
+mod error;
+mod exchange;
+mod promise;
+mod url;
+
+use answers::Answer as _;
+use client::{BUCKETS, Confirmation, Step};
+use connect::Connector;
+use url::Target;
+
+/// A store in Redis.
+#[expect(private_interfaces, reason = "the engines are the store's own")]
+pub type RedisStore = EngineStore<Redis>;
+
+/// The keys of this fleet in Redis.
+pub(super) struct Redis {
+    terms: Terms,
+    links: Links<Connector>,
+    confirmation: Option<Confirmation>,
+}
+
+/// How many payloads of a bucket are removed at a time: of those that have expired, and of those that are unused.
+const BATCHES: (i64, i64) = (500, 2);
+
+// === impl Redis ===
+
+impl Engine for Redis {
+    const NAME: &'static str = "Redis";
+
+    type Connect = Connector;
+
+    fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
+        let (settings, timeout) = (&terms.settings, terms.settings.timeout.0);
+        let (target, tls) = (Target::parse(url)?, Tls::new(settings.ca_file.as_deref())?);
+        let prefix = format!("abridge:{}", settings.namespace_with(':'));
+        let replicas = settings.replicas_acknowledge;
+        let confirmation = (replicas > 0).then_some(Confirmation { replicas, within: timeout * 3 / 4 });
+        let reads = Connector { target, tls, identity, prefix, timeout, confirmation: None };
+        let writes = Connector { confirmation, ..reads.clone() };
+        let links = Links::start(writes, reads, timeout, tasks);
+        Ok(Self { terms, links, confirmation })
+    }
+
+    fn links(&self) -> &Links<Connector> {
+        &self.links
+    }
+
+    async fn promise(&self) -> String {
+        self.describe_promise().await
+    }
+
+    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
+        let mut steps = Steps::new("put", self.terms.half_grain());
+        for row in rows.values() {
+            let step = steps.of(row.key);
+            step.add(name_of(row.lifetime));
+            step.add(row.key.as_bytes());
+            step.add(row.bytes);
+            step.add(row.body.as_slice());
+        }
+        let mut written = (0, 0);
+        for answer in self.write(Op::Put, &steps.all()).await? {
+            let (n, bytes) = self.pair(&answer)?;
+            written = (written.0 + n, written.1 + bytes);
+        }
+        Ok(written)
+    }
+
+    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
+        let mut steps = Steps::new("fresh", self.terms.half_grain());
+        for key in keys {
+            let step = steps.of(*key);
+            if step.is_short() {
+                step.add(name_of(lifetime));
+            }
+            step.add(key.as_bytes());
+        }
+        let mut found = Vec::new();
+        for answer in self.write(Op::Put, &steps.all()).await? {
+            for key in self.read_as(answer.items())? {
+                found.push(PayloadKey::from_bytes(self.read_as(key.key())?));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+        let step = Step::new(bucket(key), "get").with(self.terms.half_grain()).with(key.as_bytes());
+        let answer = self.read(Op::Get, step).await?;
+        let found = self.read_as(answer.body_and_mark())?;
+        found.map(|(stored, is_stale)| Ok((self.read_as(without_head(stored))?, is_stale))).transpose()
+    }
+
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        let answer = self.read(Op::Get, Step::new(bucket(key), "was_swept").with(key.as_bytes())).await?;
+        Ok(self.read_as(answer.number())? == 1)
+    }
+
+    async fn touch(&self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+        let mut steps = Steps::new("touch", self.terms.half_grain());
+        for key in keys {
+            steps.of(*key).add(key.as_bytes());
+        }
+        self.write(Op::Put, &steps.all()).await.map(drop)
+    }
+
+    async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
+        let mut bodies = Vec::new();
+        for key in keys {
+            bodies.extend(self.get(*key).await?.map(|(body, _)| (*key, body)));
+        }
+        Ok(bodies)
+    }
+
+    async fn list(
+        &self,
+        after: Option<(Time, PayloadKey)>,
+        [first, last]: [PayloadKey; 2],
+        most: usize,
+    ) -> Result<Vec<PayloadInfo>, StoreError> {
+        let (least, after) =
+            after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
+        let step = |bucket| {
+            let step = Step::new(bucket, "list").with(count(most as u64)).with(least.as_str());
+            step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
+        };
+        let steps: Vec<_> = (bucket(first)..=bucket(last)).map(step).collect();
+        let mut found = Vec::new();
+        for answer in self.read_all(Op::Get, &steps).await? {
+            for entry in self.read_as(answer.items())? {
+                found.push(self.read_as(info(entry))?);
+            }
+        }
+        found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
+        found.truncate(most);
+        Ok(found)
+    }
+
+    async fn put_inspected(&self, id: &str, body: &[u8]) -> Result<(), StoreError> {
+        self.write_one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await.map(drop)
+    }
+
+    async fn inspected(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let answer = self.read(Op::Get, Step::of_fleet("inspected").with(id)).await?;
+        self.read_as(answer.bytes())
+    }
+
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+        let bytes = count(self.terms.settings.max_inspected_bytes());
+        let step = Step::of_fleet("trim_inspected").with(count(most as u64)).with(bytes).with(self.terms.keep_for());
+        self.write_one(Op::Sweep, step).await.map(drop)
+    }
+
+    async fn take_turn(&self, (name, seconds): (&str, i64)) -> Result<bool, StoreError> {
+        let taken = self.write_one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await?;
+        Ok(self.read_as(taken.number())? == 1)
+    }
+
+    async fn sweep(&self, stale: Stale) -> Result<(u64, u64), StoreError> {
+        let (ages, most) = match stale {
+            Stale::Expired => {
+                let age = self.terms.keep_for();
+                ([Lifetime::Usual, Lifetime::Chained].map(|lifetime| age + self.terms.extra(lifetime)), BATCHES.0)
+            }
+            Stale::Unused => ([self.terms.in_use_for(); 2], BATCHES.1),
+        };
+        let steps = each_bucket(|bucket| Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(most));
+        let mut swept = (0, 0);
+        for answer in self.write(Op::Sweep, &steps).await? {
+            let (n, bytes) = self.pair(&answer)?;
+            swept = (swept.0 + n, swept.1 + bytes);
+        }
+        Ok(swept)
+    }
+
+    async fn sweep_summaries(&self) -> Result<u64, StoreError> {
+        Ok(self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?.0)
+    }
+
+    async fn crowd_summaries(&self) -> Result<u64, StoreError> {
+        let all = self.totals().await?.summary_bytes;
+        let mut over = all.saturating_sub(self.terms.settings.max_summary_bytes());
+        let mut n_removed = 0;
+        while over > 0 {
+            let (n, bytes) = self.remove_summaries(self.terms.in_use_for(), BATCHES.1).await?;
+            n_removed += n;
+            over = over.saturating_sub(bytes);
+            if n == 0 {
+                break;
+            }
+        }
+        Ok(n_removed)
+    }
+
+    async fn sweep_notes(&self) -> Result<(), StoreError> {
+        self.write_one(Op::Sweep, Step::of_fleet("notes").with("sweep")).await.map(drop)
+    }
+
+    async fn trim_swept(&self) -> Result<(), StoreError> {
+        let (most, age) = TOMBSTONES;
+        let (most, age) = (count(most / BUCKETS as u64), count(age.as_secs()));
+        let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
+        self.write(Op::Sweep, &steps).await.map(drop)
+    }
+
+    async fn is_full(&self) -> Result<bool, StoreError> {
+        let full = self.read(Op::Get, Step::of_fleet("meta").with("full")).await?;
+        Ok(self.read_as(full.bytes())?.is_some_and(|full| full == b"1"))
+    }
+
+    async fn set_full(&self, is_full: bool) -> Result<(), StoreError> {
+        let step = Step::of_fleet("set_meta").with("full").with(i64::from(is_full));
+        self.write_one(Op::Sweep, step).await.map(drop)
+    }
+
+    async fn totals(&self) -> Result<Stats, StoreError> {
+        let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
+        let mut all = [0; 8];
+        for answer in self.read_all(Op::Get, &steps).await? {
+            for (total, n) in all.iter_mut().zip(self.read_as(answer.items())?) {
+                *total += self.read_as(n.number())?;
+            }
+        }
+        let [payloads, inspected, tombstones, bytes, stored_bytes, summaries, summary_bytes, inspected_bytes] = all;
+        Ok(Stats {
+            payloads,
+            bytes,
+            stored_bytes,
+            summaries,
+            summary_bytes,
+            inspected,
+            inspected_bytes,
+            file_bytes: stored_bytes + summary_bytes + inspected_bytes,
+            tombstones,
+            ..Stats::default()
+        })
+    }
+}
+
+/// A step of each bucket that some keys are in.
+struct Steps {
+    name: &'static str,
+    grain: i64,
+    by_bucket: BTreeMap<u8, Step>,
+}
+
+impl Steps {
+    fn new(name: &'static str, grain: i64) -> Self {
+        Self { name, grain, by_bucket: BTreeMap::new() }
+    }
+
+    /// The step of a key's bucket.
+    fn of(&mut self, key: PayloadKey) -> &mut Step {
+        let (name, grain, bucket) = (self.name, self.grain, bucket(key));
+        self.by_bucket.entry(bucket).or_insert_with(|| Step::new(bucket, name).with(grain))
+    }
+
+    fn all(self) -> Vec<Step> {
+        self.by_bucket.into_values().collect()
+    }
+}
+
+// === helpers ===
+
+fn bucket(key: PayloadKey) -> u8 {
+    key.as_bytes()[0]
+}
+
+fn each_bucket(step: impl Fn(u8) -> Step) -> Vec<Step> {
+    (0..=u8::MAX).map(step).collect()
+}
+
+/// The lifetime as it is stored.
+fn name_of(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::Usual => "usual",
+        Lifetime::Chained => "chained",
+    }
+}
+
+/// A body without the line before it.
+fn without_head(mut stored: Vec<u8>) -> Option<Vec<u8>> {
+    let end = memchr::memchr(b'\n', &stored)?;
+    stored.drain(..=end);
+    Some(stored)
+}
+
+fn info(entry: &Value) -> Option<PayloadInfo> {
+    let [key, used, head, stored_bytes] = entry.items()? else { return None };
+    let head = String::from_utf8(head.bytes()??).ok()?;
+    let (created, bytes) = head.trim_end().split_once(' ')?;
+    Some(PayloadInfo {
+        key: PayloadKey::from_bytes(key.key()?),
+        bytes: bytes.parse().ok()?,
+        stored_bytes: stored_bytes.number()?,
+        created: Time(created.parse().ok()?),
+        used: Time(used.number()?),
+    })
+}

@@ -1,0 +1,58 @@
+//! Calls of Redis: steps, failures counted and logged, answers read.
+
+use redis::Value;
+
+use super::Redis;
+use super::answers::Answer as _;
+use super::client::{Confirmation, Step};
+use super::connect::Connector;
+use crate::store::engine::EngineError;
+use crate::store::engine::link::Link;
+use crate::store::{Op, StoreError};
+
+impl Link<Connector> {
+    async fn run(
+        &self,
+        steps: &[Step],
+        now: Option<i64>,
+        confirmation: Option<Confirmation>,
+    ) -> Result<Vec<Value>, EngineError> {
+        let open = self.open()?;
+        self.within(&open, open.client.run(steps, now, confirmation)).await
+    }
+}
+
+impl Redis {
+    /// Runs a step that writes nothing.
+    pub(super) async fn read(&self, op: Op, step: Step) -> Result<Value, StoreError> {
+        Ok(self.read_all(op, &[step]).await?.pop().unwrap_or_default())
+    }
+
+    /// Runs steps that write nothing.
+    pub(super) async fn read_all(&self, op: Op, steps: &[Step]) -> Result<Vec<Value>, StoreError> {
+        let read = self.links.for_reads().run(steps, self.terms.clock.told(), None).await;
+        self.links.has_read(op, read)
+    }
+
+    /// Runs a step that writes.
+    pub(super) async fn write_one(&self, op: Op, step: Step) -> Result<Value, StoreError> {
+        Ok(self.write(op, &[step]).await?.pop().unwrap_or_default())
+    }
+
+    /// Runs steps that write, and waits for the replicas.
+    pub(super) async fn write(&self, op: Op, steps: &[Step]) -> Result<Vec<Value>, StoreError> {
+        let written = self.links.writes.run(steps, self.terms.clock.told(), self.confirmation).await;
+        self.links.has_written(op, written)
+    }
+
+    /// What was read from an answer, which is damaged if that is nothing.
+    pub(super) fn read_as<T>(&self, read: Option<T>) -> Result<T, StoreError> {
+        read.ok_or_else(|| self.links.damaged())
+    }
+
+    /// The two numbers that an answer begins with.
+    pub(super) fn pair(&self, answer: &Value) -> Result<(u64, u64), StoreError> {
+        let pair = answer.items().and_then(|items| Some((items.first()?.number()?, items.get(1)?.number()?)));
+        self.read_as(pair)
+    }
+}

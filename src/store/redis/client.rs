@@ -1,0 +1,222 @@
+//! An open connection: what runs steps, each in the node that has its bucket.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Value, cmd};
+
+use crate::store::engine::EngineError;
+use crate::store::engine::identity::Meta;
+
+/// How many buckets there are: a bucket is the part of the data that is named by keys with the same first byte. It lies in
+/// one slot of a cluster.
+pub(super) const BUCKETS: usize = 256;
+
+/// The bucket of what the fleet keeps about itself.
+pub(super) const FLEET: u8 = 0;
+
+/// A connection to each node.
+pub(in crate::store) struct Client {
+    /// How the names of this fleet's keys begin.
+    pub(super) prefix: String,
+    pub(super) nodes: Vec<MultiplexedConnection>,
+    /// For each bucket the number of its node.
+    pub(super) homes: Vec<usize>,
+    /// For each bucket the mark that it is to have.
+    pub(super) marks: Vec<Vec<u8>>,
+    /// The name of the script.
+    pub(super) script: String,
+}
+
+/// One step in one bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) bucket: u8,
+    name: &'static str,
+    arguments: Vec<Vec<u8>>,
+}
+
+/// How many replicas are to have what is written, and how long that may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Confirmation {
+    pub(super) replicas: usize,
+    pub(super) within: Duration,
+}
+
+/// What makes an argument of a step.
+pub(super) trait Argument {
+    fn bytes(&self) -> Vec<u8>;
+}
+
+/// How long a key lives that is given this lifetime over and over: it is written so that `WAIT` waits for all before it.
+const LONG: u64 = 1_000_000_000;
+
+// === impl Step ===
+
+impl Step {
+    pub(super) fn new(bucket: u8, name: &'static str) -> Self {
+        Self { bucket, name, arguments: Vec::new() }
+    }
+
+    pub(super) fn of_fleet(name: &'static str) -> Self {
+        Self::new(FLEET, name)
+    }
+
+    /// The step with one more argument.
+    pub(super) fn with(mut self, argument: impl Argument) -> Self {
+        self.add(argument);
+        self
+    }
+
+    /// Whether it has nothing but its first argument.
+    pub(super) fn is_short(&self) -> bool {
+        self.arguments.len() == 1
+    }
+
+    pub(super) fn add(&mut self, argument: impl Argument) {
+        self.arguments.push(argument.bytes());
+    }
+}
+
+impl Argument for &[u8] {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl Argument for &[u8; 16] {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl Argument for &str {
+    fn bytes(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+impl Argument for i64 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_string().into_bytes()
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Runs steps, and returns what each one gives. With a confirmation it waits for the replicas of each node.
+    pub(super) async fn run(
+        &self,
+        steps: &[Step],
+        now: Option<i64>,
+        confirmation: Option<Confirmation>,
+    ) -> Result<Vec<Value>, EngineError> {
+        let mut by_node = BTreeMap::<usize, Vec<usize>>::new();
+        for (n, step) in steps.iter().enumerate() {
+            let node = self.homes.get(usize::from(step.bucket)).copied().unwrap_or_default();
+            by_node.entry(node).or_default().push(n);
+        }
+        let runs = by_node.iter().map(|(node, places)| {
+            let of_node: Vec<_> = places.iter().filter_map(|n| steps.get(*n)).collect();
+            async move { self.run_at(*node, &of_node, now, confirmation).await }
+        });
+        let answers = try_join_all(runs).await?;
+        let mut values = vec![Value::Nil; steps.len()];
+        for (n, value) in by_node.into_values().flatten().zip(answers.into_iter().flatten()) {
+            if let Some(place) = values.get_mut(n) {
+                *place = value;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Runs steps whose buckets one node has.
+    async fn run_at(
+        &self,
+        node: usize,
+        steps: &[&Step],
+        now: Option<i64>,
+        confirmation: Option<Confirmation>,
+    ) -> Result<Vec<Value>, EngineError> {
+        let now = now.map(|now| now.to_string()).unwrap_or_default();
+        let mut calls = Pipeline::with_capacity(steps.len() + 2);
+        for step in steps {
+            let mark = self.marks.get(usize::from(step.bucket)).map_or(&b""[..], Vec::as_slice);
+            let mut call = cmd("EVALSHA");
+            call.arg(&self.script).arg(1).arg(self.name(step.bucket, "")).arg(step.name).arg(mark).arg(&now);
+            calls.add_command(call.arg(&step.arguments).clone());
+        }
+        if let (Some(Confirmation { replicas, within }), Some(step)) = (confirmation, steps.first()) {
+            calls.cmd("EXPIRE").arg(self.name(step.bucket, "written")).arg(LONG);
+            calls.cmd("WAIT").arg(replicas).arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        }
+        let mut values = self.send(node, &calls).await?;
+        if let Some(Confirmation { replicas: wanted, .. }) = confirmation {
+            let confirmed = match values.last() {
+                Some(Value::Int(confirmed)) => *confirmed,
+                _ => return Err(EngineError::Damaged),
+            };
+            if usize::try_from(confirmed).unwrap_or_default() < wanted {
+                return Err(EngineError::TooFewReplicas { confirmed, wanted });
+            }
+        }
+        values.truncate(steps.len());
+        Ok(values)
+    }
+
+    /// Sends commands to a node. The first error is the outcome.
+    pub(super) async fn send(&self, node: usize, calls: &Pipeline) -> Result<Vec<Value>, EngineError> {
+        let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
+        let n_calls = calls.cmd_iter().count();
+        let values = connection.send_packed_commands(calls, 0, n_calls).await?;
+        for value in &values {
+            if let Value::ServerError(error) = value {
+                return Err(RedisError::from(error.clone()).into());
+            }
+        }
+        Ok(values)
+    }
+
+    /// The text of a command's answer from a node.
+    pub(super) async fn text(&self, node: usize, command: &[&str]) -> Result<String, EngineError> {
+        let mut calls = Pipeline::new();
+        let mut call = cmd(command.first().copied().unwrap_or_default());
+        calls.add_command(call.arg(command.get(1..).unwrap_or_default()).clone());
+        match self.send(node, &calls).await?.pop() {
+            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Some(Value::SimpleString(text) | Value::VerbatimString { text, .. }) => Ok(text),
+            _ => Err(EngineError::Damaged),
+        }
+    }
+
+    /// The name of a key in a bucket. What is in braces decides on its slot.
+    pub(super) fn name(&self, bucket: u8, rest: &str) -> String {
+        format!("{}{{{bucket:02x}}}:{rest}", self.prefix)
+    }
+
+    /// Runs one step of the fleet's bucket.
+    async fn of_fleet(&self, step: Step) -> Result<Value, EngineError> {
+        Ok(self.run(&[step], None, None).await?.pop().unwrap_or_default())
+    }
+}
+
+impl Meta for Client {
+    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
+        match self.of_fleet(Step::of_fleet("meta").with(name)).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(value) => Ok(Some(value)),
+            _ => Err(EngineError::Damaged),
+        }
+    }
+
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
+        self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await.map(drop)
+    }
+
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await.map(drop)
+    }
+}

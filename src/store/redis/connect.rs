@@ -1,0 +1,249 @@
+//! Connects to Redis: to the primary, or to each primary of a cluster, and checks that what is there is this fleet's and
+//! stays.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Pipeline, RedisConnectionInfo, Value};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::client::{BUCKETS, Client, Confirmation, Step};
+use super::error::refused;
+use super::url::{Kind, Target};
+use crate::store::engine::EngineError;
+use crate::store::engine::error::Refusal;
+use crate::store::engine::identity::{Identity, Meta as _};
+use crate::store::engine::link::{Connect, Driver};
+use crate::store::engine::tls::Tls;
+
+/// What it takes to connect.
+#[derive(Clone)]
+pub(in crate::store) struct Connector {
+    pub(super) target: Target,
+    pub(super) tls: Tls,
+    pub(super) identity: Arc<Identity>,
+    pub(super) prefix: String,
+    pub(super) timeout: Duration,
+    /// For a connection for writes.
+    pub(super) confirmation: Option<Confirmation>,
+}
+
+/// Connections to nodes, what drives them, and the node of each bucket.
+type Nodes = (Vec<MultiplexedConnection>, Vec<Driver>, Vec<usize>);
+
+/// All that is done in one step.
+const STEPS: &str = include_str!("steps.lua");
+
+/// The version of what is stored.
+const VERSION: &str = "1";
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+// === impl Connector ===
+
+impl Connect for Connector {
+    type Client = Client;
+
+    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+        let mut last = EngineError::Closed;
+        for host in &self.target.hosts {
+            match timeout(self.timeout, self.connect_through(host)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = EngineError::TimedOut(self.timeout),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Connector {
+    async fn connect_through(&self, host: &(String, u16)) -> Result<(Client, Driver), EngineError> {
+        let (nodes, drivers, homes) = match &self.target.kind {
+            Kind::Servers => self.single(host).await?,
+            Kind::Sentinel(service) => self.single(&self.watched(host, service).await?).await?,
+            Kind::Cluster => self.cluster(host).await?,
+        };
+        let mut client =
+            Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
+        // When one node is lost, so is the connection.
+        let mut ended: Driver = Box::pin(async move { drop(select_all(drivers).await) });
+        tokio::select! {
+            checked = self.check(&mut client) => checked?,
+            () = &mut ended => return Err(EngineError::Lost),
+        }
+        Ok((client, ended))
+    }
+
+    async fn single(&self, host: &(String, u16)) -> Result<Nodes, EngineError> {
+        let (connection, driver) = self.open(host, &self.target.login).await?;
+        Ok((vec![connection], vec![driver], vec![0; BUCKETS]))
+    }
+
+    /// Asks a sentinel for the primary.
+    async fn watched(&self, sentinel: &(String, u16), service: &str) -> Result<(String, u16), EngineError> {
+        let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service];
+        let named = match self.ask(sentinel, &self.target.sentinel_login, &command).await? {
+            Value::Array(parts) => address(&parts),
+            _ => None,
+        };
+        named.ok_or_else(|| refused("SENTINEL", "no primary is known by the name in the URL", Refusal::Away))
+    }
+
+    /// Connects to each primary that one node of the cluster names.
+    async fn cluster(&self, seed: &(String, u16)) -> Result<Nodes, EngineError> {
+        let Value::Array(ranges) = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await? else {
+            return Err(EngineError::Damaged);
+        };
+        let ranges: Option<Vec<_>> = ranges.iter().map(|range| slots_of(range, &seed.0)).collect();
+        let ranges = ranges.ok_or(EngineError::Damaged)?;
+        let mut hosts: Vec<_> = ranges.iter().map(|(_, host)| host.clone()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let mut homes = Vec::new();
+        for bucket in 0..BUCKETS {
+            let slot = slot_of(&format!("{bucket:02x}"));
+            let home = ranges.iter().find(|(range, _)| (range[0]..=range[1]).contains(&slot));
+            let home = home.and_then(|(_, host)| hosts.binary_search(host).ok());
+            homes.push(home.ok_or_else(|| refused("CLUSTERDOWN", "a slot has no node", Refusal::Away))?);
+        }
+        let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
+        for host in &hosts {
+            let (connection, driver) = self.open(host, &self.target.login).await?;
+            nodes.push(connection);
+            drivers.push(driver);
+        }
+        Ok((nodes, drivers, homes))
+    }
+
+    /// The answer to one command, on a connection of its own.
+    async fn ask(
+        &self,
+        host: &(String, u16),
+        login: &RedisConnectionInfo,
+        command: &[&str],
+    ) -> Result<Value, EngineError> {
+        let (mut connection, driver) = self.open(host, login).await?;
+        let mut call = Pipeline::new();
+        call.add_command(redis::cmd(command.first().copied().unwrap_or_default()).arg(command.get(1..)).clone());
+        let answer = tokio::select! {
+            answer = connection.send_packed_commands(&call, 0, 1) => answer?.pop(),
+            () = driver => None,
+        };
+        match answer {
+            Some(Value::ServerError(error)) => Err(redis::RedisError::from(error).into()),
+            Some(answer) => Ok(answer),
+            None => Err(EngineError::Lost),
+        }
+    }
+
+    async fn open(
+        &self,
+        (host, port): &(String, u16),
+        login: &RedisConnectionInfo,
+    ) -> Result<(MultiplexedConnection, Driver), EngineError> {
+        let unreachable = |error: std::io::Error| EngineError::Unreachable(error.to_string().into());
+        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        // The calls have time-outs of their own.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        if !self.target.encrypts(host) {
+            let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
+            return Ok((connection, Box::pin(driver)));
+        }
+        let name = ServerName::try_from(host.clone())
+            .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
+        let stream = self.tls.encrypt(name, stream).await.map_err(unreachable)?;
+        let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
+        Ok((connection, Box::pin(driver)))
+    }
+
+    /// Checks that all nodes are primaries that keep what they are told, and that what they hold is this fleet's. Marks it,
+    /// so that a loss is noticed.
+    async fn check(&self, client: &mut Client) -> Result<(), EngineError> {
+        for node in 0..client.nodes.len() {
+            let replication = client.text(node, &["INFO", "replication"]).await?;
+            if field(&replication, "role") != Some("master") {
+                return Err(refused("READONLY", "it is a replica", Refusal::Away));
+            }
+            let memory = client.text(node, &["INFO", "memory"]).await?;
+            let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
+            // No key has a lifetime, so the other policies remove none.
+            if policy.starts_with("allkeys") {
+                return Err(EngineError::Evicts(policy.into()));
+            }
+            client.script = client.text(node, &["SCRIPT", "LOAD", STEPS]).await?;
+        }
+        client.put_if_absent("version", VERSION.as_bytes()).await?;
+        let version = client.value("version").await?.unwrap_or_default();
+        if version != VERSION.as_bytes() {
+            return Err(EngineError::Version(String::from_utf8_lossy(&version).parse().unwrap_or_default()));
+        }
+        self.identity.check(client).await?;
+        let mut own = [0; 16];
+        getrandom::getrandom(&mut own).map_err(|error| EngineError::Unreachable(error.to_string().into()))?;
+        let steps: Vec<_> = (0..=u8::MAX).map(|bucket| Step::new(bucket, "mark").with(&own)).collect();
+        for mark in client.run(&steps, None, self.confirmation).await? {
+            let Value::BulkString(mark) = mark else { return Err(EngineError::Damaged) };
+            client.marks.push(mark);
+        }
+        Ok(())
+    }
+}
+
+// === helpers ===
+
+/// A field of what `INFO` says.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn address(parts: &[Value]) -> Option<(String, u16)> {
+    let host = match parts.first()? {
+        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+        _ => return None,
+    };
+    let port = match parts.get(1)? {
+        Value::BulkString(port) => str::from_utf8(port).ok()?.parse().ok()?,
+        Value::Int(port) => u16::try_from(*port).ok()?,
+        _ => return None,
+    };
+    Some((host, port))
+}
+
+/// A range of slots, and its primary. A node that does not know its own address is where it was asked.
+fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], (String, u16))> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
+    let (host, port) = address(primary)?;
+    let host = if host.is_empty() || is_unspecified(&host) { seed.to_owned() } else { host };
+    Some(([u16::try_from(*first).ok()?, u16::try_from(*last).ok()?], (host, port)))
+}
+
+fn is_unspecified(host: &str) -> bool {
+    host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
+}
+
+/// The slot of a name, or of what is in its braces: CRC-16 with the polynomial 0x1021.
+fn slot_of(tag: &str) -> u16 {
+    let of_byte = |crc: u16, byte: u8| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
+    };
+    tag.bytes().fold(0, of_byte) % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!([slot_of("123456789"), slot_of("foo"), slot_of("")], [0x31C3, 12182, 0]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Summaries, claims and notes in Redis. What is known of a conversation is in the bucket of its name; where the summary of
+//! a beginning is, in the bucket of the beginning.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::answers::Answer as _;
+use super::client::Step;
+use super::{Redis, each_bucket};
+use crate::payload::{ChainKey, Place};
+use crate::store::engine::{Exchange, count};
+use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, NoteKind, Seen, SeenState};
+use crate::store::{Op, StoreError};
+
+impl Exchange for Redis {
+    async fn offer(&self, place: Place, body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.point(place).await?;
+        let answer = self.write_one(Op::Put, at(place, "offer").with(body)).await?;
+        self.read_as(answer.bytes())
+    }
+
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+        let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
+        let answer = self.read(Op::Get, self.with_grain("summary", Place { root, beginning })).await?;
+        self.read_as(answer.body_and_mark())
+    }
+
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+        let mut found = Vec::new();
+        for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await? {
+            for beginning in self.read_as(answer.items())? {
+                found.push(ChainKey::from_bytes(self.read_as(beginning.key())?));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> Result<(), StoreError> {
+        let mut steps = Vec::new();
+        for beginning in beginnings {
+            let root = self.root_of(*beginning).await?;
+            steps.extend(root.map(|root| self.with_grain("touch_summary", Place { root, beginning: *beginning })));
+        }
+        self.write(Op::Put, &steps).await.map(drop)
+    }
+
+    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
+        let step = Step::new(bucket(root), "look").with(root.as_bytes()).with(count(MAX_SEEN as u64));
+        let answer = self.read(Op::Get, step).await?;
+        self.read_as(answer.items().and_then(|seen| seen.iter().map(seen_in).collect()))
+    }
+
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> Result<Claim, StoreError> {
+        let step = at(place, "claim").with(token).with(count(lease.as_secs()));
+        let answer = self.write_one(Op::Put, step).await?;
+        let (state, left) = self.read_as(answer.items().and_then(state_in))?;
+        Ok(match state.as_slice() {
+            b"yours" => Claim::Yours,
+            b"held" => Claim::Theirs,
+            b"paused" => Claim::NotNow(left),
+            _ => {
+                // Whoever looks for it by its beginning is to find it.
+                self.point(place).await?;
+                Claim::Stored
+            }
+        })
+    }
+
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
+        let pause = count(not_before.unwrap_or_default().as_secs());
+        self.write_one(Op::Put, at(place, "release").with(claimant.token).with(pause)).await.map(drop)
+    }
+
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
+        let name = [key.as_bytes(), kind.label().as_bytes()].concat();
+        let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
+        self.write_one(Op::Put, step).await.map(drop)
+    }
+
+    async fn notes(&self) -> Result<Vec<Note>, StoreError> {
+        let answer = self.read(Op::Get, Step::of_fleet("notes")).await?;
+        let mut notes = Vec::new();
+        for note in self.read_as(answer.items())? {
+            notes.extend(self.read_as(note_in(note))?);
+        }
+        notes.sort_by_key(|(written, note)| (Reverse(*written), note.key));
+        Ok(notes.into_iter().take(MAX_NOTES).map(|(_, note)| note).collect())
+    }
+}
+
+impl Redis {
+    /// Notes where the summary of a beginning is.
+    async fn point(&self, Place { root, beginning }: Place) -> Result<(), StoreError> {
+        let step = Step::new(bucket(beginning), "point").with(beginning.as_bytes()).with(root.as_bytes());
+        self.write_one(Op::Put, step).await.map(drop)
+    }
+
+    /// The conversation of a beginning.
+    async fn root_of(&self, beginning: ChainKey) -> Result<Option<ChainKey>, StoreError> {
+        let answer = self.read(Op::Get, Step::new(bucket(beginning), "root").with(beginning.as_bytes())).await?;
+        let root = self.read_as(answer.bytes())?;
+        root.map(|root| Ok(ChainKey::from_bytes(self.read_as(root.try_into().ok())?))).transpose()
+    }
+
+    fn with_grain(&self, name: &'static str, Place { root, beginning }: Place) -> Step {
+        let step = Step::new(bucket(root), name).with(self.terms.half_grain());
+        step.with(root.as_bytes()).with(beginning.as_bytes())
+    }
+
+    /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
+    pub(super) async fn remove_summaries(&self, age: i64, most: i64) -> Result<(u64, u64), StoreError> {
+        let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
+        let (mut removed, mut pointers) = ((0, 0), Vec::new());
+        for answer in self.write(Op::Sweep, &steps).await? {
+            let (n, bytes) = self.pair(&answer)?;
+            removed = (removed.0 + n, removed.1 + bytes);
+            for beginning in self.read_as(answer.items().and_then(|items| items.get(2)?.items()))? {
+                let beginning = ChainKey::from_bytes(self.read_as(beginning.key())?);
+                pointers.push(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()));
+            }
+        }
+        self.write(Op::Sweep, &pointers).await?;
+        Ok(removed)
+    }
+}
+
+// === helpers ===
+
+fn bucket(key: ChainKey) -> u8 {
+    key.as_bytes()[0]
+}
+
+/// A step at a place.
+fn at(Place { root, beginning }: Place, name: &'static str) -> Step {
+    Step::new(bucket(root), name).with(root.as_bytes()).with(beginning.as_bytes())
+}
+
+/// A state, and how long it goes on.
+fn state_in(items: &[Value]) -> Option<(Vec<u8>, Duration)> {
+    let [state, left] = items else { return None };
+    Some((state.bytes()??, Duration::from_secs(left.number()?)))
+}
+
+fn seen_in(answer: &Value) -> Option<Seen> {
+    let (beginning, state) = answer.items()?.split_first()?;
+    let (state, left) = state_in(state)?;
+    let state = match state.as_slice() {
+        b"stored" => SeenState::Stored,
+        b"held" => SeenState::UnderWay(left),
+        _ => SeenState::NotNow(left),
+    };
+    Some(Seen { beginning: ChainKey::from_bytes(beginning.key()?), state })
+}
+
+/// A note, and when it was written; none if its kind is that of a later version.
+fn note_in(answer: &Value) -> Option<Option<(u64, Note)>> {
+    let [name, written, value] = answer.items()? else { return None };
+    let (name, written, value) = (name.bytes()??, written.number()?, value.bytes()??);
+    let (key, kind) = name.split_first_chunk()?;
+    let kind = NoteKind::ALL.into_iter().find(|known| known.label().as_bytes() == kind);
+    Some(kind.map(|kind| (written, Note { kind, key: ChainKey::from_bytes(*key), value: value.into() })))
+}

@@ -1,0 +1,326 @@
+-- What the store does in one step, and so in one slot of a cluster. KEYS[1] is what the names of one bucket begin with.
+-- ARGV: the step, the bucket's mark, the time (empty: the engine's), and what the step takes.
+local base, step, mark = KEYS[1], ARGV[1], ARGV[2]
+local now = tonumber(ARGV[3]) or tonumber(redis.call('TIME')[1])
+local call, steps = redis.call, {}
+
+-- Payloads are in two sets by lifetime, with the negative time of their last use, so that the last used come first.
+local lifetimes = {'usual', 'chained'}
+
+local function use_of(key)
+  for _, lifetime in ipairs(lifetimes) do
+    local score = call('ZSCORE', base .. lifetime, key)
+    if score then return -tonumber(score), lifetime end
+  end
+end
+
+local function use(key, lifetime)
+  call('ZADD', base .. lifetime, -now, key)
+  if lifetime == 'chained' then call('ZREM', base .. 'usual', key) end
+end
+
+local function count(what, n)
+  if n ~= 0 then call('HINCRBY', base .. 'counts', what, n) end
+end
+
+-- A payload's body has its time of creation and its length before it. The lengths of both.
+local function head_of(key)
+  local name = base .. 'p:' .. key
+  local head = string.match(call('GETRANGE', name, 0, 40), '^%d+ %d+\n')
+  if head then return head, call('STRLEN', name) - #head end
+end
+
+local function is_before(one, other)
+  for n = 1, #one do
+    local a, b = string.byte(one, n), string.byte(other, n)
+    if a ~= b then return a < b end
+  end
+  return false
+end
+
+-- How old a use is written; then lifetime, key, length and body of each.
+function steps.put()
+  local grain, written, bytes, stored = tonumber(ARGV[4]), 0, 0, 0
+  for n = 5, #ARGV, 4 do
+    local lifetime, key, length, body = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]
+    local used, before = use_of(key)
+    if call('EXISTS', base .. 'p:' .. key) == 0 then
+      call('SET', base .. 'p:' .. key, now .. ' ' .. length .. '\n' .. body)
+      call('ZREM', base .. 'swept', key)
+      use(key, lifetime)
+      written, bytes, stored = written + 1, bytes + length, stored + #body
+    elseif not used or used < now - grain or (lifetime == 'chained' and before == 'usual') then
+      use(key, before == 'chained' and before or lifetime)
+    end
+  end
+  count('bytes', bytes)
+  count('stored', stored)
+  return {written, bytes}
+end
+
+-- Those of the keys that need not be written: how old a use is written, the lifetime, keys.
+function steps.fresh()
+  local found = {}
+  for n = 6, #ARGV do
+    local used, lifetime = use_of(ARGV[n])
+    local is_kept = used and used >= now - tonumber(ARGV[4]) and (lifetime == 'chained' or ARGV[5] == 'usual')
+    if is_kept and call('EXISTS', base .. 'p:' .. ARGV[n]) == 1 then found[#found + 1] = ARGV[n] end
+  end
+  return found
+end
+
+-- A body with its head, and whether its use is to be written: how old a use is written, the key.
+function steps.get()
+  local used = use_of(ARGV[5])
+  return {call('GET', base .. 'p:' .. ARGV[5]), (not used or used < now - tonumber(ARGV[4])) and 1 or 0}
+end
+
+function steps.was_swept()
+  return call('ZSCORE', base .. 'swept', ARGV[4]) and call('EXISTS', base .. 'p:' .. ARGV[4]) == 0 and 1 or 0
+end
+
+-- How old a use is written, keys.
+function steps.touch()
+  for n = 5, #ARGV do
+    local used, lifetime = use_of(ARGV[n])
+    if used and used < now - tonumber(ARGV[4]) then use(ARGV[n], lifetime) end
+  end
+end
+
+-- How many; the place that they are behind, as the negative time of the use and the key; the first and the last key.
+function steps.list()
+  local most, least, after, first, last = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+  local found = {}
+  for _, lifetime in ipairs(lifetimes) do
+    local offset, n, part = 0, 0, nil
+    repeat
+      part = call('ZRANGEBYSCORE', base .. lifetime, least, '+inf', 'WITHSCORES', 'LIMIT', offset, 500)
+      for i = 1, #part, 2 do
+        local key, score = part[i], part[i + 1]
+        local is_behind = score ~= least or is_before(after, key)
+        if n < most and is_behind and not is_before(key, first) and not is_before(last, key) then
+          local head, length = head_of(key)
+          if head then
+            n = n + 1
+            found[#found + 1] = {key, -tonumber(score), head, length}
+          end
+        end
+      end
+      offset = offset + 500
+    until #part == 0 or n >= most
+  end
+  return found
+end
+
+-- Removes payloads: for each lifetime the age from which they go, and how many at most.
+function steps.sweep()
+  local n, stored, bytes = 0, 0, 0
+  for i, lifetime in ipairs(lifetimes) do
+    local from = '(' .. (tonumber(ARGV[3 + i]) - now)
+    local stale = call('ZREVRANGEBYSCORE', base .. lifetime, '+inf', from, 'LIMIT', 0, tonumber(ARGV[6]) - n)
+    for _, key in ipairs(stale) do
+      local head, length = head_of(key)
+      if head then
+        stored, bytes = stored + length, bytes + string.match(head, ' (%d+)')
+        call('DEL', base .. 'p:' .. key)
+      end
+      call('ZREM', base .. lifetime, key)
+      call('ZADD', base .. 'swept', now, key)
+      n = n + 1
+    end
+  end
+  count('bytes', -bytes)
+  count('stored', -stored)
+  return {n, stored}
+end
+
+-- Forgets swept payloads: from which age, and how many stay.
+function steps.trim_swept()
+  call('ZREMRANGEBYSCORE', base .. 'swept', '-inf', '(' .. (now - tonumber(ARGV[4])))
+  call('ZREMRANGEBYRANK', base .. 'swept', 0, -tonumber(ARGV[5]) - 1)
+end
+
+function steps.totals()
+  local n = call('HMGET', base .. 'counts', 'bytes', 'stored', 'summaries', 'summary_bytes', 'inspected_bytes')
+  local payloads = call('ZCARD', base .. 'usual') + call('ZCARD', base .. 'chained')
+  local totals = {payloads, call('ZCARD', base .. 'inspected'), call('ZCARD', base .. 'swept')}
+  for i = 1, 5 do totals[3 + i] = tonumber(n[i] or 0) end
+  return totals
+end
+
+-- A summary's state is a hash, by its beginning; a conversation's beginnings are a set, with the times of their last use.
+local function use_summary(root, beginning)
+  call('ZADD', base .. 'r:' .. root, now, beginning)
+  call('ZADD', base .. 'summaries', now, root .. beginning)
+end
+
+-- Unless there is one: root, beginning, body. The one that was there.
+function steps.offer()
+  local name = base .. 's:' .. ARGV[5]
+  local theirs = call('HGET', name, 'body')
+  if theirs then return theirs end
+  call('HSET', name, 'body', ARGV[6])
+  call('HDEL', name, 'holder', 'until')
+  use_summary(ARGV[4], ARGV[5])
+  count('summaries', 1)
+  count('summary_bytes', #ARGV[6])
+  return false
+end
+
+-- The body, and whether its use is to be written: how old a use is written, root, beginning.
+function steps.summary()
+  local used = tonumber(call('ZSCORE', base .. 'r:' .. ARGV[5], ARGV[6]) or 0)
+  return {call('HGET', base .. 's:' .. ARGV[6], 'body'), used < now - tonumber(ARGV[4]) and 1 or 0}
+end
+
+-- How old a use is written, root, beginning.
+function steps.touch_summary()
+  local used = tonumber(call('ZSCORE', base .. 'r:' .. ARGV[5], ARGV[6]) or now)
+  if used < now - tonumber(ARGV[4]) then use_summary(ARGV[5], ARGV[6]) end
+end
+
+function steps.summaries()
+  local found = {}
+  for _, name in ipairs(call('ZRANGE', base .. 'summaries', 0, -1)) do
+    local beginning = string.sub(name, 17)
+    if call('HEXISTS', base .. 's:' .. beginning, 'body') == 1 then found[#found + 1] = beginning end
+  end
+  return found
+end
+
+-- What is known of a beginning: its state, and how long that goes on.
+local function state_of(beginning)
+  local name = base .. 's:' .. beginning
+  if call('HEXISTS', name, 'body') == 1 then return 'stored', 0 end
+  local held = call('HMGET', name, 'holder', 'until')
+  local left = tonumber(held[2] or 0) - now
+  if left > 0 then return held[1] and 'held' or 'paused', left, held[1] end
+end
+
+-- Root, how many at most.
+function steps.look()
+  local seen = {}
+  for _, beginning in ipairs(call('ZREVRANGE', base .. 'r:' .. ARGV[4], 0, -1)) do
+    local state, left = state_of(beginning)
+    if state and #seen < tonumber(ARGV[5]) then seen[#seen + 1] = {beginning, state, left} end
+  end
+  return seen
+end
+
+-- Root, beginning, who claims, for how long.
+function steps.claim()
+  local state, left, holder = state_of(ARGV[5])
+  if state and holder ~= ARGV[6] then return {state, left} end
+  call('HSET', base .. 's:' .. ARGV[5], 'holder', ARGV[6], 'until', now + tonumber(ARGV[7]))
+  use_summary(ARGV[4], ARGV[5])
+  return {'yours', 0}
+end
+
+-- Root, beginning, who releases, for how long nobody gets it.
+function steps.release()
+  local name = base .. 's:' .. ARGV[5]
+  if call('HGET', name, 'holder') ~= ARGV[6] then return end
+  call('HDEL', name, 'holder')
+  call('HSET', name, 'until', now + tonumber(ARGV[7]))
+end
+
+-- Removes summaries: the age from which they go, how many at most. How many, their bytes, and their beginnings.
+function steps.sweep_summaries()
+  local n, bytes, gone = 0, 0, {}
+  local before, most = '(' .. (now - tonumber(ARGV[4])), tonumber(ARGV[5])
+  for _, name in ipairs(call('ZRANGEBYSCORE', base .. 'summaries', '-inf', before, 'LIMIT', 0, most)) do
+    local root, beginning = string.sub(name, 1, 16), string.sub(name, 17)
+    local body = call('HGET', base .. 's:' .. beginning, 'body')
+    if body then n, bytes = n + 1, bytes + #body end
+    call('DEL', base .. 's:' .. beginning)
+    call('ZREM', base .. 'r:' .. root, beginning)
+    call('ZREM', base .. 'summaries', name)
+    gone[#gone + 1] = beginning
+  end
+  count('summaries', -n)
+  count('summary_bytes', -bytes)
+  return {n, bytes, gone}
+end
+
+-- Name, value, for how long.
+function steps.note()
+  local value = now .. ' ' .. (now + tonumber(ARGV[6])) .. ' ' .. ARGV[5]
+  call('HSET', base .. 'notes', ARGV[4], value)
+end
+
+-- Names and values of notes that have not expired, with the time at which they were written. Expired ones are removed.
+function steps.notes()
+  local found, all = {}, call('HGETALL', base .. 'notes')
+  for n = 1, #all, 2 do
+    local written, till, value = string.match(all[n + 1], '^(%d+) (%d+) (.*)$')
+    if tonumber(till) > now then
+      found[#found + 1] = {all[n], tonumber(written), value}
+    elseif ARGV[4] == 'sweep' then
+      call('HDEL', base .. 'notes', all[n])
+    end
+  end
+  return found
+end
+
+local function remove_inspected(entry, id, length)
+  call('DEL', base .. 'i:' .. id)
+  call('ZREM', base .. 'inspected', entry)
+  count('inspected_bytes', -length)
+end
+
+-- Id, body.
+function steps.put_inspected()
+  local place = call('HINCRBY', base .. 'counts', 'inspected', 1)
+  call('SET', base .. 'i:' .. ARGV[4], ARGV[5])
+  call('ZADD', base .. 'inspected', place, now .. ' ' .. #ARGV[5] .. ' ' .. ARGV[4])
+  count('inspected_bytes', #ARGV[5])
+end
+
+-- Keeps the last requests: how many, their bytes, and their age.
+function steps.trim_inspected()
+  local place, total = 0, 0
+  for _, entry in ipairs(call('ZREVRANGE', base .. 'inspected', 0, -1)) do
+    local at, length, id = string.match(entry, '^(%d+) (%d+) (.*)$')
+    place, total = place + 1, total + length
+    if place > tonumber(ARGV[4]) or total > tonumber(ARGV[5]) or tonumber(at) < now - tonumber(ARGV[6]) then
+      remove_inspected(entry, id, length)
+    end
+  end
+end
+
+-- Name, seconds. Whether it is taken.
+function steps.turn()
+  if tonumber(call('HGET', base .. 'meta', ARGV[4]) or 0) > now then return 0 end
+  call('HSET', base .. 'meta', ARGV[4], now + tonumber(ARGV[5]))
+  return 1
+end
+
+-- Name, old value, new value.
+function steps.replace()
+  if call('HGET', base .. 'meta', ARGV[4]) == ARGV[5] then call('HSET', base .. 'meta', ARGV[4], ARGV[6]) end
+end
+
+-- Where the summary of a beginning is: the beginning, and its conversation.
+function steps.point() call('SET', base .. 'b:' .. ARGV[4], ARGV[5]) end
+function steps.root() return call('GET', base .. 'b:' .. ARGV[4]) end
+function steps.unpoint() call('DEL', base .. 'b:' .. ARGV[4]) end
+
+function steps.inspected() return call('GET', base .. 'i:' .. ARGV[4]) end
+function steps.meta() return call('HGET', base .. 'meta', ARGV[4]) end
+function steps.set_meta() call('HSET', base .. 'meta', ARGV[4], ARGV[5]) end
+function steps.put_meta()
+  if call('HEXISTS', base .. 'meta', ARGV[4]) == 0 then call('HSET', base .. 'meta', ARGV[4], ARGV[5]) end
+end
+
+-- Marks the bucket, unless it is marked; the mark that it has.
+function steps.mark()
+  if call('EXISTS', base .. 'mark') == 0 then
+    call('SET', base .. 'mark', ARGV[4])
+    call('SET', base .. 'written', '')
+  end
+  return call('GET', base .. 'mark')
+end
+
+-- A bucket that has lost its mark has lost all that was in it.
+if mark ~= '' and call('GET', base .. 'mark') ~= mark then return redis.error_reply('ABRIDGELOST the data is gone') end
+return steps[step]()
