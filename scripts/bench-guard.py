@@ -21,7 +21,7 @@ def build():
     command += ["--", "-C", "strip=none"]  # callgrind finds `counted` by its symbol
     lines = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILE, check=True, stdout=subprocess.PIPE, text=True).stdout
     built = [json.loads(line) for line in lines.splitlines() if '"executable":"' in line]
-    return built[-1]["executable"]
+    return next(target["executable"] for target in built if target["target"]["name"] == "core")
 
 
 def count(binary):

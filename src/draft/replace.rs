@@ -347,8 +347,17 @@ impl<'a> Draft<'a> {
 
     /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
     pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
-        strings::text_or_json(body, dialect.input(body, block.span)?.span)
+        let ParsedRequest { dialect, body, .. } = self.request;
+        strings::text_or_json(body, dialect.input(body, self.call_span(call)?)?.span)
+    }
+
+    /// The JSON of the call that is a block; none if it is no call.
+    pub fn call_json(&self, call: BlockIndex) -> Option<&'a [u8]> {
+        Some(self.call_span(call)?.of(self.request.body))
+    }
+
+    fn call_span(&self, call: BlockIndex) -> Option<Span> {
+        let block = self.request.conversation.block(call)?;
+        matches!(block.kind, BlockKind::ToolCall { .. }).then_some(block.span)
     }
 }

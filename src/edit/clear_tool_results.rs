@@ -36,6 +36,7 @@
 //! result is missing.
 
 use self::{
+    regrets::CallCache,
     rent::Rent,
     replay::{ClearedResults, Replay},
 };
@@ -85,6 +86,7 @@ pub struct ClearToolResults {
     media_placeholder: Template,
     own_texts: OwnTexts,
     prices: PriceList,
+    calls: CallCache,
     language: Language,
     handlers: Handlers,
 }
@@ -136,6 +138,7 @@ impl ClearToolResults {
         Self {
             handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
+            calls: CallCache::default(),
             placeholder: settings.template(language),
             media_placeholder: settings.media_template(language),
             settings: settings.clone(),

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use crate::{
     dialect::{self, Dialect},
     draft::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming},
-    draft::{Calibration, Offload, PlanContext, SummaryTiming},
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},

@@ -140,8 +140,7 @@ impl Engine for Redis {
         [first, last]: [PayloadKey; 2],
         most: usize,
     ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (least, after) =
-            after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
+        let (least, after) = after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
         let step = |bucket| {
             let step = Step::new(bucket, "list").with(count(most as u64)).with(least.as_str());
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())

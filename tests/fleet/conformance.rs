@@ -137,8 +137,7 @@ async fn beyond_its_size<S: Open>(engine: &Engine) {
     let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(100_000), ..Settings::default() };
     let [one, other] = Opener::new(engine).open::<S, 2>(small, clock.clock()).await;
-    let put =
-        async |store: &S, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
+    let put = async |store: &S, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
     for n in 0..3 {
         put(&one, n).await.unwrap();
     }

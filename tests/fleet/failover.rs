@@ -163,7 +163,9 @@ async fn a_cluster_serves_all_again_after_a_primary_was_killed() {
     load.until_more(40).await;
     nodes[0].kill();
     within("its replica to be promoted", async {
-        while !nodes[1].run(&["CLUSTER", "NODES"]).contains("master,fail") || !nodes[1].run(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {
+        while !nodes[1].run(&["CLUSTER", "NODES"]).contains("master,fail")
+            || !nodes[1].run(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+        {
             sleep(Duration::from_millis(20)).await;
         }
     })

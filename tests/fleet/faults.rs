@@ -154,9 +154,8 @@ async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_
     engine.init("given").await;
     engine.kill();
     let upstream = Summarizer::playing([]).await;
-    let setup = |namespace: &str| {
-        engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"))
-    };
+    let setup =
+        |namespace: &str| engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"));
     let given = setup("given")
         .with("store.secret_env = \"STORE_SECRET\"")
         .environment("STORE_SECRET", "0c".repeat(32))
@@ -236,7 +235,9 @@ async fn what_a_redis_has_lost_while_it_was_connected_is_written_again_within_se
 
 #[tokio::test]
 async fn a_redis_without_memory_takes_no_new_text_and_gives_those_it_has() {
-    let Some(redis) = Redis::start_with(&["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"]).await else { return };
+    let Some(redis) = Redis::start_with(&["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"]).await else {
+        return;
+    };
     let scene = Scene::new(Engine::Redis(redis)).await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     let Engine::Redis(redis) = &scene.engine else { unreachable!() };

@@ -4,8 +4,9 @@
 //! are seen in the messages, so that each later request finds the same calls. With the second of them `keep` doubles.
 #![expect(clippy::disallowed_types, reason = "arguments are compared by value, and nothing of them is written")]
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{collections::HashSet, fmt, sync::Arc};
 
+use quick_cache::sync::Cache;
 use serde_json::Value;
 
 use super::Clearing;
@@ -22,9 +23,25 @@ const MAX_CALL_BYTES: usize = 4096;
 /// With so many calls of a conversation `keep` doubles.
 const DOUBLES_AT: usize = 2;
 
+/// How many calls are remembered, in about 2 MB.
+const MAX_KNOWN: usize = 16 << 10;
+
+/// What calls ask for, by their JSON: one that comes again is not read again.
+pub(super) struct CallCache(Cache<Fingerprint, Arc<KnownCall>>);
+
+/// What a call asks for.
+#[derive(Debug)]
+struct KnownCall {
+    /// The tool and the arguments by value: the order of keys and the spelling count for nothing.
+    identity: Fingerprint,
+    /// What its arguments name.
+    handles: Box<[PayloadKey]>,
+}
+
 /// The calls of cleared results as the conversation grows.
-#[derive(Debug, Default)]
-pub(super) struct RegretWatch {
+#[derive(Debug)]
+pub(super) struct RegretWatch<'r> {
+    calls: &'r CallCache,
     /// The tools and arguments of calls whose results are cleared.
     cleared: HashSet<Fingerprint>,
     /// What is stored of these.
@@ -35,11 +52,47 @@ pub(super) struct RegretWatch {
     pub(super) found: Regrets,
 }
 
-impl RegretWatch {
+impl Default for CallCache {
+    fn default() -> Self {
+        Self(Cache::new(MAX_KNOWN))
+    }
+}
+
+impl fmt::Debug for CallCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallCache").field("n", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl CallCache {
+    /// What a call asks for; none if it is too long.
+    fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
+        let written = draft.call_json(call).filter(|written| written.len() <= MAX_CALL_BYTES)?;
+        let written = Fingerprint::of(written);
+        if let Some(known) = self.0.get(&written) {
+            return Some(known);
+        }
+        let arguments = draft.arguments(call)?;
+        let by_value = serde_json::from_str::<Value>(&arguments).map(|value| value.to_string());
+        let tool = Fingerprint::of(draft.conversation().tool_name(call).as_bytes());
+        let identity = tool.then(Fingerprint::of(by_value.as_deref().unwrap_or(&arguments).as_bytes()));
+        let known = Arc::new(KnownCall { identity, handles: handles_in(&arguments).collect() });
+        self.0.insert(written, Arc::clone(&known));
+        Some(known)
+    }
+}
+
+impl<'r> RegretWatch<'r> {
+    /// Before any message has come.
+    pub(super) fn new(calls: &'r CallCache) -> Self {
+        let (cleared, handles, seen) = (HashSet::new(), HashSet::new(), HashSet::new());
+        Self { calls, cleared, handles, seen, found: Regrets::default() }
+    }
+
     /// A result was cleared.
     pub(super) fn cleared(&mut self, draft: &Draft<'_>, row: &Row, clearing: &Clearing) {
-        let call = row.call.and_then(|call| Some(identity(draft, call, &arguments(draft, call)?)));
-        self.cleared.extend(call);
+        let call = row.call.and_then(|call| self.calls.known(draft, call));
+        self.cleared.extend(call.map(|call| call.identity));
         self.handles.extend(clearing.proposed_edits().flat_map(ProposedEdit::stored));
     }
 
@@ -50,9 +103,9 @@ impl RegretWatch {
         if self.cleared.is_empty() && self.handles.is_empty() {
             return false;
         }
-        let Some(arguments) = arguments(draft, call) else { return false };
-        let is_recall = self.names_payload(&arguments);
-        if !is_recall && !self.cleared.contains(&identity(draft, call, &arguments)) {
+        let Some(call) = self.calls.known(draft, call) else { return false };
+        let is_recall = call.handles.iter().any(|handle| self.handles.contains(handle));
+        if !is_recall && !self.cleared.contains(&call.identity) {
             return false;
         }
         let Regrets { repeated, recalled, in_all, keep_doubled } = &mut self.found;
@@ -62,21 +115,4 @@ impl RegretWatch {
         *keep_doubled |= doubles;
         doubles
     }
-
-    fn names_payload(&self, arguments: &str) -> bool {
-        handles_in(arguments).any(|handle| self.handles.contains(&handle))
-    }
-}
-
-/// What a call has been written with; none if it is too long.
-fn arguments<'a>(draft: &Draft<'a>, call: BlockIndex) -> Option<Cow<'a, str>> {
-    draft.conversation().block(call).filter(|block| block.span.len() <= MAX_CALL_BYTES)?;
-    draft.arguments(call)
-}
-
-/// The tool and the arguments by value: the order of keys and the spelling count for nothing.
-fn identity(draft: &Draft<'_>, call: BlockIndex, arguments: &str) -> Fingerprint {
-    let value =
-        serde_json::from_str::<Value>(arguments).map_or_else(|_| arguments.to_owned(), |value| value.to_string());
-    Fingerprint::of(draft.conversation().tool_name(call).as_bytes()).then(Fingerprint::of(value.as_bytes()))
 }

@@ -52,7 +52,7 @@ pub(super) struct Replay<'r, 'd> {
     ready_frees: usize,
     cleared: Vec<(RowIndex, Clearing)>,
     /// The calls that ask for something cleared.
-    regrets: RegretWatch,
+    regrets: RegretWatch<'r>,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     too_little: bool,
@@ -125,7 +125,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
-            regrets: RegretWatch::default(),
+            regrets: RegretWatch::new(&edit.calls),
             n_came_then: 0,
             too_little: false,
             last_pass: UnitIndex::default(),

@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_refused_without_being_shown() {
-        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))] {
+        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))]
+        {
             let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
             assert_eq!(refused, error);
             assert!(!refused.to_string().contains("secret"));

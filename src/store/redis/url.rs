@@ -141,7 +141,10 @@ mod tests {
         assert_eq!((watched.login.username(), watched.login.password(), watched.login.db()), (None, Some("p"), 2));
         assert_eq!(watched.sentinel_login.password(), Some("q"));
         let cluster = Target::parse("redis+cluster://[::1]:7,[::2]").unwrap();
-        assert_eq!((cluster.kind, cluster.hosts), (Kind::Cluster, vec![("::1".to_owned(), 7), ("::2".to_owned(), 6379)]));
+        assert_eq!(
+            (cluster.kind, cluster.hosts),
+            (Kind::Cluster, vec![("::1".to_owned(), 7), ("::2".to_owned(), 6379)])
+        );
     }
 
     #[test]
