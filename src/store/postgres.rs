@@ -24,11 +24,11 @@ use calls::Parameters;
 use connect::Connector;
 
 /// A store in PostgreSQL.
-#[expect(private_interfaces, reason = "the engines are the store's own")]
 pub type PostgresStore = EngineStore<Postgres>;
 
 /// The tables of this fleet in PostgreSQL.
-pub(super) struct Postgres {
+#[expect(missing_debug_implementations, reason = "the store itself shows its state")]
+pub struct Postgres {
     terms: Terms,
     prefix: String,
     links: Links<Connector>,

@@ -31,11 +31,11 @@ use connect::Connector;
 use url::Target;
 
 /// A store in Redis.
-#[expect(private_interfaces, reason = "the engines are the store's own")]
 pub type RedisStore = EngineStore<Redis>;
 
 /// The keys of this fleet in Redis.
-pub(super) struct Redis {
+#[expect(missing_debug_implementations, reason = "the store itself shows its state")]
+pub struct Redis {
     terms: Terms,
     links: Links<Connector>,
     confirmation: Option<Confirmation>,

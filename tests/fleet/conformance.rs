@@ -6,7 +6,7 @@ use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, ke
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{
-    Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, Store as _, StoreErrorKind,
+    Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind,
 };
 use abridge_proxy::units::ByteSize;
 

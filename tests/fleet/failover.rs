@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use abridge_proxy::store::Settings;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -86,7 +87,7 @@ impl Load {
 #[tokio::test]
 async fn no_handle_that_the_upstream_saw_is_missing_after_a_standby_was_promoted() {
     let Some(mut postgres) = Postgres::start().await else { return };
-    postgres.init("").await;
+    postgres.init(&Settings::default()).await;
     let standby = postgres.standby().await;
     let load = Load::start("postgres", postgres.url_with(&standby), "").await;
     assert!(load.abridge.says("on two machines", 0).await.contains("INFO"));
