@@ -13,7 +13,8 @@ use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
-    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, engine, postgres,
+    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, engine,
+    postgres,
 };
 
 mod copy;

@@ -47,7 +47,7 @@ impl Engine for Postgres {
     fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
         let (timeout, prefix) = (terms.settings.timeout.0, terms.settings.table_prefix());
         let hosts = connect::hosts(url, timeout)?;
-        let tls = Tls::new(terms.settings.ca_file.as_deref())?;
+        let tls = Tls::new(terms.settings.ca_file.as_deref(), connect::encrypts(&hosts))?;
         let connector = Connector { hosts, tls, identity, prefix: prefix.clone(), timeout };
         Ok(Self { terms, prefix, links: Links::start(connector.clone(), connector, timeout, tasks) })
     }

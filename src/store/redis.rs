@@ -53,7 +53,8 @@ impl Engine for Redis {
 
     fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
         let (settings, timeout) = (&terms.settings, terms.settings.timeout.0);
-        let (target, tls) = (Target::parse(url)?, Tls::new(settings.ca_file.as_deref())?);
+        let target = Target::parse(url)?;
+        let tls = Tls::new(settings.ca_file.as_deref(), target.may_encrypt())?;
         let prefix = format!("abridge:{}", settings.namespace_with(':'));
         let replicas = settings.replicas_acknowledge;
         let confirmation = (replicas > 0).then_some(Confirmation { replicas, within: timeout * 3 / 4 });
@@ -140,8 +141,7 @@ impl Engine for Redis {
         [first, last]: [PayloadKey; 2],
         most: usize,
     ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (least, after) =
-            after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
+        let (least, after) = after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
         let step = |bucket| {
             let step = Step::new(bucket, "list").with(count(most as u64)).with(least.as_str());
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())

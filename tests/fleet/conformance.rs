@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
-use abridge_proxy::store::{
-    Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind,
-};
+use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
 use abridge_proxy::units::ByteSize;
 
 use crate::engine::{Engine, Postgres, cluster, on_each_engine};
@@ -137,8 +135,7 @@ async fn beyond_its_size<S: Open>(engine: &Engine) {
     let clock = TestClock::new();
     let small = Settings { max_bytes: ByteSize(100_000), ..Settings::default() };
     let [one, other] = Opener::new(engine).open::<S, 2>(small, clock.clock()).await;
-    let put =
-        async |store: &S, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
+    let put = async |store: &S, n: u8| store.put_all(vec![(key(&dense(n, 20_000)), dense(n, 20_000))]).await;
     for n in 0..3 {
         put(&one, n).await.unwrap();
     }

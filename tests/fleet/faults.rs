@@ -28,16 +28,16 @@ struct Scene {
 impl Scene {
     async fn new(engine: Engine) -> Self {
         let url = engine.url();
-        Self::at(engine, url).await
+        Self::at(engine, url, "").await
     }
 
-    /// The process finds the engine at this URL.
-    async fn at(engine: Engine, url: String) -> Self {
+    /// The process finds the engine at this URL, and has this setting besides.
+    async fn at(engine: Engine, url: String, line: &str) -> Self {
         engine.init("").await;
         let upstream = Summarizer::playing([]).await;
         // Where nothing is counted, a request takes hardly longer than its bytes.
         let setup = engine.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
-        let abridge = setup.environment("STORE_URL", url).start().await;
+        let abridge = setup.with(line).environment("STORE_URL", url).start().await;
         Self { engine, upstream, abridge }
     }
 
@@ -163,9 +163,8 @@ async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_
     engine.init("given").await;
     engine.kill();
     let upstream = Summarizer::playing([]).await;
-    let setup = |namespace: &str| {
-        engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"))
-    };
+    let setup =
+        |namespace: &str| engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"));
     let given = setup("given")
         .with("store.secret_env = \"STORE_SECRET\"")
         .environment("STORE_SECRET", "0c".repeat(32))
@@ -223,7 +222,7 @@ async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails(engine: Engine)
 async fn an_engine_behind_a_partition_is_waited_for_once(engine: Engine) {
     let relay = Relay::to(&engine.url()).await;
     let url = relay.url(&engine.url());
-    let scene = Scene::at(engine, url).await;
+    let scene = Scene::at(engine, url, "").await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     for round in 1..3 {
         relay.set(Mode::Hold);
@@ -249,7 +248,7 @@ async fn an_engine_behind_a_partition_is_waited_for_once(engine: Engine) {
 async fn an_engine_that_answers_late_is_waited_for_within_the_time_out(engine: Engine) {
     let relay = Relay::to(&engine.url()).await;
     let url = relay.url(&engine.url());
-    let scene = Scene::at(engine, url).await;
+    let scene = Scene::at(engine, url, "").await;
     scene.send(0).await;
     relay.set(Mode::Delay(Duration::from_millis(150)));
     let (sent, waited) = scene.send(1).await;
@@ -325,16 +324,12 @@ async fn what_a_redis_has_lost_while_it_was_connected_is_written_again_within_se
 
 #[tokio::test]
 async fn a_redis_without_memory_takes_no_new_text_and_gives_those_it_has() {
-    let Some(redis) = Redis::start_with(&["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"]).await else { return };
+    let Some(redis) = Redis::start().await else { return };
     let scene = Scene::new(Engine::Redis(redis)).await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     let Engine::Redis(redis) = &scene.engine else { unreachable!() };
-    let block = "x".repeat(100_000);
-    for n in 0.. {
-        if !redis.run(&["SET", &format!("other:{n}"), &block]).starts_with("OK") {
-            break;
-        }
-    }
+    redis.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(redis.run(&["SET", "other", "x"]).starts_with("OOM"), "it has room");
     scene.goes_on_whole(1).await;
     scene.goes_on_whole(2).await;
     assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
@@ -372,5 +367,44 @@ async fn a_start_says_what_a_redis_promises() {
         redis.run(&["CONFIG", "SET", setting, value]);
         let line = engine.replica(&upstream).start().await.says("the store is in Redis", 0).await;
         assert!(line.contains(said) && line.contains("store.replicas_acknowledge is 0"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_do_not_confirm_are_waited_for_once() {
+    let Some(redis) = Redis::start().await else { return };
+    let (replica, url) = (redis.replica().await, redis.url());
+    let scene = Scene::at(Engine::Redis(redis), url, "store.replicas_acknowledge = 1").await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    replica.signal("STOP");
+    let waited = scene.goes_on_whole(1).await;
+    assert!(waited >= Duration::from_millis(700), "{waited:?}: it does not wait for the replica");
+    let mut shortest = Duration::MAX;
+    for seed in 2..8 {
+        shortest = shortest.min(scene.goes_on_whole(seed).await);
+    }
+    assert!(shortest < Duration::from_millis(600), "{shortest:?}: each of them waits");
+    assert_eq!(get(&scene.abridge, &handle).await.body, long_text(0), "what is stored can be read");
+    replica.signal("CONT");
+    scene.recovers(1).await;
+}
+
+#[tokio::test]
+async fn a_request_that_stores_nothing_new_asks_redis_once_and_a_short_one_never() {
+    let Some(redis) = Redis::start().await else { return };
+    let scene = Scene::new(Engine::Redis(redis)).await;
+    let Engine::Redis(redis) = &scene.engine else { unreachable!() };
+    let short = "short ".repeat(100);
+    for (texts, n_steps) in [(long_text(0), 1), (short, 0)] {
+        let body = with_results(&[texts]);
+        ask(&scene.abridge, &body).await;
+        let mut fewest = u64::MAX;
+        // What is exchanged and swept meanwhile counts, too.
+        for _ in 0..5 {
+            let before = redis.n_steps();
+            ask(&scene.abridge, &body).await;
+            fewest = fewest.min(redis.n_steps() - before);
+        }
+        assert_eq!(fewest, n_steps, "{} bytes", body.len());
     }
 }

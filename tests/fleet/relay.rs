@@ -39,7 +39,8 @@ impl Relay {
                 let (engine, modes) = (engine.clone(), modes.clone());
                 tokio::spawn(async move {
                     let Ok(engine) = TcpStream::connect(engine).await else { return };
-                    let ((from_client, to_client), (from_engine, to_engine)) = (client.into_split(), engine.into_split());
+                    let ((from_client, to_client), (from_engine, to_engine)) =
+                        (client.into_split(), engine.into_split());
                     let both = [(from_client, to_engine), (from_engine, to_client)];
                     let [up, down] = both.map(|(from, to)| pass(from, to, modes.clone()));
                     // When one side ends, so does the other.

@@ -90,8 +90,7 @@ async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays(engine
 async fn a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends(engine: Engine) {
     engine.init("").await;
     let upstream = Summarizer::playing([Play::good().held()]).await;
-    let (one, other) =
-        (summarising(&engine, &upstream).start().await, summarising(&engine, &upstream).start().await);
+    let (one, other) = (summarising(&engine, &upstream).start().await, summarising(&engine, &upstream).start().await);
     let mut client = one.connect().await;
     client.send(chat(talk("a", 3))).await;
     upstream.asked_for(1).await;
@@ -192,7 +191,8 @@ on_each_engine!(
 async fn a_fingerprint_tells_settings_apart_that_edits_depend_on() {
     let upstream = Upstream::start().await;
     let fingerprint = async |line: &str| {
-        let abridge = Setup::before(&upstream).with(line).start().await;
+        let setup = Setup::before(&upstream).with("recall.public_url = \"http://abridge.test\"");
+        let abridge = setup.with(line).start().await;
         let metrics = String::from_utf8(get(&abridge, "/abridge/metrics").await.body.to_vec()).unwrap();
         metrics.lines().find(|line| line.starts_with("abridge_settings_info{")).unwrap().to_owned()
     };

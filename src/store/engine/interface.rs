@@ -120,15 +120,10 @@ pub(in crate::store) trait Engine: Exchange {
 /// What processes tell each other through an engine.
 pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
     /// Stores a summary unless there is one; the one that is there.
-    fn offer(
-        &self,
-        place: Place,
-        body: &[u8],
-    ) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    fn offer(&self, place: Place, body: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
     /// A body, and whether its use is to be written.
-    fn summary(&self, beginning: ChainKey)
-    -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+    fn summary(&self, beginning: ChainKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
 
     fn summaries(&self) -> impl Future<Output = Result<Vec<ChainKey>, StoreError>> + Send;
 

@@ -149,6 +149,11 @@ pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlErro
     Ok(all.get_hosts().iter().enumerate().map(one).collect())
 }
 
+/// Whether TLS is used for one of them.
+pub(super) fn encrypts(hosts: &[Config]) -> bool {
+    hosts.iter().any(|host| host.get_ssl_mode() != SslMode::Disable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_refused_without_being_shown() {
-        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))] {
+        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))]
+        {
             let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
             assert_eq!(refused, error);
             assert!(!refused.to_string().contains("secret"));

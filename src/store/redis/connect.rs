@@ -70,8 +70,7 @@ impl Connector {
             Kind::Sentinel(service) => self.single(&self.watched(host, service).await?).await?,
             Kind::Cluster => self.cluster(host).await?,
         };
-        let mut client =
-            Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
+        let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
         // When one node is lost, so is the connection.
         let mut ended: Driver = Box::pin(async move { drop(select_all(drivers).await) });
         tokio::select! {

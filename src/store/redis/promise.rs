@@ -14,7 +14,8 @@ impl Redis {
         let asking = async { Ok(describe_crash(&open.client).await) };
         let crash = self.links.reads.within(&open, asking).await.unwrap_or(UNKNOWN);
         let failover = match self.terms.settings.replicas_acknowledge {
-            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)".to_owned(),
+            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)"
+                .to_owned(),
             n => format!(
                 "{n} of its replicas have what was confirmed, which survives the loss of the primary if one of them is promoted"
             ),

@@ -71,7 +71,16 @@ impl Redis {
         let (open, encrypted) = if self.is_encrypted { (0, self.port) } else { (self.port, 0) };
         command.args(["--bind", "127.0.0.1", "--port", &open.to_string(), "--tls-port", &encrypted.to_string()]);
         command.arg("--dir").arg(self.folder.path());
-        command.args(["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--repl-diskless-sync-delay", "0"]);
+        command.args([
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--save",
+            "",
+            "--repl-diskless-sync-delay",
+            "0",
+        ]);
         command.args(&self.settings);
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         self.server = Some(command.stdout(log).stderr(Stdio::null()).spawn().unwrap());
@@ -98,6 +107,13 @@ impl Redis {
     pub(crate) fn run(&self, command: &[&str]) -> String {
         let options: &[&str] = if self.is_encrypted { &["--tls", "--insecure"] } else { &[] };
         run_at(self.port, &[options, command].concat())
+    }
+
+    /// How many steps were run.
+    pub(crate) fn n_steps(&self) -> u64 {
+        let said = self.run(&["INFO", "commandstats"]);
+        let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or_default()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -146,7 +162,8 @@ impl Redis {
             let knows = |port: &u16| {
                 let said = run_at(*port, &["SENTINEL", "MASTER", SERVICE]);
                 let field = |name: &str| said.lines().skip_while(|line| *line != name).nth(1).map(str::to_owned);
-                field("num-other-sentinels").as_deref() == Some("2") && field("num-slaves") == Some(n_replicas.to_string())
+                field("num-other-sentinels").as_deref() == Some("2")
+                    && field("num-slaves") == Some(n_replicas.to_string())
             };
             while !sentinels.ports.iter().all(knows) {
                 sleep(Duration::from_millis(50)).await;
@@ -163,8 +180,7 @@ pub(crate) async fn cluster() -> Option<Vec<Redis>> {
     for _ in 0..6 {
         // Its port for the other nodes is set, as the usual one may be beyond all ports.
         let bus = free_port().to_string();
-        let settings =
-            ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", bus.as_str()];
+        let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", bus.as_str()];
         nodes.push(Redis::start_with(&settings).await?);
     }
     let mut command = Command::new("/usr/bin/redis-cli");
