@@ -155,6 +155,17 @@ enum Route {
     Pass,
 }
 
+// === impl LiveConfig ===
+
+impl LiveConfig {
+    /// A name for the version and all settings that the bytes of a request depend on.
+    pub fn fingerprint(&self) -> String {
+        let all: Vec<_> = self.destinations.iter().map(|destination| &destination.rules.planner.settings).collect();
+        let parts = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), all)).unwrap_or_default();
+        blake3::hash(&parts).to_hex().chars().take(12).collect()
+    }
+}
+
 // === impl Proxy ===
 
 impl Proxy {

@@ -215,13 +215,8 @@ impl Notes {
 }
 
 impl SettingsNote {
-    /// The version, and a name for it and all settings that bytes depend on.
     fn of(live: &LiveConfig) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        let all: Vec<_> = live.destinations.iter().map(|destination| &destination.rules.planner.settings).collect();
-        let parts = serde_json::to_vec(&(version, all)).unwrap_or_default();
-        let fingerprint = blake3::hash(&parts).to_hex().chars().take(12).collect();
-        Self { fingerprint, version: version.to_owned() }
+        Self { fingerprint: live.fingerprint(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 

@@ -17,6 +17,8 @@ impl Introspection for Proxy {
         Box::pin(async {
             let mut exposition = Exposition::default();
             exposition.info("abridge", "This abridge", label("version", env!("CARGO_PKG_VERSION")));
+            let settings = label("fingerprint", &self.live.load().fingerprint());
+            exposition.info("abridge_settings", "The settings and the version that edits depend on", settings);
             self.write_requests(&mut exposition);
             self.accounting.metrics.write(&mut exposition);
             self.write_store(&mut exposition).await;

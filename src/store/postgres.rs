@@ -24,11 +24,11 @@ use calls::Parameters;
 use connect::Connector;
 
 /// A store in PostgreSQL.
-#[expect(private_interfaces, reason = "the engines are the store's own")]
 pub type PostgresStore = EngineStore<Postgres>;
 
 /// The tables of this fleet in PostgreSQL.
-pub(super) struct Postgres {
+#[expect(missing_debug_implementations, reason = "the store itself shows its state")]
+pub struct Postgres {
     terms: Terms,
     prefix: String,
     links: Links<Connector>,
@@ -47,7 +47,7 @@ impl Engine for Postgres {
     fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
         let (timeout, prefix) = (terms.settings.timeout.0, terms.settings.table_prefix());
         let hosts = connect::hosts(url, timeout)?;
-        let tls = Tls::new(terms.settings.ca_file.as_deref())?;
+        let tls = Tls::new(terms.settings.ca_file.as_deref(), connect::encrypts(&hosts))?;
         let connector = Connector { hosts, tls, identity, prefix: prefix.clone(), timeout };
         Ok(Self { terms, prefix, links: Links::start(connector.clone(), connector, timeout, tasks) })
     }

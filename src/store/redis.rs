@@ -31,11 +31,11 @@ use connect::Connector;
 use url::Target;
 
 /// A store in Redis.
-#[expect(private_interfaces, reason = "the engines are the store's own")]
 pub type RedisStore = EngineStore<Redis>;
 
 /// The keys of this fleet in Redis.
-pub(super) struct Redis {
+#[expect(missing_debug_implementations, reason = "the store itself shows its state")]
+pub struct Redis {
     terms: Terms,
     links: Links<Connector>,
     confirmation: Option<Confirmation>,
@@ -53,7 +53,8 @@ impl Engine for Redis {
 
     fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
         let (settings, timeout) = (&terms.settings, terms.settings.timeout.0);
-        let (target, tls) = (Target::parse(url)?, Tls::new(settings.ca_file.as_deref())?);
+        let target = Target::parse(url)?;
+        let tls = Tls::new(settings.ca_file.as_deref(), target.may_encrypt())?;
         let prefix = format!("abridge:{}", settings.namespace_with(':'));
         let replicas = settings.replicas_acknowledge;
         let confirmation = (replicas > 0).then_some(Confirmation { replicas, within: timeout * 3 / 4 });

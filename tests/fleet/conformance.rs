@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
-use abridge_proxy::store::{
-    Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, Store as _, StoreErrorKind,
-};
+use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
 use abridge_proxy::units::ByteSize;
 
 use crate::engine::{Engine, Postgres, cluster, on_each_engine};

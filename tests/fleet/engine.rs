@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
-use abridge_proxy::store::postgres::init::init;
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{FleetStore, Settings, StoreEngine};
 
@@ -14,7 +13,7 @@ mod postgres;
 mod redis;
 
 pub(crate) use postgres::Postgres;
-pub(crate) use redis::{Redis, Sentinels, cluster};
+pub(crate) use redis::{Redis, cluster};
 
 /// A server of some engine.
 pub(crate) enum Engine {
@@ -80,7 +79,7 @@ impl Engine {
     /// Makes the tables of this namespace, where there are tables.
     pub(crate) async fn init(&self, namespace: &str) {
         if let Self::Postgres(postgres) = self {
-            init(&postgres.url(), &self.settings(namespace)).await.unwrap();
+            postgres.init(&self.settings(namespace)).await;
         }
     }
 

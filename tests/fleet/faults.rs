@@ -1,8 +1,10 @@
 //! An engine that is away, hangs, is killed, or has lost what it had: requests go on, and what is missing is written again.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use abridge_proxy::store::Settings;
 use bytes::Bytes;
 use tokio::time::sleep;
 
@@ -10,6 +12,7 @@ use crate::engine::{Engine, Postgres, Redis, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
 use crate::it::support::{Abridge, Upstream, within};
+use crate::relay::{Mode, Relay};
 use crate::replicas::{ask, get};
 
 /// How long it takes at most until edits are made again.
@@ -24,11 +27,17 @@ struct Scene {
 
 impl Scene {
     async fn new(engine: Engine) -> Self {
+        let url = engine.url();
+        Self::at(engine, url, "").await
+    }
+
+    /// The process finds the engine at this URL, and has this setting besides.
+    async fn at(engine: Engine, url: String, line: &str) -> Self {
         engine.init("").await;
         let upstream = Summarizer::playing([]).await;
         // Where nothing is counted, a request takes hardly longer than its bytes.
         let setup = engine.replica_to(upstream.url().to_owned()).with("tokens.counter = \"estimate\"");
-        let abridge = setup.start().await;
+        let abridge = setup.with(line).environment("STORE_URL", url).start().await;
         Self { engine, upstream, abridge }
     }
 
@@ -188,7 +197,7 @@ async fn doctor_says_what_the_engine_promises_and_what_is_wrong_with_it() {
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     assert!(doctor(&postgres).contains("abridge store init"));
-    postgres.init("").await;
+    postgres.init(&Settings::default()).await;
     let said = doctor(&postgres);
     assert!(said.contains("survives a crash, and not the loss of its disk"), "{said}");
     postgres.kill();
@@ -210,7 +219,87 @@ async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails(engine: Engine)
     assert!(log.contains("the store works again"), "{log}");
 }
 
+async fn an_engine_behind_a_partition_is_waited_for_once(engine: Engine) {
+    let relay = Relay::to(&engine.url()).await;
+    let url = relay.url(&engine.url());
+    let scene = Scene::at(engine, url, "").await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    for round in 1..3 {
+        relay.set(Mode::Hold);
+        let waited = scene.goes_on_whole(10 * round).await;
+        assert!(waited >= Duration::from_millis(900) && waited < Duration::from_secs(5), "{waited:?}");
+        let began = Instant::now();
+        for n in 1..7 {
+            scene.goes_on_whole(10 * round + n).await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}: each of them waits, too", began.elapsed());
+        sleep(Duration::from_secs(2)).await;
+        relay.set(Mode::Pass);
+        scene.recovers(10 * round).await;
+        let reads = async {
+            while get(&scene.abridge, &handle).await.body != long_text(0) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within("the text to be read again", reads).await;
+    }
+}
+
+async fn an_engine_that_answers_late_is_waited_for_within_the_time_out(engine: Engine) {
+    let relay = Relay::to(&engine.url()).await;
+    let url = relay.url(&engine.url());
+    let scene = Scene::at(engine, url, "").await;
+    scene.send(0).await;
+    relay.set(Mode::Delay(Duration::from_millis(150)));
+    let (sent, waited) = scene.send(1).await;
+    assert_eq!(recalls(&sent).len(), 1, "a slow engine stores it all the same");
+    assert!(waited >= Duration::from_millis(300), "{waited:?}");
+    relay.set(Mode::Delay(Duration::from_secs(5)));
+    let waited = scene.goes_on_whole(2).await;
+    assert!(waited < Duration::from_secs(3), "{waited:?}: longer than store.timeout");
+    let began = Instant::now();
+    for seed in 3..9 {
+        scene.goes_on_whole(seed).await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}: each of them waits, too", began.elapsed());
+    relay.set(Mode::Pass);
+    scene.recovers(2).await;
+}
+
+/// `abridge store sweep` on this engine, by a process whose clock is wrong by this much.
+fn sweep_with_clock(engine: &Engine, off: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("proxy.toml");
+    let lines = format!(
+        "store = {{ engine = {:?}, url_env = \"STORE_URL\", keep_for = \"1m\" }}\nrecall.public_url = \"http://a.test\"\n",
+        engine.name()
+    );
+    std::fs::write(&config, lines).unwrap();
+    let mut command = Command::new("/usr/bin/faketime");
+    command.args(["-m", "-f", off, env!("CARGO_BIN_EXE_abridge"), "store", "sweep", "--config"]).arg(&config);
+    let swept = command.env("STORE_URL", engine.url()).env("DONT_FAKE_MONOTONIC", "1").output().unwrap();
+    assert!(swept.status.success(), "{}", String::from_utf8_lossy(&swept.stderr));
+    String::from_utf8(swept.stdout).unwrap()
+}
+
+async fn the_engine_s_time_counts_and_not_that_of_a_process(engine: Engine) {
+    if !Path::new("/usr/bin/faketime").exists() {
+        eprintln!("NOT RUN: faketime is not installed (apt-get install faketime)");
+        return;
+    }
+    let scene = Scene::new(engine).await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    for off in ["+2h", "-2h"] {
+        let swept = sweep_with_clock(&scene.engine, off);
+        assert!(swept.starts_with("removed 0 unused for too long and 0 too many"), "{swept}");
+    }
+    assert_eq!(get(&scene.abridge, &handle).await.body, long_text(0));
+}
+
 on_each_engine!(
+    an_engine_behind_a_partition_is_waited_for_once,
+    an_engine_that_answers_late_is_waited_for_within_the_time_out,
+    the_engine_s_time_counts_and_not_that_of_a_process,
     a_killed_engine_delays_no_request_and_loses_nothing,
     an_engine_that_hangs_is_waited_for_once,
     what_an_engine_has_lost_is_written_again_under_the_same_handle,
@@ -235,18 +324,12 @@ async fn what_a_redis_has_lost_while_it_was_connected_is_written_again_within_se
 
 #[tokio::test]
 async fn a_redis_without_memory_takes_no_new_text_and_gives_those_it_has() {
-    let Some(redis) = Redis::start_with(&["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"]).await else {
-        return;
-    };
+    let Some(redis) = Redis::start().await else { return };
     let scene = Scene::new(Engine::Redis(redis)).await;
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     let Engine::Redis(redis) = &scene.engine else { unreachable!() };
-    let block = "x".repeat(100_000);
-    for n in 0.. {
-        if !redis.run(&["SET", &format!("other:{n}"), &block]).starts_with("OK") {
-            break;
-        }
-    }
+    redis.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(redis.run(&["SET", "other", "x"]).starts_with("OOM"), "it has room");
     scene.goes_on_whole(1).await;
     scene.goes_on_whole(2).await;
     assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
@@ -284,5 +367,44 @@ async fn a_start_says_what_a_redis_promises() {
         redis.run(&["CONFIG", "SET", setting, value]);
         let line = engine.replica(&upstream).start().await.says("the store is in Redis", 0).await;
         assert!(line.contains(said) && line.contains("store.replicas_acknowledge is 0"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_do_not_confirm_are_waited_for_once() {
+    let Some(redis) = Redis::start().await else { return };
+    let (replica, url) = (redis.replica().await, redis.url());
+    let scene = Scene::at(Engine::Redis(redis), url, "store.replicas_acknowledge = 1").await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    replica.signal("STOP");
+    let waited = scene.goes_on_whole(1).await;
+    assert!(waited >= Duration::from_millis(700), "{waited:?}: it does not wait for the replica");
+    let mut shortest = Duration::MAX;
+    for seed in 2..8 {
+        shortest = shortest.min(scene.goes_on_whole(seed).await);
+    }
+    assert!(shortest < Duration::from_millis(600), "{shortest:?}: each of them waits");
+    assert_eq!(get(&scene.abridge, &handle).await.body, long_text(0), "what is stored can be read");
+    replica.signal("CONT");
+    scene.recovers(1).await;
+}
+
+#[tokio::test]
+async fn a_request_that_stores_nothing_new_asks_redis_once_and_a_short_one_never() {
+    let Some(redis) = Redis::start().await else { return };
+    let scene = Scene::new(Engine::Redis(redis)).await;
+    let Engine::Redis(redis) = &scene.engine else { unreachable!() };
+    let short = "short ".repeat(100);
+    for (texts, n_steps) in [(long_text(0), 1), (short, 0)] {
+        let body = with_results(&[texts]);
+        ask(&scene.abridge, &body).await;
+        let mut fewest = u64::MAX;
+        // What is exchanged and swept meanwhile counts, too.
+        for _ in 0..5 {
+            let before = redis.n_steps();
+            ask(&scene.abridge, &body).await;
+            fewest = fewest.min(redis.n_steps() - before);
+        }
+        assert_eq!(fewest, n_steps, "{} bytes", body.len());
     }
 }

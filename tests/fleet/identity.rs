@@ -47,7 +47,7 @@ async fn of_many_starts_at_once_one_makes_the_secret(engine: Engine) {
     engine.init("").await;
     let engine = Arc::new(engine);
     let mut starts = JoinSet::new();
-    for _ in 0..20 {
+    for _ in 0..200 {
         let engine = Arc::clone(&engine);
         starts.spawn(async move { open(&engine, None, None).await.unwrap().secret().unwrap() });
     }

@@ -22,8 +22,9 @@ mod it {
 mod conformance; // what each engine does as a store
 mod copy; // from a file to an engine and back
 mod encrypted; // TLS to the engine
-mod engine; // PostgreSQL, started and stopped
+mod engine; // PostgreSQL and Redis, started and stopped
 mod failover; // a primary is killed, and its standby promoted
 mod faults; // an engine that refuses, hangs, is killed, is full or has lost what it had
 mod identity; // whose tables they are
+mod relay; // delays what passes between processes and an engine, or holds it back
 mod replicas; // two processes behave as one

@@ -186,3 +186,17 @@ on_each_engine!(
     a_window_that_one_process_learns_is_known_to_all,
     a_conversation_has_one_token_factor_in_all_processes,
 );
+
+#[tokio::test]
+async fn a_fingerprint_tells_settings_apart_that_edits_depend_on() {
+    let upstream = Upstream::start().await;
+    let fingerprint = async |line: &str| {
+        let setup = Setup::before(&upstream).with("recall.public_url = \"http://abridge.test\"");
+        let abridge = setup.with(line).start().await;
+        let metrics = String::from_utf8(get(&abridge, "/abridge/metrics").await.body.to_vec()).unwrap();
+        metrics.lines().find(|line| line.starts_with("abridge_settings_info{")).unwrap().to_owned()
+    };
+    let plain = fingerprint("").await;
+    assert_eq!(fingerprint("store.cache = \"8MiB\"").await, plain);
+    assert_ne!(fingerprint(CLEAR).await, plain);
+}

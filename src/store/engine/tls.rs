@@ -21,10 +21,13 @@ pub(in crate::store) struct Tls(TlsConnector);
 // === impl Tls ===
 
 impl Tls {
-    /// TLS with the system's roots, or Mozilla's where there are none, and those in `ca_file`.
-    pub(in crate::store) fn new(ca_file: Option<&Path>) -> Result<Self, TlsError> {
+    /// TLS with the system's roots, or Mozilla's where there are none, and those in `ca_file`. Where it is not used, the
+    /// system's are not read.
+    pub(in crate::store) fn new(ca_file: Option<&Path>, is_used: bool) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if is_used {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
         if roots.is_empty() {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }

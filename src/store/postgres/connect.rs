@@ -149,6 +149,11 @@ pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlErro
     Ok(all.get_hosts().iter().enumerate().map(one).collect())
 }
 
+/// Whether TLS is used for one of them.
+pub(super) fn encrypts(hosts: &[Config]) -> bool {
+    hosts.iter().any(|host| host.get_ssl_mode() != SslMode::Disable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

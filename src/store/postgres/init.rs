@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::connect::hosts;
+use super::connect::{encrypts, hosts};
 use super::sql;
 use crate::store::Settings;
 use crate::store::engine::tls::Tls;
@@ -15,9 +15,10 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Makes the tables that do not exist.
 pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
-    let tls = Tls::new(settings.ca_file.as_deref())?;
+    let hosts = hosts(url, settings.timeout.0)?;
+    let tls = Tls::new(settings.ca_file.as_deref(), encrypts(&hosts))?;
     let mut last = EngineError::Closed;
-    for host in hosts(url, settings.timeout.0)? {
+    for host in hosts {
         match timeout(TIMEOUT, create(&host, tls.clone(), &settings.table_prefix())).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => last = error,

@@ -230,12 +230,14 @@ function steps.sweep_summaries()
   local before, most = '(' .. (now - tonumber(ARGV[4])), tonumber(ARGV[5])
   for _, name in ipairs(call('ZRANGEBYSCORE', base .. 'summaries', '-inf', before, 'LIMIT', 0, most)) do
     local root, beginning = string.sub(name, 1, 16), string.sub(name, 17)
-    local body = call('HGET', base .. 's:' .. beginning, 'body')
-    if body then n, bytes = n + 1, bytes + #body end
-    call('DEL', base .. 's:' .. beginning)
-    call('ZREM', base .. 'r:' .. root, beginning)
-    call('ZREM', base .. 'summaries', name)
-    gone[#gone + 1] = beginning
+    local body, till = unpack(call('HMGET', base .. 's:' .. beginning, 'body', 'until'))
+    if body or tonumber(till or 0) <= now then
+      if body then n, bytes = n + 1, bytes + #body end
+      call('DEL', base .. 's:' .. beginning)
+      call('ZREM', base .. 'r:' .. root, beginning)
+      call('ZREM', base .. 'summaries', name)
+      gone[#gone + 1] = beginning
+    end
   end
   count('summaries', -n)
   count('summary_bytes', -bytes)

@@ -78,6 +78,11 @@ impl Target {
         Ok(Self { kind, hosts, login: login(user, database).ok_or(invalid)?, sentinel_login, tls })
     }
 
+    /// Whether TLS may be used: a node of a cluster may be on another machine than the one that names it.
+    pub(super) fn may_encrypt(&self) -> bool {
+        self.kind != Kind::Servers || self.hosts.iter().any(|(host, _)| self.encrypts(host))
+    }
+
     /// Whether this host is reached with TLS: unless the URL says otherwise, another machine is.
     pub(super) fn encrypts(&self, host: &str) -> bool {
         let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use abridge_proxy::store::Settings;
+use abridge_proxy::store::postgres::init::init;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -137,7 +139,7 @@ impl Postgres {
     pub(crate) async fn serve(&mut self) {
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
-        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=200"] {
+        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=500"] {
             command.args(["-c", setting]);
         }
         for setting in &self.settings {
@@ -151,6 +153,11 @@ impl Postgres {
             }
         })
         .await;
+    }
+
+    /// Makes the tables.
+    pub(crate) async fn init(&self, settings: &Settings) {
+        init(&self.url(), settings).await.unwrap();
     }
 
     /// A connection of the test's own.

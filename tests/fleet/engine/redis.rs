@@ -109,6 +109,13 @@ impl Redis {
         run_at(self.port, &[options, command].concat())
     }
 
+    /// How many steps were run.
+    pub(crate) fn n_steps(&self) -> u64 {
+        let said = self.run(&["INFO", "commandstats"]);
+        let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or_default()
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
