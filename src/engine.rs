@@ -30,6 +30,7 @@ mod error;
 pub mod export;
 pub mod factors;
 mod flight;
+pub mod kept_recalls;
 pub mod manual_summary;
 mod persist;
 mod planning;
@@ -40,6 +41,7 @@ pub mod summarizer;
 use breaker::BreakerError;
 use error::SummaryError;
 use factors::Factors;
+use kept_recalls::KeptRecalls;
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
@@ -53,6 +55,7 @@ pub struct Engine {
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
+    kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
 }
 
@@ -243,7 +246,8 @@ impl Engine {
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let summarizer = Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks, events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, summarizer }
+        let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
+        Self { store, keys, breakers, summaries, factors, kept_recalls, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -254,6 +258,11 @@ impl Engine {
     /// What tokens are counted as.
     pub fn factors(&self) -> &Arc<Factors> {
         &self.factors
+    }
+
+    /// The recalls that are put back into conversations.
+    pub fn kept_recalls(&self) -> &Arc<KeptRecalls> {
+        &self.kept_recalls
     }
 
     /// Counters of the summaries that this process made.

@@ -38,6 +38,11 @@ impl Api {
         }
     }
 
+    /// The key of the array of messages or items.
+    pub(crate) fn elements(self) -> &'static str {
+        if self == Self::Responses { "input" } else { "messages" }
+    }
+
     /// A conversation with three results, the first of which is cleared.
     pub(crate) fn request(self, stream: bool) -> String {
         let results = [long_text(1), "two".to_owned(), "three".to_owned()];
@@ -65,9 +70,8 @@ impl Api {
             Self::Messages => json!({"name": "query", "input_schema": schema}),
             Self::Responses => json!({"type": "function", "name": "query", "parameters": schema}),
         };
-        let elements_key = if self == Self::Responses { "input" } else { "messages" };
         let mut request = json!({"model": "gpt-4o", "max_tokens": 100, "tools": [tool], "stream": stream});
-        request[elements_key] = elements.into();
+        request[self.elements()] = elements.into();
         request.to_string()
     }
 
