@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_types, reason = "what upstreams and clients say, made and read here")]
 #![expect(clippy::string_slice, reason = "ASCII")]
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::support::offloads::long_text;
@@ -9,13 +11,14 @@ use crate::support::rounds::{Act, Api, TOOL};
 use crate::support::{Exchange, Scene, post, request};
 
 const SETTINGS: &str = "recall.via = \"tool\"\nclear_tool_results = { when = \"any\", trigger = { tokens = 500 }, keep = { results = 1 } }";
+const ANN: &str = "authorization: Bearer sk-ann";
 const DIALECTS: [Api; 3] = [Api::Chat, Api::Messages, Api::Responses];
 
 // === scenes ===
 
 /// Sends the request; what the upstream got.
 async fn ask(scene: &mut Scene, api: Api, stream: bool) -> (Exchange, String) {
-    let fields = ["content-type: application/json", "authorization: Bearer sk-ann", "accept-encoding: gzip"];
+    let fields = ["content-type: application/json", ANN, "accept-encoding: gzip"];
     send(scene, post(api.path(), &fields, api.request(stream))).await
 }
 
@@ -60,8 +63,8 @@ fn added<'a>(earlier: &str, later: &'a str) -> &'a str {
 
 #[tokio::test]
 async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
-        let mut scene = Scene::with(SETTINGS).await;
         let (mut call, first) = ask(&mut scene, api, stream).await;
         assert!(call.head.get("accept-encoding").is_none(), "{api:?}");
         let handle = handle(&first);
@@ -89,10 +92,10 @@ async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
 
 #[tokio::test]
 async fn an_answer_without_a_call_of_the_tool_comes_back_byte_by_byte() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
         let acts = [Act::Think("hm"), Act::Say("One moment."), Act::Call("x", "query", json!({"a": 1}))];
         for acts in [&acts[..], &acts[..1], &acts[..2]] {
-            let mut scene = Scene::with(SETTINGS).await;
             let (mut call, first) = ask(&mut scene, api, stream).await;
             assert!(first.contains(TOOL));
             answer(&mut call, api, 1, acts, stream).await;
@@ -104,9 +107,9 @@ async fn an_answer_without_a_call_of_the_tool_comes_back_byte_by_byte() {
 
 #[tokio::test]
 async fn beside_calls_of_the_client_the_call_of_the_tool_is_left_out() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
         for own_first in [true, false] {
-            let mut scene = Scene::with(SETTINGS).await;
             let (mut call, first) = ask(&mut scene, api, stream).await;
             let mut calls = vec![
                 grep(&handle(&first)),
@@ -128,9 +131,49 @@ async fn beside_calls_of_the_client_the_call_of_the_tool_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_call_beside_the_clients_is_put_back_with_what_it_reads() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (n, (api, stream)) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]).enumerate() {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let ids = [format!("x{n}"), format!("y{n}")];
+        let [x, y] = ids.each_ref().map(|id| Act::Call(id.clone().leak(), "query", json!({})));
+        let acts = [Act::Think("hm"), Act::Say("Both."), x, grep(&handle(&first)), y];
+        answer(&mut call, api, 1, &acts, stream).await;
+        scene.client.reply().await;
+
+        let mut body: Value = serde_json::from_str(&api.request(stream)).unwrap();
+        let elements = body[api.elements()].as_array_mut().unwrap();
+        elements.extend(api.turn(&[&acts[..3], &acts[4..]].concat(), "done"));
+        let (mut call, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let sent: Value = serde_json::from_str(&second).unwrap();
+        let (calls, results) = api.calls_and_results(&sent);
+        let expected = [&["c0", "c1", "c2"][..], &[&ids[0], &ids[1], "own1"]].concat();
+        assert_eq!(calls, expected, "{api:?} {stream}: {second}");
+        assert_eq!(results.iter().collect::<BTreeSet<_>>(), calls.iter().collect(), "{api:?}: {second}");
+        let read = serde_json::to_string(&line()).unwrap();
+        assert!(second.contains(read.trim_matches('"')), "{api:?}: {second}");
+        answer(&mut call, api, 2, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+
+        // It stays where it is, whoever else sends the same gets nothing, and without the store the turn stays valid.
+        let more = json!({"role": "user", "content": "on"});
+        body[api.elements()].as_array_mut().unwrap().push(more.clone());
+        let (mut call, third) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        assert_eq!(added(&second, &third).trim_matches(','), more.to_string(), "{api:?}");
+        answer(&mut call, api, 3, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+        let (mut call, other) =
+            send(&mut scene, post(api.path(), &["authorization: Bearer sk-bob"], body.to_string())).await;
+        assert!(!other.contains("own1"), "{api:?}: {other}");
+        answer(&mut call, api, 3, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
 async fn a_later_round_may_call_the_clients_tools() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
-        let mut scene = Scene::with(SETTINGS).await;
         let (mut call, first) = ask(&mut scene, api, stream).await;
         let handle = handle(&first);
         let both = [grep(&handle), Act::Call("own2", TOOL, json!({"handle": handle, "lines": "1"}))];
@@ -149,15 +192,15 @@ async fn a_later_round_may_call_the_clients_tools() {
 
 #[tokio::test]
 async fn the_tool_is_there_from_the_first_cleared_request_on_with_the_same_bytes() {
+    let mut scene = Scene::with(SETTINGS).await;
     for api in DIALECTS {
-        let mut scene = Scene::with(SETTINGS).await;
         let (mut call, first) = ask(&mut scene, api, false).await;
         answer(&mut call, api, 1, &[Act::Say("ok")], false).await;
         scene.client.reply().await;
         let more = json!({"role": "user", "content": "on"});
         let mut body: Value = serde_json::from_str(&api.request(false)).unwrap();
         body[api.elements()].as_array_mut().unwrap().push(more.clone());
-        let (_, second) = send(&mut scene, post(api.path(), &["authorization: Bearer sk-ann"], body.to_string())).await;
+        let (_, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
         assert_eq!(added(&first, &second).trim_matches(','), more.to_string(), "{api:?}");
         assert_eq!(second.matches(&format!("\"name\":\"{TOOL}\"")).count(), 1);
     }
@@ -188,7 +231,7 @@ async fn without_need_no_tool_is_added() {
         let (_, sent) = send(&mut scene, post(Api::Chat.path(), &fields, body)).await;
         assert_eq!(sent.matches(&format!("\"name\":\"{TOOL}\"")).count(), added, "{fields:?}: {sent}");
     }
-    let mut scene = Scene::with(&SETTINGS.replace("tool", "auto")).await;
+    let mut scene = Scene::with(&SETTINGS.replace("\"tool\"", "\"auto\"")).await;
     assert!(!ask(&mut scene, Api::Chat, false).await.1.contains(TOOL), "it is off by default");
     let mut scene = Scene::with(SETTINGS).await;
     let count = post("/v1/messages/count_tokens", &[], Api::Messages.request(false));
@@ -234,9 +277,9 @@ fn ends_in_an_error(body: &[u8]) -> bool {
 
 #[tokio::test]
 async fn a_round_that_is_refused_is_sent_once_more_without_the_text() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
         for helps in [true, false] {
-            let mut scene = Scene::with(SETTINGS).await;
             let (mut call, first) = ask(&mut scene, api, stream).await;
             answer(&mut call, api, 1, &[grep(&handle(&first))], stream).await;
             let refusal = "{\"error\":{\"message\":\"too long\"}}";
