@@ -39,6 +39,8 @@ pub(super) struct ResponsesJoiner {
     n_held: usize,
     /// The items of earlier rounds that the client has.
     before: Vec<Object>,
+    /// The id that the client has been told at the beginning of a stream.
+    id: Option<Value>,
     /// The number of the next event.
     next_event: u64,
     /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
@@ -61,6 +63,7 @@ impl Joiner for ResponsesJoiner {
                 if self.is_later {
                     return Passage::nothing();
                 }
+                self.id = of.get("response").and_then(|response| response.get("id").cloned());
             }
             "response.output_item.added" => {
                 if let Some(Value::Object(item)) = of.get("item") {
@@ -250,6 +253,7 @@ impl ResponsesJoiner {
             && let Some(Value::Object(response)) = of.get_mut("response")
         {
             self.join(response);
+            response.extend(self.id.clone().map(|id| ("id".to_owned(), id)));
         }
         if self.calls_own {
             self.end = Some(of);

@@ -401,7 +401,7 @@ fn read_responses(events: &[Value]) -> Read {
         assert_eq!(item["output_index"], n, "{events:?}");
     }
     let last = events.last().unwrap();
-    assert_eq!(last["type"], "response.completed");
+    assert_eq!((&last["type"], &last["response"]["id"]), (&json!("response.completed"), &events[0]["response"]["id"]));
     let items: Vec<_> = items.iter().map(|event| event["item"].clone()).collect();
     assert_eq!(last["response"]["output"], Value::from(items));
     assert_eq!(events.iter().filter(|event| event["type"] == "response.created").count(), 1);
