@@ -14,7 +14,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
-    in_band::{Joiner, OwnCall, Passage},
+    in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpeningEvents, Switch},

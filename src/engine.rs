@@ -32,6 +32,7 @@ pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
+pub mod kept_recalls;
 pub mod manual_summary;
 mod persist;
 mod planning;
@@ -44,6 +45,7 @@ use cold_passes::ColdPasses;
 use error::SummaryError;
 use factors::Factors;
 use handlers::{Answers, HandlerClients};
+use kept_recalls::KeptRecalls;
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
@@ -60,6 +62,7 @@ pub struct Engine {
     cold_passes: Arc<ColdPasses>,
     answers: Arc<Answers>,
     tasks: Tasks,
+    kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
 }
 
@@ -257,7 +260,8 @@ impl Engine {
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, summarizer }
+        let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
+        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, summarizer, kept_recalls }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -273,6 +277,11 @@ impl Engine {
     /// The answers of handlers.
     pub fn answers(&self) -> &Answers {
         &self.answers
+    }
+
+    /// The recalls that are put back into conversations.
+    pub fn kept_recalls(&self) -> &Arc<KeptRecalls> {
+        &self.kept_recalls
     }
 
     /// Counters of the summaries that this process made.

@@ -271,6 +271,8 @@ impl Proxy {
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
+        let puts_back = destination.adds_recall_tool() && !dry_run;
+        let (decoded, place) = self.put_back(puts_back, dialect, &mut parts.headers, &mut buffered, decoded).await;
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
@@ -312,7 +314,7 @@ impl Proxy {
         let body = request_body(&mut parts.headers, bytes, Arc::clone(&lease), &edited, dry_run);
         let upstream = &destination.upstream;
         if !dry_run {
-            let way = (dialect, planner.settings.recall.tool);
+            let way = (dialect, planner.settings.recall.tool, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &lease);
         }
         exchange.set_edited(edited, dry_run, live.report_headers);

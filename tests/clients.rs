@@ -30,6 +30,8 @@ mod it {
 
 #[path = "clients/agents.rs"]
 mod agents; // Codex and Claude Code
+#[path = "clients/in_band.rs"]
+mod in_band; // agents whose model reads what was cleared with the tool that abridge adds
 #[path = "clients/model.rs"]
 mod model; // the model that they are given
 
@@ -140,6 +142,7 @@ fn main() -> ExitCode {
             }
             passed &= answered;
         }
+        passed &= in_band::all(&folder).await;
         passed &= agents::all(&folder).await;
         if !passed {
             eprintln!("abridge wrote:\n{}", abridge.stderr().join("\n"));

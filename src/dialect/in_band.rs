@@ -10,28 +10,44 @@ use serde_json::{Map, Number, Value};
 use crate::recall::ADDED_TOOL;
 
 /// Joins the rounds of one answer. Nothing is changed before the first call of the tool.
-pub trait Joiner: Debug + Send {
+pub trait Joiner: Debug + Send + Sync {
     /// Reads the next event of a round: all its lines, and its data.
     fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage;
 
-    /// Reads a round that is not streamed.
-    fn whole(&mut self, answer: &[u8]) -> Passage;
+    /// Reads a round that is not streamed. False if it goes to the client as it came.
+    fn whole(&mut self, answer: &[u8]) -> bool;
 
-    /// The calls that abridge is to answer before the answer goes on: those of a round that has ended and calls no other
-    /// tool of the client.
-    fn calls(&self) -> Vec<OwnCall>;
+    /// The calls of a round that has ended, if abridge is called in it.
+    fn calls(&self) -> Option<RoundCalls>;
 
-    /// The elements in which the model has called, and reads what abridge answers to each of these calls.
-    fn exchange(&self, results: &[String]) -> Vec<Bytes>;
+    /// What answers these calls, in their order.
+    fn results(&self, texts: &[String]) -> Vec<Bytes>;
+
+    /// The elements in which the model has called, and reads these texts.
+    fn exchange(&self, texts: &[String]) -> Vec<Bytes>;
 
     /// Begins the next round.
     fn next_round(&mut self);
 
-    /// What is held back, because the answer is not read on. None if the answer is not the upstream's any more.
-    fn stop(&mut self) -> Option<Bytes>;
+    /// What is held back, for the client, because no other round follows.
+    fn rest(&mut self) -> Bytes;
 
-    /// Ends the answer without another round, by events or as a whole. None if it would say nothing.
+    /// Ends an answer in which abridge alone is called without another round. None if it would say nothing.
     fn close(&mut self) -> Option<Bytes>;
+
+    /// Whether the answer is not the upstream's any more.
+    fn is_changed(&self) -> bool;
+}
+
+/// The calls of a round.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RoundCalls {
+    /// Those of the tool.
+    pub own: Vec<OwnCall>,
+    /// The ids of those that the client gets.
+    pub others: Vec<String>,
+    /// Whether the client has nothing to do in this round.
+    pub is_alone: bool,
 }
 
 /// A call of the tool.
@@ -39,9 +55,11 @@ pub trait Joiner: Debug + Send {
 pub struct OwnCall {
     /// Its arguments, as the model has written them.
     pub arguments: String,
+    /// All of it, as a request has it.
+    pub json: Bytes,
 }
 
-/// What becomes of an event, or of a whole answer.
+/// What becomes of an event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Passage {
     /// It goes to the client as it came.

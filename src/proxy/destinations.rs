@@ -10,6 +10,7 @@ use super::WindowDiscovery;
 use super::rescue::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
+use crate::recall::Via;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
 use crate::upstream::routes::{RequestFacts, Routes, model_of};
@@ -30,6 +31,13 @@ pub struct Destination {
     pub rescue: Option<RescuePolicy>,
     /// Whether it has been found out that the upstream answers no requests for a compaction.
     pub lacks_compaction: AtomicBool,
+}
+
+impl Destination {
+    /// Whether requests may get the tool by which the model reads what was taken out.
+    pub(super) fn adds_recall_tool(&self) -> bool {
+        self.rules.planner.settings.recall.via == Via::Tool
+    }
 }
 
 impl Destinations {

@@ -20,13 +20,16 @@ use crate::admin::mcp::Session;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
-use crate::dialect::{Dialect, ErrorFields, Joiner, OwnCall, Passage};
+use crate::dialect::{Dialect, ErrorFields, Joiner, OwnCall, RoundCalls};
 use crate::engine::EditedBody;
 use crate::recall::ToolSettings;
 use crate::span::joined;
 use crate::upstream::Upstream;
 
+mod put_back;
 mod stream;
+
+pub(super) use put_back::RequestPlace;
 
 /// Answers the calls of one request's model.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct InBandRecalls {
     budget: Budget,
     // The elements of the rounds so far.
     elements: Vec<Bytes>,
+    // What recalls beside calls of the client are kept under.
+    place: Option<RequestPlace>,
     n_rounds: usize,
     began: Option<Instant>,
 }
@@ -67,7 +72,7 @@ impl Proxy {
     /// so that it can be read.
     pub(super) fn recalls_in_band(
         &self,
-        (dialect, settings): (&'static dyn Dialect, ToolSettings),
+        (dialect, settings, place): (&'static dyn Dialect, ToolSettings, Option<RequestPlace>),
         upstream: &Upstream,
         parts: &mut Parts,
         edited: &EditedBody,
@@ -96,6 +101,7 @@ impl Proxy {
             leases: vec![Arc::clone(lease)],
             budget: self.limits.budget.clone(),
             elements: Vec::new(),
+            place,
             n_rounds: 0,
             began: None,
         })
@@ -121,12 +127,17 @@ impl InBandRecalls {
         let (most, idle) = (self.max_bytes(), self.upstream.idle());
         loop {
             let Some(body) = answer.body_mut().peek(most, idle).await else { return answer };
-            match joiner.whole(&body) {
-                Passage::Unchanged => return answer,
-                Passage::Replaced(body) if !body.is_empty() => return with_body(answer, body),
-                Passage::Replaced(_) => {}
+            if !joiner.whole(&body) {
+                return answer;
             }
-            answer = match (self.ask(&mut *joiner, Format::Json).await, joiner.close()) {
+            let calls = match joiner.calls() {
+                Some(calls) if calls.is_alone => calls,
+                calls => {
+                    self.keep(&mut *joiner, calls).await;
+                    return with_body(answer, joiner.rest());
+                }
+            };
+            answer = match (self.ask(&mut *joiner, &calls, Format::Json).await, joiner.close()) {
                 (Ok(next), _) => next,
                 (Err(_), Some(body)) => return with_body(answer, body),
                 (Err(AskError::Refused(refusal)), None) => return refusal,
@@ -139,8 +150,16 @@ impl InBandRecalls {
     }
 
     /// Answers the calls of a round and sends the next one.
-    async fn ask(&mut self, joiner: &mut dyn Joiner, format: Format) -> Result<Response<PeekableBody>, AskError> {
-        let results = self.results(&joiner.calls()).await?;
+    async fn ask(
+        &mut self,
+        joiner: &mut dyn Joiner,
+        calls: &RoundCalls,
+        format: Format,
+    ) -> Result<Response<PeekableBody>, AskError> {
+        if self.n_rounds > self.settings.rounds {
+            return Err(AskError::Failed); // the model has been told that there is no more
+        }
+        let results = self.results(&calls.own).await;
         self.n_rounds += 1;
         let mut answer = self.send(joiner.exchange(&results)).await;
         if !matches!(&answer, Ok((next, _)) if Format::of(next) == Some(format)) {
@@ -159,21 +178,27 @@ impl InBandRecalls {
         Ok(answer)
     }
 
-    /// What the model reads. None if it has been told that there is no more, and calls all the same.
-    async fn results(&mut self, calls: &[OwnCall]) -> Result<Vec<String>, AskError> {
+    /// Keeps the recalls of a round that calls the client, too, so that they are put back into the next request.
+    async fn keep(&mut self, joiner: &mut dyn Joiner, calls: Option<RoundCalls>) {
+        let Some(calls) = calls.filter(|calls| !calls.others.is_empty()) else { return };
+        let Some(place) = self.place.take() else { return };
+        let results = joiner.results(&self.results(&calls.own).await);
+        place.keep(&calls, &results).await;
+    }
+
+    /// What the model reads.
+    async fn results(&mut self, calls: &[OwnCall]) -> Vec<String> {
         let began = *self.began.get_or_insert_with(Instant::now);
-        if self.n_rounds > self.settings.rounds {
-            return Err(AskError::Failed);
-        }
-        let is_over = self.n_rounds == self.settings.rounds || began.elapsed() >= self.settings.timeout.0;
+        let is_over = self.n_rounds >= self.settings.rounds || began.elapsed() >= self.settings.timeout.0;
         let mut results = Vec::with_capacity(calls.len());
         for (n, call) in calls.iter().enumerate() {
-            results.push(match is_over || n >= MAX_CALLS {
-                true => NO_MORE.to_owned(),
-                false => self.session.recall_text(&call.arguments).await,
+            results.push(if is_over || n >= MAX_CALLS {
+                NO_MORE.to_owned()
+            } else {
+                self.session.recall_text(&call.arguments).await
             });
         }
-        Ok(results)
+        results
     }
 
     /// Sends the request with more elements behind those that it has; returns them with the answer.

@@ -8,7 +8,7 @@ set -eu
 
 packages="openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0 mcp==2.3.0"
 agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
-others="langchain-openai==1.7.3 litellm==1.109.1 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
+others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
 
 dir=${1:?usage: install.sh DIR [agents|all]}
 mkdir -p "$dir"
@@ -43,7 +43,7 @@ esac
 if [ "${2:-}" != all ] || [ "$(cat "$dir/installed-others" 2>/dev/null)" = "$others" ]; then
     exit 0
 fi
-python langchain langchain-openai==1.7.3
+python langchain langchain-openai==1.7.3 langchain-anthropic==1.7.7
 python pydantic-ai 'pydantic-ai-slim[openai,anthropic]==2.68.0'
 python agents openai-agents==0.24.0
 python aider aider-chat==0.86.2

@@ -2,34 +2,35 @@
 #![expect(clippy::disallowed_types, reason = "what upstreams and clients say, made and read here")]
 #![expect(clippy::string_slice, reason = "ASCII")]
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::support::offloads::long_text;
 use crate::support::rounds::{Act, Api, TOOL};
-use crate::support::upstream::head;
-use crate::support::{Exchange, Scene, post};
+use crate::support::{Exchange, Scene, post, request};
 
 const SETTINGS: &str = "recall.via = \"tool\"\nclear_tool_results = { when = \"any\", trigger = { tokens = 500 }, keep = { results = 1 } }";
+const ANN: &str = "authorization: Bearer sk-ann";
 const DIALECTS: [Api; 3] = [Api::Chat, Api::Messages, Api::Responses];
 
 // === scenes ===
 
 /// Sends the request; what the upstream got.
 async fn ask(scene: &mut Scene, api: Api, stream: bool) -> (Exchange, String) {
-    let fields = ["content-type: application/json", "authorization: Bearer sk-ann", "accept-encoding: gzip"];
-    let mut call = scene.ask(post(api.path(), &fields, api.request(stream))).await;
-    let sent = sent(&mut call).await;
-    (call, sent)
+    let fields = ["content-type: application/json", ANN, "accept-encoding: gzip"];
+    send(scene, post(api.path(), &fields, api.request(stream))).await
 }
 
-async fn sent(call: &mut Exchange) -> String {
-    String::from_utf8(call.bytes().await.to_vec()).unwrap()
+async fn send(scene: &mut Scene, request: Vec<u8>) -> (Exchange, String) {
+    scene.client.send(request).await;
+    next(scene).await
 }
 
 async fn next(scene: &mut Scene) -> (Exchange, String) {
     let mut call = scene.upstream.request().await;
-    let sent = sent(&mut call).await;
-    (call, sent)
+    let sent = call.bytes().await;
+    (call, String::from_utf8(sent.to_vec()).unwrap())
 }
 
 async fn answer(call: &mut Exchange, api: Api, n: u64, acts: &[Act], stream: bool) {
@@ -62,8 +63,8 @@ fn added<'a>(earlier: &str, later: &'a str) -> &'a str {
 
 #[tokio::test]
 async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
-        let mut scene = Scene::with(SETTINGS).await;
         let (mut call, first) = ask(&mut scene, api, stream).await;
         assert!(call.head.get("accept-encoding").is_none(), "{api:?}");
         let handle = handle(&first);
@@ -91,10 +92,10 @@ async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
 
 #[tokio::test]
 async fn an_answer_without_a_call_of_the_tool_comes_back_byte_by_byte() {
+    let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
         let acts = [Act::Think("hm"), Act::Say("One moment."), Act::Call("x", "query", json!({"a": 1}))];
         for acts in [&acts[..], &acts[..1], &acts[..2]] {
-            let mut scene = Scene::with(SETTINGS).await;
             let (mut call, first) = ask(&mut scene, api, stream).await;
             assert!(first.contains(TOOL));
             answer(&mut call, api, 1, acts, stream).await;
@@ -102,4 +103,258 @@ async fn an_answer_without_a_call_of_the_tool_comes_back_byte_by_byte() {
             assert_eq!(String::from_utf8_lossy(&reply.body), api.answer(1, acts, stream), "{api:?} {stream}");
         }
     }
+}
+
+#[tokio::test]
+async fn beside_calls_of_the_client_the_call_of_the_tool_is_left_out() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        for own_first in [true, false] {
+            let (mut call, first) = ask(&mut scene, api, stream).await;
+            let mut calls = vec![
+                grep(&handle(&first)),
+                Act::Call("x", "query", json!({"a": 1})),
+                Act::Call("y", "query", json!({"a": 2})),
+            ];
+            if !own_first {
+                calls.swap(0, 1);
+            }
+            let acts = [&[Act::Think("hm"), Act::Say("Both.")][..], &calls].concat();
+            answer(&mut call, api, 1, &acts, stream).await;
+            let reply = scene.client.reply().await;
+            let expected = ["x:{\"a\":1}", "y:{\"a\":2}"].map(str::to_owned).to_vec();
+            let read = api.read(&reply.body, stream);
+            assert_eq!(read, (vec!["Both.".to_owned()], expected, [100, 1]), "{api:?} {stream} {own_first}");
+            scene.upstream.no_more();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_beside_the_clients_is_put_back_with_what_it_reads() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (n, (api, stream)) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]).enumerate() {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let ids = [format!("x{n}"), format!("y{n}")];
+        let [x, y] = ids.each_ref().map(|id| Act::Call(id.clone().leak(), "query", json!({})));
+        let acts = [Act::Think("hm"), Act::Say("Both."), x, grep(&handle(&first)), y];
+        answer(&mut call, api, 1, &acts, stream).await;
+        scene.client.reply().await;
+
+        let mut body: Value = serde_json::from_str(&api.request(stream)).unwrap();
+        let elements = body[api.elements()].as_array_mut().unwrap();
+        elements.extend(api.turn(&[&acts[..3], &acts[4..]].concat(), "done"));
+        let (mut call, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let sent: Value = serde_json::from_str(&second).unwrap();
+        let (calls, results) = api.calls_and_results(&sent);
+        let expected = [&["c0", "c1", "c2"][..], &[&ids[0], &ids[1], "own1"]].concat();
+        assert_eq!(calls, expected, "{api:?} {stream}: {second}");
+        assert_eq!(results.iter().collect::<BTreeSet<_>>(), calls.iter().collect(), "{api:?}: {second}");
+        let read = serde_json::to_string(&line()).unwrap();
+        assert!(second.contains(read.trim_matches('"')), "{api:?}: {second}");
+        answer(&mut call, api, 2, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+
+        // It stays where it is, whoever else sends the same gets nothing, and without the store the turn stays valid.
+        let more = json!({"role": "user", "content": "on"});
+        body[api.elements()].as_array_mut().unwrap().push(more.clone());
+        let (mut call, third) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        assert_eq!(added(&second, &third).trim_matches(','), more.to_string(), "{api:?}");
+        answer(&mut call, api, 3, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+        let (mut call, other) =
+            send(&mut scene, post(api.path(), &["authorization: Bearer sk-bob"], body.to_string())).await;
+        assert!(!other.contains("own1"), "{api:?}: {other}");
+        answer(&mut call, api, 3, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
+async fn a_later_round_may_call_the_clients_tools() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let handle = handle(&first);
+        let both = [grep(&handle), Act::Call("own2", TOOL, json!({"handle": handle, "lines": "1"}))];
+        answer(&mut call, api, 1, &both, stream).await;
+        let (mut call, second) = next(&mut scene).await;
+        assert!(added(&first, &second).contains("1: line 0"), "two calls are answered at once: {second}");
+        answer(&mut call, api, 2, &[Act::Think("so"), grep(&handle)], stream).await;
+        let (mut call, third) = next(&mut scene).await;
+        assert!(third.len() > second.len(), "each round has those before it");
+        answer(&mut call, api, 3, &[Act::Say("Now this."), Act::Call("x", "query", json!({}))], stream).await;
+        let reply = scene.client.reply().await;
+        let expected = (vec!["Now this.".to_owned()], vec!["x:{}".to_owned()], [600, 6]);
+        assert_eq!(api.read(&reply.body, stream), expected, "{api:?} {stream}");
+    }
+}
+
+#[tokio::test]
+async fn the_tool_is_there_from_the_first_cleared_request_on_with_the_same_bytes() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for api in DIALECTS {
+        let (mut call, first) = ask(&mut scene, api, false).await;
+        answer(&mut call, api, 1, &[Act::Say("ok")], false).await;
+        scene.client.reply().await;
+        let more = json!({"role": "user", "content": "on"});
+        let mut body: Value = serde_json::from_str(&api.request(false)).unwrap();
+        body[api.elements()].as_array_mut().unwrap().push(more.clone());
+        let (_, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        assert_eq!(added(&first, &second).trim_matches(','), more.to_string(), "{api:?}");
+        assert_eq!(second.matches(&format!("\"name\":\"{TOOL}\"")).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn without_need_no_tool_is_added() {
+    let cleared = Api::Chat.request(false);
+    let short =
+        r#"{"messages":[{"role":"user","content":"go"}],"tools":[{"type":"function","function":{"name":"query"}}]}"#
+            .to_owned();
+    let without_tools = {
+        let mut body: Value = serde_json::from_str(&cleared).unwrap();
+        body.as_object_mut().unwrap().remove("tools");
+        body.to_string()
+    };
+    let offered = cleared.replace("\"name\":\"query\",\"parameters\"", &format!("\"name\":\"{TOOL}\",\"parameters\""));
+    for (body, fields, added) in [
+        (&cleared, &[][..], 1),
+        (&short, &[], 0),
+        (&cleared, &["x-abridge: off"], 0),
+        (&cleared, &["x-abridge: dry-run"], 0),
+        (&without_tools, &[], 0),
+        (&offered, &[], 1),
+    ] {
+        let mut scene = Scene::with(SETTINGS).await;
+        let fields = [&["content-type: application/json"], fields].concat();
+        let (_, sent) = send(&mut scene, post(Api::Chat.path(), &fields, body)).await;
+        assert_eq!(sent.matches(&format!("\"name\":\"{TOOL}\"")).count(), added, "{fields:?}: {sent}");
+    }
+    let mut scene = Scene::with(&SETTINGS.replace("\"tool\"", "\"auto\"")).await;
+    assert!(!ask(&mut scene, Api::Chat, false).await.1.contains(TOOL), "it is off by default");
+    let mut scene = Scene::with(SETTINGS).await;
+    let count = post("/v1/messages/count_tokens", &[], Api::Messages.request(false));
+    assert!(send(&mut scene, count).await.1.contains(TOOL), "what is counted is what is sent");
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_stop_reading_is_told_to_and_then_its_answer_ends() {
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        for text in [None, Some("Still reading.")] {
+            let mut scene = Scene::with(&format!("{SETTINGS}\nrecall.tool.rounds = 2")).await;
+            let (mut call, first) = ask(&mut scene, api, stream).await;
+            let acts: Vec<_> = text.map(Act::Say).into_iter().chain([grep(&handle(&first))]).collect();
+            for round in 1..=3 {
+                answer(&mut call, api, round, &acts, stream).await;
+                let (again, sent) = next(&mut scene).await;
+                assert_eq!(sent.contains("There is no more to read"), round == 3, "{round}");
+                call = again;
+            }
+            answer(&mut call, api, 4, &acts, stream).await;
+            let reply = scene.client.reply().await;
+            match text {
+                Some(text) => {
+                    assert_eq!(
+                        api.read(&reply.body, stream),
+                        (vec![text.to_owned(); 4], vec![], [1000, 10]),
+                        "{api:?}"
+                    );
+                }
+                None if stream => assert!(ends_in_an_error(&reply.body), "{:?}", reply.body),
+                None => assert_eq!(reply.head.status(), 502),
+            }
+            scene.upstream.no_more();
+        }
+    }
+}
+
+fn ends_in_an_error(body: &[u8]) -> bool {
+    let body = std::str::from_utf8(body).unwrap();
+    let end = body.rsplit("event: error\ndata: ").next().unwrap();
+    !body.contains(TOOL) && serde_json::from_str::<Value>(end).is_ok_and(|error| error.get("error").is_some())
+}
+
+#[tokio::test]
+async fn a_round_that_is_refused_is_sent_once_more_without_the_text() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        for helps in [true, false] {
+            let (mut call, first) = ask(&mut scene, api, stream).await;
+            answer(&mut call, api, 1, &[grep(&handle(&first))], stream).await;
+            let refusal = "{\"error\":{\"message\":\"too long\"}}";
+            let fields = ["content-type: application/json", "connection: close"];
+            let (mut call, _) = next(&mut scene).await;
+            call.answer("400 Bad Request", &fields, refusal).await;
+            let (mut call, sent) = next(&mut scene).await;
+            assert!(sent.contains("The text could not be read"), "{sent}");
+            if helps {
+                answer(&mut call, api, 2, &[Act::Say("Then not.")], stream).await;
+            } else {
+                call.answer("429 Too Many Requests", &fields, refusal).await;
+            }
+            let reply = scene.client.reply().await;
+            match (helps, stream) {
+                (true, _) => assert_eq!(api.read(&reply.body, stream).0, ["Then not."], "{api:?}"),
+                (false, true) => assert!(ends_in_an_error(&reply.body)),
+                (false, false) => assert_eq!((reply.head.status(), &*reply.body), (429, refusal.as_bytes())),
+            }
+            scene.upstream.no_more();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_to_read_is_relayed_as_it_comes() {
+    let text: &'static str = Box::leak("far too long ".repeat(10_000).into_boxed_str());
+    for api in DIALECTS {
+        let mut scene = Scene::with(&format!("{SETTINGS}\nrecall.tool.max_bytes = \"64KiB\"")).await;
+        let (mut call, first) = ask(&mut scene, api, true).await;
+        let acts = [Act::Think("hm"), Act::Say(text), grep(&handle(&first))];
+        answer(&mut call, api, 1, &acts, true).await;
+        let reply = scene.client.reply().await;
+        assert!(reply.body == api.answer(1, &acts, true).as_bytes(), "{api:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_cancels_leave_no_round_open() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for n in 0..200 {
+        // A multiplicative generator; every place in every dialect is cut some times.
+        let dice = |of: usize| (n * 7919 + 104_729) / 13 % of;
+        let (api, stream) = (DIALECTS[n % 3], n % 2 == 0);
+        scene.client = scene.abridge.connect().await;
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let mut open = match dice(4) {
+            0 => call,
+            1 => {
+                call.begin_stream().await;
+                let events = api.answer(1, &[Act::Say("One moment."), grep(&handle(&first))], true);
+                call.send_chunk(&events[..dice(events.len() - 1) + 1]).await;
+                scene.client.head().await;
+                call
+            }
+            rounds => {
+                let mut call = call;
+                for round in 1..rounds {
+                    answer(&mut call, api, round as u64, &[grep(&handle(&first))], stream).await;
+                    call = next(&mut scene).await.0;
+                }
+                call
+            }
+        };
+        if dice(5) == 0 {
+            std::mem::replace(&mut scene.client, scene.abridge.connect().await).reset()
+        } else {
+            scene.client = scene.abridge.connect().await
+        }
+        open.gone().await;
+    }
+    scene.upstream.no_more();
+    let mut client = scene.abridge.connect().await;
+    client.send(request("GET", "/abridge/metrics", &[])).await;
+    let metrics = client.reply().await;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    assert!(metrics.lines().any(|line| line == "abridge_in_flight 0"), "{metrics}");
 }

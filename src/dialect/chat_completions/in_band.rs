@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, add, append, hidden_before, is_own, number, object, objects, text, write,
-    write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, hidden_before, is_own, number, object, objects, text,
+    write, write_event,
 };
 
 /// What stands between the texts of two rounds, which are one text for the client.
@@ -22,6 +22,8 @@ pub(super) struct ChatJoiner {
     /// Whether this is not the first round, and whether answers are not streamed.
     is_later: bool,
     is_whole: bool,
+    /// Whether the stream has said that nothing follows.
+    is_done: bool,
     /// The message of this round without its calls, and those.
     message: Object,
     calls: BTreeMap<u64, Object>,
@@ -33,7 +35,7 @@ pub(super) struct ChatJoiner {
     /// Whether the client has text that the next text is to be set apart from, and any text at all.
     is_apart: bool,
     has_text: bool,
-    /// What tells the end of a round in which abridge is called alone.
+    /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Vec<Object>,
     /// The tokens that were billed for the rounds before, and for this one.
     billed: Object,
@@ -43,79 +45,78 @@ pub(super) struct ChatJoiner {
 impl Joiner for ChatJoiner {
     fn event(&mut self, _: &Bytes, data: &[u8]) -> Passage {
         if data == b"[DONE]" {
-            return if self.is_held() { Passage::nothing() } else { Passage::Unchanged };
+            self.is_done = true;
+            return if self.own.is_empty() { Passage::Unchanged } else { Passage::nothing() };
         }
         let Some(mut chunk) = object(data) else { return Passage::Unchanged };
         let choices = objects(&mut chunk, "choices").into_iter().map(|choice| self.choice(choice)).collect();
         self.note_usage(&chunk);
         self.has_others |= chunk.contains_key("error");
-        if !self.is_later && self.own.is_empty() {
+        if !self.is_changed() {
             self.keep_common(&chunk);
             return Passage::Unchanged;
         }
         self.finish_chunk(chunk, choices)
     }
 
-    fn whole(&mut self, answer: &[u8]) -> Passage {
+    fn whole(&mut self, answer: &[u8]) -> bool {
         self.is_whole = true;
-        let Some(mut answer) = object(answer) else { return Passage::Unchanged };
+        let Some(mut answer) = object(answer) else { return false };
         self.note_usage(&answer);
         let mut choices = objects(&mut answer, "choices");
         self.has_others |= choices.len() > 1;
-        let Some(first) = choices.first_mut() else { return Passage::Unchanged };
-        let Some(Value::Object(message)) = first.get_mut("message") else { return Passage::Unchanged };
-        let calls: Vec<_> = objects(message, "tool_calls").into_iter().enumerate().collect();
-        self.message = message.clone();
-        for (at, call) in calls {
+        let Some(Value::Object(message)) = choices.first_mut().and_then(|first| first.get_mut("message")) else {
+            return false;
+        };
+        for (at, call) in objects(message, "tool_calls").into_iter().enumerate() {
             self.note_call(at as u64, &call);
             self.calls.insert(at as u64, call);
         }
-        if !self.is_later && self.own.is_empty() {
-            return Passage::Unchanged;
+        self.message = message.clone();
+        if !self.is_changed() {
+            return false;
         }
-        let kept = self.calls.iter().filter(|(at, _)| !self.own.contains(at)).map(|(_, call)| call.clone().into());
-        let kept: Vec<Value> = kept.collect();
+        let kept: Vec<_> = self.others().map(|call| Value::Object(call.clone())).collect();
         if !kept.is_empty() {
             message.insert("tool_calls".to_owned(), kept.into());
         }
-        let said = Some(text(message, "content").to_owned()).filter(|said| !said.is_empty());
-        let texts: Vec<_> = self.texts.iter().cloned().chain(said).collect();
-        if !texts.is_empty() {
-            message.insert("content".to_owned(), texts.join(BETWEEN).into());
-        }
-        self.has_text = !texts.is_empty();
-        let is_held = self.is_held();
-        if is_held {
-            first.insert("finish_reason".to_owned(), "stop".into());
+        self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
+        self.has_text = !self.texts.is_empty();
+        if self.has_text {
+            message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
         }
         answer.insert("choices".to_owned(), choices.into_iter().map(Value::Object).collect());
         self.sum_usage(&mut answer);
-        if is_held {
-            self.texts = texts;
-            self.end = vec![answer];
-            return Passage::nothing();
-        }
-        Passage::Replaced(write(&answer).into())
+        self.end = vec![answer];
+        true
     }
 
-    fn calls(&self) -> Vec<OwnCall> {
-        let own = self.calls.iter().filter(|(at, _)| !self.end.is_empty() && self.own.contains(at));
+    fn calls(&self) -> Option<RoundCalls> {
         let call = |call: &Object| {
             let function = call.get("function").and_then(Value::as_object);
-            OwnCall { arguments: function.map(|function| text(function, "arguments").to_owned()).unwrap_or_default() }
+            let arguments = function.map(|function| text(function, "arguments").to_owned()).unwrap_or_default();
+            OwnCall { arguments, json: write(call).into() }
         };
-        own.map(|(_, of)| call(of)).collect()
+        (!self.end.is_empty() && !self.own.is_empty()).then(|| RoundCalls {
+            own: self.own_calls().map(call).collect(),
+            others: self.others().map(|call| text(call, "id").to_owned()).collect(),
+            is_alone: !self.has_others,
+        })
     }
 
-    fn exchange(&self, results: &[String]) -> Vec<Bytes> {
+    fn results(&self, texts: &[String]) -> Vec<Bytes> {
+        let results = self.own_calls().zip(texts).map(|(call, result)| {
+            json!({"role": "tool", "tool_call_id": text(call, "id"), "content": result}).to_string().into()
+        });
+        results.collect()
+    }
+
+    fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
         let mut message = self.message.clone();
         message.insert("role".to_owned(), "assistant".into());
         message.entry("content").or_insert(Value::Null);
-        message.insert("tool_calls".to_owned(), self.calls.values().cloned().map(Value::Object).collect());
-        let results = self.calls.values().zip(results).map(|(call, result)| {
-            json!({"role": "tool", "tool_call_id": text(call, "id"), "content": result}).to_string().into()
-        });
-        std::iter::once(write(&message).into()).chain(results).collect()
+        message.insert("tool_calls".to_owned(), self.own_calls().cloned().map(Value::Object).collect());
+        std::iter::once(write(&message).into()).chain(self.results(texts)).collect()
     }
 
     fn next_round(&mut self) {
@@ -128,29 +129,39 @@ impl Joiner for ChatJoiner {
         self.end.clear();
     }
 
-    fn stop(&mut self) -> Option<Bytes> {
-        (!self.is_later && self.own.is_empty()).then(Bytes::new)
+    fn rest(&mut self) -> Bytes {
+        let end = std::mem::take(&mut self.end);
+        let mut events = Vec::new();
+        match &*end {
+            [] => {}
+            [whole] if self.is_whole => events = write(whole),
+            chunks => {
+                chunks.iter().for_each(|chunk| write_event(&mut events, chunk));
+                events.extend_from_slice(if self.is_done { b"data: [DONE]\n\n" } else { b"" });
+            }
+        }
+        events.into()
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        let end = std::mem::take(&mut self.end);
-        if !self.has_text {
-            return None;
+        for choice in self.end.iter_mut().filter_map(first_choice).filter(|choice| is_end(choice)) {
+            choice.insert("finish_reason".to_owned(), "stop".into());
         }
-        if self.is_whole {
-            return end.first().map(|answer| write(answer).into());
-        }
-        let mut events = Vec::new();
-        end.iter().for_each(|chunk| write_event(&mut events, chunk));
-        events.extend(b"data: [DONE]\n\n");
-        Some(events.into())
+        (self.has_text && !self.has_others).then(|| self.rest())
+    }
+
+    fn is_changed(&self) -> bool {
+        self.is_later || !self.own.is_empty()
     }
 }
 
 impl ChatJoiner {
-    /// Whether the end of this round is kept from the client, because the model is asked again.
-    fn is_held(&self) -> bool {
-        !self.own.is_empty() && !self.has_others
+    fn own_calls(&self) -> impl Iterator<Item = &Object> {
+        self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(|(_, call)| call)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Object> {
+        self.calls.iter().filter(|(at, _)| !self.own.contains(at)).map(|(_, call)| call)
     }
 
     /// Adds what a chunk says to the message, and leaves of it what the client gets.
@@ -238,7 +249,7 @@ impl ChatJoiner {
         }
     }
 
-    /// A chunk as the client gets it. What tells the end of a round is kept if the model is asked again.
+    /// A chunk as the client gets it. What tells the end of a round is held back.
     fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Passage {
         self.keep_common(&chunk);
         chunk.extend(self.common.clone());
@@ -246,7 +257,7 @@ impl ChatJoiner {
         let says = choices.iter().any(says_something);
         let ends = choices.is_empty() || choices.iter().any(is_end) || chunk.get("usage").is_some_and(Value::is_object);
         let mut events = Vec::new();
-        if !(ends && self.is_held()) {
+        if !ends || self.own.is_empty() {
             if says || ends {
                 write_event(&mut events, &with_choices(chunk, choices));
             }
@@ -256,11 +267,8 @@ impl ChatJoiner {
             let choices = choices.iter().cloned().map(|choice| with(choice, "finish_reason", Value::Null)).collect();
             write_event(&mut events, &with(with_choices(chunk.clone(), choices), "usage", Value::Null));
         }
-        let stopped = |choice: Object| {
-            let reason = if is_end(&choice) { "stop".into() } else { Value::Null };
-            with(with(choice, "delta", json!({})), "finish_reason", reason)
-        };
-        self.end.push(with_choices(chunk, choices.into_iter().map(stopped).collect()));
+        let choices = choices.into_iter().map(|choice| with(choice, "delta", json!({}))).collect();
+        self.end.push(with_choices(chunk, choices));
         Passage::Replaced(events.into())
     }
 }
@@ -272,6 +280,11 @@ fn with(mut object: Object, key: &str, value: Value) -> Object {
 
 fn with_choices(chunk: Object, choices: Vec<Object>) -> Object {
     with(chunk, "choices", choices.into_iter().map(Value::Object).collect())
+}
+
+/// The first choice of a chunk or an answer.
+fn first_choice(of: &mut Object) -> Option<&mut Object> {
+    of.get_mut("choices")?.as_array_mut()?.first_mut()?.as_object_mut()
 }
 
 /// Whether a choice tells why the model has stopped.

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, add, append, hidden_before, is_own, number, object, objects, text, write,
-    write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, hidden_before, is_own, number, object, objects, text,
+    write, write_event,
 };
 
 /// Joins messages.
@@ -29,7 +29,7 @@ pub(super) struct MessagesJoiner {
     /// How many blocks of earlier rounds the client has; the blocks themselves, if they are not at the client yet.
     n_before: u64,
     before: Vec<Object>,
-    /// What tells the end of a round in which abridge is called alone.
+    /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Vec<Object>,
     /// The tokens that were billed for the rounds before, and for this one.
     billed: Object,
@@ -61,7 +61,7 @@ impl Joiner for MessagesJoiner {
             "error" => self.calls_others = true,
             _ => {}
         }
-        if !self.is_later && !self.calls_own {
+        if !self.is_changed() {
             return Passage::Unchanged;
         }
         if is_of_block {
@@ -73,7 +73,7 @@ impl Joiner for MessagesJoiner {
         if text(&event, "type") == "message_delta" {
             event.insert("usage".to_owned(), self.all_usage().into());
         }
-        if self.is_held() && matches!(text(&event, "type"), "message_delta" | "message_stop") {
+        if self.calls_own && matches!(text(&event, "type"), "message_delta" | "message_stop") {
             self.end.push(event);
             return Passage::nothing();
         }
@@ -82,41 +82,46 @@ impl Joiner for MessagesJoiner {
         Passage::Replaced(events.into())
     }
 
-    fn whole(&mut self, answer: &[u8]) -> Passage {
+    fn whole(&mut self, answer: &[u8]) -> bool {
         self.is_whole = true;
-        let Some(mut answer) = object(answer) else { return Passage::Unchanged };
+        let Some(mut answer) = object(answer) else { return false };
         self.note_usage(&answer);
         for (at, block) in objects(&mut answer, "content").into_iter().enumerate() {
             self.begin(at as u64, block);
         }
-        if !self.is_later && !self.calls_own {
-            return Passage::Unchanged;
+        if !self.is_changed() {
+            return false;
         }
         let blocks = self.before.iter().cloned().chain(self.shown());
         answer.insert("content".to_owned(), blocks.map(Value::Object).collect());
         answer.insert("usage".to_owned(), self.all_usage().into());
-        if self.is_held() {
-            answer.insert("stop_reason".to_owned(), "end_turn".into());
-            self.end.push(answer);
-            return Passage::nothing();
-        }
-        Passage::Replaced(write(&answer).into())
+        self.end = vec![answer];
+        true
     }
 
-    fn calls(&self) -> Vec<OwnCall> {
-        let own = self.blocks.values().filter(|block| !self.end.is_empty() && is_own_call(block));
-        own.map(|call| OwnCall { arguments: arguments(call) }).collect()
+    fn calls(&self) -> Option<RoundCalls> {
+        let call = |call: &Object| OwnCall { arguments: arguments(call), json: write(&finished(call.clone())).into() };
+        let others = self.blocks.values().filter(|block| text(block, "type") == "tool_use" && !is_own_call(block));
+        (!self.end.is_empty() && self.calls_own).then(|| RoundCalls {
+            own: self.own_calls().map(call).collect(),
+            others: others.map(|call| text(call, "id").to_owned()).collect(),
+            is_alone: !self.calls_others,
+        })
     }
 
-    fn exchange(&self, results: &[String]) -> Vec<Bytes> {
+    fn results(&self, texts: &[String]) -> Vec<Bytes> {
+        let results = self.own_calls().zip(texts).map(|(call, result)| {
+            json!({"type": "tool_result", "tool_use_id": text(call, "id"), "content": result}).to_string().into()
+        });
+        results.collect()
+    }
+
+    fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
         let blocks = self.blocks.values().cloned().map(finished).filter(|block| !is_empty_text(block));
-        let said: Vec<Value> = blocks.map(Value::Object).collect();
-        let calls = self.blocks.values().filter(|block| is_own_call(block)).zip(results);
-        let results: Vec<Value> = calls
-            .map(|(call, result)| json!({"type": "tool_result", "tool_use_id": text(call, "id"), "content": result}))
-            .collect();
-        let messages = [json!({"role": "assistant", "content": said}), json!({"role": "user", "content": results})];
-        messages.into_iter().map(|message| message.to_string().into()).collect()
+        let said = json!({"role": "assistant", "content": blocks.map(Value::Object).collect::<Vec<_>>()});
+        let results = self.results(texts).join(&b","[..]);
+        let read = [br#"{"role":"user","content":["#, &*results, b"]}"].concat();
+        vec![said.to_string().into(), read.into()]
     }
 
     fn next_round(&mut self) {
@@ -130,33 +135,33 @@ impl Joiner for MessagesJoiner {
         self.end.clear();
     }
 
-    fn stop(&mut self) -> Option<Bytes> {
-        (!self.is_later && !self.calls_own).then(Bytes::new)
+    fn rest(&mut self) -> Bytes {
+        let end = std::mem::take(&mut self.end);
+        let mut events = Vec::new();
+        match &*end {
+            [whole] if self.is_whole => events = write(whole),
+            end => end.iter().for_each(|event| write_event(&mut events, event)),
+        }
+        events.into()
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        let mut end = std::mem::take(&mut self.end);
-        if self.n_before == 0 && self.shown().next().is_none() {
-            return None;
+        for end in &mut self.end {
+            let at = if self.is_whole { Some(end) } else { end.get_mut("delta").and_then(Value::as_object_mut) };
+            at.map(|at| at.insert("stop_reason".to_owned(), "end_turn".into()));
         }
-        if self.is_whole {
-            return end.first().map(|answer| write(answer).into());
-        }
-        let mut events = Vec::new();
-        for event in &mut end {
-            if let Some(Value::Object(delta)) = event.get_mut("delta") {
-                delta.insert("stop_reason".to_owned(), "end_turn".into());
-            }
-            write_event(&mut events, event);
-        }
-        Some(events.into())
+        let says = self.n_before > 0 || self.shown().next().is_some();
+        (says && !self.calls_others).then(|| self.rest())
+    }
+
+    fn is_changed(&self) -> bool {
+        self.is_later || self.calls_own
     }
 }
 
 impl MessagesJoiner {
-    /// Whether the end of this round is kept from the client, because the model is asked again.
-    fn is_held(&self) -> bool {
-        self.calls_own && !self.calls_others
+    fn own_calls(&self) -> impl Iterator<Item = &Object> {
+        self.blocks.values().filter(|block| is_own_call(block))
     }
 
     /// Adds a block, which begins or is whole.

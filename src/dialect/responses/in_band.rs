@@ -11,7 +11,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, add, hidden_before, is_own, number, object, objects, text, write, write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, hidden_before, is_own, number, object, objects, text, write,
+    write_event,
 };
 
 /// The most that is held back, in bytes.
@@ -24,7 +25,7 @@ pub(super) struct ResponsesJoiner {
     is_later: bool,
     is_whole: bool,
     keeps_nothing: bool,
-    /// Whether events are not the upstream's any more.
+    /// Whether the answer is not the upstream's any more.
     is_changed: bool,
     /// The items of this round, and those of them that the client does not get.
     items: BTreeMap<u64, Object>,
@@ -38,9 +39,11 @@ pub(super) struct ResponsesJoiner {
     n_held: usize,
     /// The items of earlier rounds that the client has.
     before: Vec<Object>,
+    /// The id that the client has been told at the beginning of a stream.
+    id: Option<Value>,
     /// The number of the next event.
     next_event: u64,
-    /// What tells the end of a round in which abridge is called alone.
+    /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Option<Object>,
     /// The tokens that were billed for the rounds before, and for this one.
     billed: Object,
@@ -60,6 +63,7 @@ impl Joiner for ResponsesJoiner {
                 if self.is_later {
                     return Passage::nothing();
                 }
+                self.id = of.get("response").and_then(|response| response.get("id").cloned());
             }
             "response.output_item.added" => {
                 if let Some(Value::Object(item)) = of.get("item") {
@@ -93,40 +97,47 @@ impl Joiner for ResponsesJoiner {
         Passage::Replaced(out.into())
     }
 
-    fn whole(&mut self, answer: &[u8]) -> Passage {
+    fn whole(&mut self, answer: &[u8]) -> bool {
         self.is_whole = true;
-        let Some(mut answer) = object(answer) else { return Passage::Unchanged };
+        let Some(mut answer) = object(answer) else { return false };
         self.keeps_nothing = answer.get("store") == Some(&json!(false));
+        self.calls_others = text(&answer, "status") == "failed";
         for (at, item) in objects(&mut answer, "output").into_iter().enumerate() {
             self.begin(at as u64, item, &mut Vec::new());
         }
         self.note_usage(&answer);
-        if !self.is_later && !self.calls_own {
-            return Passage::Unchanged;
-        }
         self.settle_reasoning();
-        self.join(&mut answer);
-        if self.is_held() {
+        if self.is_changed {
+            self.join(&mut answer);
             self.end = Some(answer);
-            return Passage::nothing();
         }
-        Passage::Replaced(write(&answer).into())
+        self.is_changed
     }
 
-    fn calls(&self) -> Vec<OwnCall> {
-        let own = self.items.values().filter(|item| self.end.is_some() && is_own_call(item));
-        own.map(|call| OwnCall { arguments: text(call, "arguments").to_owned() }).collect()
+    fn calls(&self) -> Option<RoundCalls> {
+        let call = |call: &Object| {
+            let json = write(&sent_back(call.clone(), self.keeps_nothing)?).into();
+            Some(OwnCall { arguments: text(call, "arguments").to_owned(), json })
+        };
+        let others = self.items.values().filter(|item| is_client_call(item) && !is_own_call(item));
+        (self.end.is_some() && self.calls_own).then(|| RoundCalls {
+            own: self.own_calls().filter_map(call).collect(),
+            others: others.map(|call| text(call, "call_id").to_owned()).collect(),
+            is_alone: !self.calls_others,
+        })
     }
 
-    fn exchange(&self, results: &[String]) -> Vec<Bytes> {
-        let calls = self.items.values().filter(|item| is_own_call(item)).zip(results);
-        let results = calls.map(|(call, result)| {
-            json!({"type": "function_call_output", "call_id": text(call, "call_id"), "output": result})
-                .to_string()
-                .into()
+    fn results(&self, texts: &[String]) -> Vec<Bytes> {
+        let results = self.own_calls().zip(texts).map(|(call, result)| {
+            let call = text(call, "call_id");
+            json!({"type": "function_call_output", "call_id": call, "output": result}).to_string().into()
         });
+        results.collect()
+    }
+
+    fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
         let said = self.items.values().filter_map(|item| sent_back(item.clone(), self.keeps_nothing));
-        said.map(|item| write(&item).into()).chain(results).collect()
+        said.map(|item| write(&item).into()).chain(self.results(texts)).collect()
     }
 
     fn next_round(&mut self) {
@@ -140,30 +151,34 @@ impl Joiner for ResponsesJoiner {
         self.end = None;
     }
 
-    fn stop(&mut self) -> Option<Bytes> {
-        let mut held = Vec::new();
-        self.release(&mut held);
-        (!self.is_changed).then(|| held.into())
+    fn rest(&mut self) -> Bytes {
+        let mut out = Vec::new();
+        self.release(&mut out);
+        match self.end.take() {
+            Some(whole) if self.is_whole => out = write(&whole),
+            Some(end) => self.number_and_write(end, &mut out),
+            None => {}
+        }
+        out.into()
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        let end = self.end.take()?;
-        if self.before.is_empty() && self.shown().next().is_none() {
-            return None;
-        }
-        let mut out = Vec::new();
-        if self.is_whole {
-            out = write(&end)
-        } else {
-            self.number_and_write(end, &mut out)
-        }
-        Some(out.into())
+        let says = !self.before.is_empty() || self.shown().next().is_some();
+        (says && self.end.is_some() && !self.calls_others).then(|| self.rest())
+    }
+
+    fn is_changed(&self) -> bool {
+        self.is_changed
     }
 }
 
 impl ResponsesJoiner {
-    /// Whether the end of this round is kept from the client, because the model is asked again.
-    fn is_held(&self) -> bool {
+    fn own_calls(&self) -> impl Iterator<Item = &Object> {
+        self.items.values().filter(|item| is_own_call(item))
+    }
+
+    /// Whether the client has nothing to do in this round.
+    fn is_alone(&self) -> bool {
         self.calls_own && !self.calls_others
     }
 
@@ -177,7 +192,7 @@ impl ResponsesJoiner {
         } else if kind == "reasoning" {
             self.reasoning.insert(at);
         } else {
-            self.calls_others |= kind.ends_with("_call") && !SERVER_CALLS.contains(&kind);
+            self.calls_others |= is_client_call(&item);
             self.release(out);
         }
         self.items.insert(at, item);
@@ -195,7 +210,7 @@ impl ResponsesJoiner {
     /// Decides on reasoning behind which nothing for the client has come.
     fn settle_reasoning(&mut self) {
         let reasoning = std::mem::take(&mut self.reasoning);
-        if self.is_held() {
+        if self.is_alone() {
             self.hidden.extend(reasoning);
         }
     }
@@ -227,7 +242,7 @@ impl ResponsesJoiner {
         if let Some(Value::Object(response)) = of.get("response") {
             self.note_usage(&response.clone());
         }
-        if self.is_held() {
+        if self.is_alone() {
             self.settle_reasoning();
             self.held.clear();
             self.n_held = 0;
@@ -238,8 +253,9 @@ impl ResponsesJoiner {
             && let Some(Value::Object(response)) = of.get_mut("response")
         {
             self.join(response);
+            response.extend(self.id.clone().map(|id| ("id".to_owned(), id)));
         }
-        if self.is_held() {
+        if self.calls_own {
             self.end = Some(of);
         } else {
             self.pass(event, of, &mut out);
@@ -271,6 +287,11 @@ impl ResponsesJoiner {
 /// Calls that the server answers itself.
 const SERVER_CALLS: [&str; 5] =
     ["web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"];
+
+fn is_client_call(item: &Object) -> bool {
+    let kind = text(item, "type");
+    kind.ends_with("_call") && !SERVER_CALLS.contains(&kind)
+}
 
 fn is_own_call(item: &Object) -> bool {
     text(item, "type") == "function_call" && is_own(text(item, "name"))

@@ -79,13 +79,11 @@ impl JoinedStream {
             self.read_event(&event, &mut out);
         }
         if self.n_bytes > self.recalls.max_bytes() {
-            match self.joiner.stop() {
-                Some(held) => {
-                    out.push(held);
-                    out.push(self.splitter.rest());
-                    self.state = State::Passing;
-                }
-                None => out.push(self.fail()),
+            if self.joiner.is_changed() {
+                out.push(self.fail());
+            } else {
+                out.extend([self.joiner.rest(), self.splitter.rest()]);
+                self.state = State::Passing;
             }
         }
         self.ready.extend(out.into_iter().filter(|bytes| !bytes.is_empty()).map(Frame::data));
@@ -94,7 +92,6 @@ impl JoinedStream {
     fn read_event(&mut self, event: &Bytes, out: &mut Vec<Bytes>) {
         let data = data(event);
         out.push(match self.joiner.event(event, &data) {
-            _ if data.is_empty() => event.clone(),
             Passage::Unchanged => event.clone(),
             Passage::Replaced(events) => events,
         });
@@ -110,13 +107,15 @@ impl JoinedStream {
         if !rest.is_empty() {
             self.read_event(&rest, &mut out);
         }
-        if self.joiner.calls().is_empty() {
-            out.extend(self.joiner.stop());
-            self.state = State::Over;
-        } else {
-            match self.recalls.ask(&mut *self.joiner, Format::Events).await {
+        match self.joiner.calls() {
+            Some(calls) if calls.is_alone => match self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
                 Ok(next) => self.body = next.into_body(),
                 Err(_) => out.push(self.fail()),
+            },
+            calls => {
+                self.recalls.keep(&mut *self.joiner, calls).await;
+                out.push(self.joiner.rest());
+                self.state = State::Over;
             }
         }
         self.ready.extend(out.into_iter().filter(|bytes| !bytes.is_empty()).map(Frame::data));

@@ -38,6 +38,11 @@ impl Api {
         }
     }
 
+    /// The key of the array of messages or items.
+    pub(crate) fn elements(self) -> &'static str {
+        if self == Self::Responses { "input" } else { "messages" }
+    }
+
     /// A conversation with three results, the first of which is cleared.
     pub(crate) fn request(self, stream: bool) -> String {
         let results = [long_text(1), "two".to_owned(), "three".to_owned()];
@@ -65,10 +70,61 @@ impl Api {
             Self::Messages => json!({"name": "query", "input_schema": schema}),
             Self::Responses => json!({"type": "function", "name": "query", "parameters": schema}),
         };
-        let elements_key = if self == Self::Responses { "input" } else { "messages" };
         let mut request = json!({"model": "gpt-4o", "max_tokens": 100, "tools": [tool], "stream": stream});
-        request[elements_key] = elements.into();
+        request[self.elements()] = elements.into();
         request.to_string()
+    }
+
+    /// A turn of the model as a client sends it back, with this result for each call.
+    pub(crate) fn turn(self, acts: &[Act], result: &str) -> Vec<Value> {
+        let ids = acts.iter().filter_map(|act| if let Act::Call(id, ..) = act { Some(*id) } else { None });
+        match self {
+            Self::Chat => {
+                let message = whole(self, 1, acts)["choices"][0]["message"].take();
+                let result = |id| json!({"role": "tool", "tool_call_id": id, "content": result});
+                std::iter::once(message).chain(ids.map(result)).collect()
+            }
+            Self::Messages => {
+                let results: Vec<_> =
+                    ids.map(|id| json!({"type": "tool_result", "tool_use_id": id, "content": result})).collect();
+                let message = json!({"role": "assistant", "content": message_blocks(1, acts)});
+                vec![message, json!({"role": "user", "content": results})]
+            }
+            Self::Responses => {
+                let result = |id| json!({"type": "function_call_output", "call_id": id, "output": result});
+                response_items(1, acts).into_iter().chain(ids.map(result)).collect()
+            }
+        }
+    }
+
+    /// The ids of the calls of a request and of its results, in order.
+    pub(crate) fn calls_and_results(self, request: &Value) -> (Vec<String>, Vec<String>) {
+        let elements = request[self.elements()].as_array().unwrap();
+        let of = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let entries: Vec<Value> = match self {
+            Self::Chat => elements
+                .iter()
+                .flat_map(|of_chat| [of(&of_chat["tool_calls"]), vec![of_chat.clone()]].concat())
+                .collect(),
+            Self::Messages => elements.iter().flat_map(|message| of(&message["content"])).collect(),
+            Self::Responses => elements.clone(),
+        };
+        let ids = |is: fn(&Value) -> bool, key: &str| {
+            entries.iter().filter(|entry| is(entry)).map(|entry| entry[key].as_str().unwrap().to_owned()).collect()
+        };
+        match self {
+            Self::Chat => {
+                (ids(|entry| entry["type"] == "function", "id"), ids(|entry| entry["role"] == "tool", "tool_call_id"))
+            }
+            Self::Messages => (
+                ids(|entry| entry["type"] == "tool_use", "id"),
+                ids(|entry| entry["type"] == "tool_result", "tool_use_id"),
+            ),
+            Self::Responses => (
+                ids(|entry| entry["type"] == "function_call", "call_id"),
+                ids(|entry| entry["type"] == "function_call_output", "call_id"),
+            ),
+        }
     }
 
     /// What an upstream answers in round `n`.
@@ -345,7 +401,7 @@ fn read_responses(events: &[Value]) -> Read {
         assert_eq!(item["output_index"], n, "{events:?}");
     }
     let last = events.last().unwrap();
-    assert_eq!(last["type"], "response.completed");
+    assert_eq!((&last["type"], &last["response"]["id"]), (&json!("response.completed"), &events[0]["response"]["id"]));
     let items: Vec<_> = items.iter().map(|event| event["item"].clone()).collect();
     assert_eq!(last["response"]["output"], Value::from(items));
     assert_eq!(events.iter().filter(|event| event["type"] == "response.created").count(), 1);
