@@ -131,6 +131,8 @@ pub struct EditedBody {
     pub summary_error: Option<SummaryError>,
     /// How long the request waited for a summary; `None` if it did not wait.
     pub summary_time: Option<Duration>,
+    /// How long the request waited for answers of handlers; `None` if it did not wait.
+    pub handler_time: Option<Duration>,
     /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
     /// The parts of the edited body that the model reads, where their tokens were counted.
@@ -192,6 +194,7 @@ impl EditedBody {
             error: None,
             summary_error: None,
             summary_time: None,
+            handler_time: None,
             offloaded_bytes: 0,
             segments: Vec::new(),
             offloads: Vec::new(),
@@ -255,11 +258,11 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
-        let summarizer =
-            Summarizer::new(Arc::clone(&summaries), store.clone(), breakers.clone(), tasks.clone(), events);
+        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
+        let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
+        let summarizer = Summarizer::new(known, kept, store.clone(), breakers.clone(), tasks.clone(), events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
-        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
         let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
         Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, summarizer, kept_recalls }
     }

@@ -1,12 +1,17 @@
 //! Handlers: programs of users, or models, that say what stands in place of a text; their settings, what they are asked,
 //! and what they have answered.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    hash::BuildHasher,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    payload::{ChainKey, Payload, PayloadKey, handles_in},
+    payload::{ChainKey, Keys, Payload, PayloadKey, handles_in},
     units::Period,
 };
 
@@ -162,6 +167,26 @@ pub struct HandlerAsk {
     pub is_needed: bool,
 }
 
+/// An answer that a plan has used, and the question that it was given to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UsedAnswer {
+    /// The parts of the name of the answer but the last.
+    pub parts: Vec<String>,
+    /// The last one: what the text is known by.
+    pub subject: Subject,
+    /// The answer.
+    pub answer: Arc<Answer>,
+}
+
+/// What the text of a question is known by.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Subject {
+    /// The name of what is stored of it.
+    Payload(Payload),
+    /// Something else.
+    Name(String),
+}
+
 /// The text of a question.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AskedText {
@@ -244,7 +269,36 @@ impl HandlerRef {
     }
 }
 
+// === impl UsedAnswer ===
+
+impl UsedAnswer {
+    /// The name that the answer has where payloads have the names that `name` returns.
+    pub fn key(&self, keys: &Keys, name: impl FnOnce(&Payload) -> PayloadKey) -> ChainKey {
+        let payload;
+        let subject = match &self.subject {
+            Subject::Payload(of) => {
+                payload = name(of);
+                payload.as_bytes().as_slice()
+            }
+            Subject::Name(name) => name.as_bytes(),
+        };
+        let parts: Vec<_> = self.parts.iter().map(String::as_bytes).chain([subject]).collect();
+        keys.answer(keys.anonymous(), &parts)
+    }
+}
+
 // === impl AnswerIndex ===
+
+/// An index in memory, for recordings and tests.
+impl<S: BuildHasher + Sync> AnswerIndex for HashMap<ChainKey, Arc<Answer>, S> {
+    fn answer(&self, key: ChainKey) -> Option<Arc<Answer>> {
+        self.get(&key).cloned()
+    }
+
+    fn can_ask(&self) -> bool {
+        false
+    }
+}
 
 impl AnswerIndex for NoAnswers {
     fn answer(&self, _: ChainKey) -> Option<Arc<Answer>> {

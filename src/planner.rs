@@ -254,7 +254,9 @@ impl Policy {
         let (mut counts_from, mut summaries) = (usize::MAX, None);
         let edit = |name| -> Box<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => Box::new(PatchToolCalls::new(&settings.patch_tool_calls, language)),
+                EditName::PatchToolCalls => {
+                    Box::new(PatchToolCalls::new(&settings.patch_tool_calls, language, &settings.handlers))
+                }
                 EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&settings.filter_tool_calls)),
                 EditName::TruncateToolResults => {
                     let edit = TruncateToolResults::new(

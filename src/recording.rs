@@ -28,7 +28,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect;
-use crate::payload::Handles;
+use crate::handler::Answer;
+use crate::payload::{ChainKey, Handles};
 use crate::summary::{Summary, UsedSummary};
 use crate::tokens::factor::Factor;
 
@@ -125,6 +126,9 @@ pub struct PlanInputs {
     /// Whether the payloads could not be stored, so that they stayed in the body.
     #[serde(skip_serializing_if = "is_false")]
     pub not_stored: bool,
+    /// The answers of handlers that were used, by the names that they have in a replay.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub answers: BTreeMap<ChainKey, Answer>,
     /// The handles of the payloads that were taken out.
     #[serde(skip_serializing_if = "Handles::is_empty")]
     pub handles: Handles,

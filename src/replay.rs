@@ -288,6 +288,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
     let factor = inputs.token_factor.filter(|_| planner.settings.tokens.calibrate);
     let cold_passes = inputs.cold_passes.clone();
+    let answers: HashMap<_, _> = inputs.answers.iter().map(|(key, answer)| (*key, Arc::new(answer.clone()))).collect();
     let planner = with_recorded_inputs(planner, inputs);
     let calibration = factor.map_or(Calibration::Table, Calibration::Fixed);
     let cold_passes = ColdPasses::At(&cold_passes);
@@ -297,7 +298,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
         let name = planner.policy.beginning(dialect, body, &context, *end);
         summaries.extend(name.map(|name| (name, SummaryState::Summary(Arc::clone(summary)))));
     }
-    let context = PlanContext { summaries: &summaries, ..context };
+    let context = PlanContext { summaries: &summaries, answers: &answers, ..context };
     let Ok(plan) = planner.policy.plan(dialect, body, &context) else { return unedited() };
     let edits: Vec<_> = plan.report.counts().iter().map(|(label, n)| format!("{label}={n}")).collect();
     Rewritten { body: joined(splice(body, &plan.splices)), edits: edits.join(";") }
@@ -306,7 +307,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 /// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
-    let PlanInputs { form, address, windows, upstream, not_stored, handles, token_factor: _, cold_passes: _ } = inputs;
+    let PlanInputs { form, address, windows, upstream, not_stored, handles, .. } = inputs;
     let mut parts = match form {
         RequestForm::Shortest => planner.settings.shortest(),
         RequestForm::Stripped => planner.settings.stripping(),

@@ -3,8 +3,8 @@
 use super::{Draft, ParsedRequest, PrefixKeys, ResultText};
 use crate::{
     conversation::BlockIndex,
-    handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END},
-    payload::Payload,
+    handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END, Subject, UsedAnswer},
+    payload::{ChainKey, Payload},
 };
 
 /// The questions of one plan.
@@ -12,6 +12,8 @@ use crate::{
 pub(super) struct Asks {
     list: Vec<HandlerAsk>,
     n_bytes: usize,
+    used: Vec<UsedAnswer>,
+    n_used_bytes: usize,
 }
 
 /// What an edit asks about a text.
@@ -37,21 +39,33 @@ const MAX_BYTES: usize = 8 << 20;
 const SCOPE: &[u8] = b"handlers";
 
 /// The version of the questions. Answers to those of another version are not used.
-const VERSION: &[u8] = b"1";
+const VERSION: &str = "1";
 
 impl Asks {
-    /// The questions, in the order in which they came up.
-    pub(super) fn into_list(self) -> Vec<HandlerAsk> {
-        self.list
+    /// The questions, in the order in which they came up, and the answers that were used.
+    pub(super) fn into_lists(self) -> (Vec<HandlerAsk>, Vec<UsedAnswer>) {
+        (self.list, self.used)
+    }
+
+    /// Notes that a question came up; false if it is there, or there is no room for it.
+    fn takes(&mut self, key: ChainKey, is_needed: bool) -> bool {
+        let same = self.list.iter_mut().find(|same| same.key == key);
+        let is_new = same.is_none();
+        same.into_iter().for_each(|same| same.is_needed |= is_needed);
+        is_new && self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES
+    }
+
+    /// Notes an answer that was used, if there is room for it.
+    fn uses(&mut self, n_bytes: usize, used: impl FnOnce() -> UsedAnswer) {
+        self.n_used_bytes += n_bytes;
+        if self.n_used_bytes < MAX_BYTES {
+            self.used.push(used());
+        }
     }
 
     fn add(&mut self, ask: HandlerAsk) {
-        if let Some(same) = self.list.iter_mut().find(|same| same.key == ask.key) {
-            same.is_needed |= ask.is_needed;
-        } else if self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES {
-            self.n_bytes += ask.text.weight() + ask.arguments.len();
-            self.list.push(ask);
-        }
+        self.n_bytes += ask.text.weight() + ask.arguments.len();
+        self.list.push(ask);
     }
 }
 
@@ -59,32 +73,37 @@ impl ResultText<'_, '_> {
     /// What a handler has the edit do with the text.
     pub fn decision(&self, question: Question<'_>) -> Decision {
         let (name, source) = (self.source.name, self.source);
-        let text = || {
-            let raw = || self.draft.request.body.slice(source.source.start..source.source.end);
-            AskedText::of(self.text(), name.key, || Payload::of_value(raw(), name.stored_len, name.media))
-        };
-        self.draft.decision(question, self.call, name.key.as_bytes(), text)
+        let raw = || self.draft.request.body.slice(source.source.start..source.source.end);
+        let payload = || Payload::of_value(raw(), name.stored_len, name.media);
+        let text = || AskedText::of(self.text(), name.key, payload);
+        self.draft.decision(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
     }
 }
 
 impl Draft<'_> {
-    /// What a handler has an edit do with a text of the call that is a block. The text is known by `name`.
+    /// What a handler has an edit do with a text of the call that is a block. The text is known by `name`, which is that of
+    /// `subject`.
     pub fn decision(
         &self,
         question: Question<'_>,
         call: Option<BlockIndex>,
         name: &[u8],
         text: impl FnOnce() -> AskedText,
+        subject: impl FnOnce() -> Subject,
     ) -> Decision {
         let Question { edit, handler, most_bytes, is_needed } = question;
         let tool = call.map_or("", |call| self.request.conversation.tool_name(call));
         let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
-        let parts = [VERSION, handler.name.as_bytes(), edit.as_bytes(), tool.as_bytes(), arguments.as_bytes(), name];
-        let key = self.context.keys.answer(self.context.caller, &parts);
+        let parts = [VERSION, &handler.name, edit, tool, &arguments];
+        let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
+        let key = self.context.keys.answer(self.context.caller, &key);
         if let Some(answer) = self.context.answers.answer(key) {
-            return handler.decision(&answer, most_bytes);
+            let decision = handler.decision(&answer, most_bytes);
+            let used = || UsedAnswer { parts: parts.map(str::to_owned).to_vec(), subject: subject(), answer };
+            self.asks.borrow_mut().uses(arguments.len(), used);
+            return decision;
         }
-        if self.context.answers.can_ask() {
+        if self.context.answers.can_ask() && self.asks.borrow_mut().takes(key, is_needed) {
             let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
             self.asks.borrow_mut().add(HandlerAsk {
                 key,

@@ -67,7 +67,9 @@ impl Draft<'_> {
             let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
+        let (asks, answers) = self.asks.take().into_lists();
         let basis = Basis {
+            answers,
             window,
             summary: self.applied().map(used),
             counted: self.counted_with(),
@@ -78,7 +80,7 @@ impl Draft<'_> {
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
         let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();
-        let (needs, asks) = (self.need.take(), self.asks.take().into_list());
+        let needs = self.need.take();
         Plan { splices, betas, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
     }
 

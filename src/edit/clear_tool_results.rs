@@ -25,8 +25,10 @@
 //! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
 //!
 //! # What the model sees
-//! Which tool it was, how many bytes it said, and how to read them again. The words depend on the text, the settings and
-//! the tools that the request offers, so they stay the same from request to request.
+//! Which tool it was, how many bytes it said, and how to read them again; before that, what a handler says of the text, if
+//! one is asked. The words depend on the text, the settings, the tools that the request offers and the answer of the handler,
+//! which is made once for a text, so they stay the same from request to request. What is cleared, and when, does not depend
+//! on handlers, but for what one leaves as it is.
 //!
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
@@ -59,8 +61,11 @@ use crate::{
     tokens::prices::PriceList,
 };
 
+use self::digest::Digest;
+
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
 
+pub mod digest;
 mod reads;
 mod regrets;
 mod rent;
@@ -136,7 +141,8 @@ impl ClearToolResults {
         handlers: &handler::Settings,
     ) -> Self {
         Self {
-            handlers: Handlers::new(handlers, settings.handler.as_deref()),
+            handlers: Handlers::new(handlers, settings.handler.as_deref())
+                .asking(settings.digest.as_ref().map(Digest::handler)),
             prices,
             calls: CallCache::default(),
             placeholder: settings.template(language),

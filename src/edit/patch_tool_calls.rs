@@ -13,23 +13,24 @@
 //! On every request that has such a call or result, wherever it stands; the last message is no exception.
 //!
 //! # What the model sees
-//! For a missing result, the `template` with the name of the tool and the id of the call. It blames nobody, because
-//! the reason is not known. For a moved result, the result.
+//! For a missing result, the `template` with the name of the tool and the id of the call, or what a handler says. It blames
+//! nobody, because the reason is not known. For a moved result, the result.
 //!
 //! # What it never touches
 //! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the
 //! role `function`. What is paired already stays as it is, byte for byte.
 //!
-//! The texts depend on the call alone, so a conversation that grows by whole steps keeps the bytes of its beginning.
+//! The texts depend on the call alone, and on the answer of a handler, which is made once for a call, so a conversation that grows by whole steps keeps the bytes of its beginning.
 //! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Language, template::Template};
+use super::{Edit, Language, handlers::Handlers, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind, Conversation},
-    draft::Draft,
+    conversation::{BlockIndex, BlockKind},
+    draft::{Draft, Question},
+    handler::{self, AskedText, Decision, MAX_ANSWER, Subject},
 };
 
 /// `[patch_tool_calls]` of `proxy.toml`.
@@ -42,6 +43,12 @@ pub struct Settings {
     ///
     /// Example: `"Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."`
     pub template: Option<String>,
+    /// The handler of `[handlers]` that says what an inserted result says.
+    ///
+    /// Not set: `template` says it.
+    ///
+    /// Example: `"missing"`
+    pub handler: Option<String>,
     /// What happens to a result that answers no call, and to a second result of a call.
     pub orphans: Orphans,
 }
@@ -76,17 +83,19 @@ pub struct PatchToolCalls {
     template: Template,
     /// What stands for a name or an id that is missing.
     unnamed: &'static str,
+    handlers: Handlers,
     orphans: Orphans,
 }
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, language: Language) -> Self {
+    pub fn new(settings: &Settings, language: Language, handlers: &handler::Settings) -> Self {
         let unnamed = match language {
             Language::En => "unknown",
             Language::Zh => "未知",
         };
-        Self { template: settings.template(language), unnamed, orphans: settings.orphans }
+        let handlers = Handlers::new(handlers, settings.handler.as_deref());
+        Self { template: settings.template(language), unnamed, handlers, orphans: settings.orphans }
     }
 }
 
@@ -100,12 +109,11 @@ impl Edit for PatchToolCalls {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
-        let conversation = draft.conversation();
         let pairing = draft.pairing();
         for result in &pairing.results {
             match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.call(call)?.block))) {
                 Some((behind, call)) if result.unit > behind => {
-                    let until_then = self.text(conversation, call).unwrap_or_default();
+                    let until_then = self.text(draft, call).unwrap_or_default();
                     draft.move_result(self.label(), result.unit, behind, &until_then);
                 }
                 None if self.orphans == Orphans::Drop && result.may_leave => {
@@ -115,7 +123,7 @@ impl Edit for PatchToolCalls {
             }
         }
         for call in pairing.calls.iter().filter(|call| !call.answered && call.answerable) {
-            if let (Some(text), Some(behind)) = (self.text(conversation, call.block), pairing.run_end_of(call)) {
+            if let (Some(text), Some(behind)) = (self.text(draft, call.block), pairing.run_end_of(call)) {
                 draft.insert_result(self.label(), call.block, behind, &text);
             }
         }
@@ -123,13 +131,19 @@ impl Edit for PatchToolCalls {
 }
 
 impl PatchToolCalls {
-    fn text(&self, conversation: &Conversation<'_>, call: BlockIndex) -> Option<String> {
-        match &conversation.block(call)?.kind {
-            BlockKind::ToolCall { id, name, .. } => Some(self.template.fill(|place| {
-                let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
-                if value.is_empty() { self.unnamed } else { value }
-            })),
-            BlockKind::ToolResult { .. } => None,
+    fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
+        let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
+        let text = self.template.fill(|place| {
+            let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
+            if value.is_empty() { self.unnamed } else { value }
+        });
+        let Some(handler) = self.handlers.of_edit() else { return Some(text) };
+        let question = Question { edit: self.name(), handler, most_bytes: MAX_ANSWER, is_needed: true };
+        let asked = || AskedText::Whole(text.clone());
+        let subject = || Subject::Name(id.text.clone().into_owned());
+        match draft.decision(question, Some(call), id.text.as_bytes(), asked, subject) {
+            Decision::Replace(answer) => Some(answer),
+            Decision::Leave | Decision::Default => Some(text),
         }
     }
 }

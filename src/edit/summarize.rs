@@ -321,7 +321,7 @@ impl Scope {
         let Settings {
             trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
             backend, input, instruction, instruction_file, lead_in, continuation, max_tokens, preserve_user_messages,
-            preserve_skills, transcript, model,
+            preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
         let recall::Settings {
             require_auth: _,
@@ -337,7 +337,12 @@ impl Scope {
         let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
         let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
         let shaping = (SCOPE_VERSION, language, asked, kept, recall);
-        Self(serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}")))
+        let mut scope = serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}"));
+        // Not where there are none, so that summaries of earlier versions stay in use.
+        if (input_handler, finalize_handler) != (&None, &None) {
+            scope += &format!("{:?}", (input_handler, finalize_handler));
+        }
+        Self(scope)
     }
 
     /// The same for the conversations of one model.

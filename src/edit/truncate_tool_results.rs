@@ -7,10 +7,11 @@
 //!
 //! # When it acts
 //! On sight, wherever the result stands: a new one is cut before the model sees it, an old one as it was cut then. What is
-//! left depends on the text and the settings alone.
+//! left depends on the text and the settings alone, and on the answer of a handler, which is made once for a text.
 //!
 //! # What the model sees
-//! Whole lines of the beginning and of the end, where there are any, and the `notice` between them.
+//! Whole lines of the beginning and of the end, where there are any, and the `notice` between them; or what a handler says,
+//! and the notice behind it.
 //!
 //! # What it never touches
 //! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;

@@ -5,6 +5,7 @@
 //! several processes that share a store, the first one that stores an answer decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::EngineConfig;
 use super::breaker::DiskBreaker;
 use super::persist::PersistError;
+use super::summarizer::DigestError;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, PayloadKey, Place};
 use crate::store::{Offered, Store};
@@ -33,7 +35,8 @@ pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 pub struct Answers {
     store: Option<Arc<dyn Store>>,
     breaker: DiskBreaker,
-    known: Cache<ChainKey, Arc<Answer>, Weight>,
+    known: Cache<ChainKey, KnownAnswer, Weight>,
+    began: Instant,
     calls: Semaphore,
     state: std::sync::Mutex<State>,
 }
@@ -46,7 +49,17 @@ struct State {
     failing: HashSet<Arc<str>>,
     /// What is asked beside the requests.
     ahead: HashSet<ChainKey>,
+    /// The answers whose use is still to be noted in the store.
+    uses: Vec<ChainKey>,
     calls: BTreeMap<(Arc<str>, &'static str), u64>,
+}
+
+/// An answer in memory.
+#[derive(Clone, Debug)]
+struct KnownAnswer {
+    answer: Arc<Answer>,
+    /// When its use was last noted in the store, in seconds since the process began.
+    noted: Arc<AtomicU64>,
 }
 
 /// The answers that a plan may use: those that its request has got, and those that the process knows.
@@ -121,6 +134,9 @@ enum AskError {
     /// Its text cannot be used.
     #[error(transparent)]
     Fault(#[from] AnswerFault),
+    /// No model has made a digest.
+    #[error("no digest was made: {0}")]
+    Digest(#[from] DigestError),
 }
 
 #[derive(Clone, Debug)]
@@ -134,6 +150,12 @@ const MAX_BYTES: u64 = 32 << 20;
 
 /// The bytes of an answer beside its text.
 const ENTRY_BYTES: u64 = 128;
+
+/// A use is noted again after this time.
+const USE_INTERVAL: Duration = Duration::from_hours(1);
+
+/// How many uses may be pending; further ones are noted the next time.
+const MAX_USES: usize = 1024;
 
 /// How many questions are under way at a time, of all requests.
 const MAX_CALLS: usize = 32;
@@ -150,17 +172,24 @@ impl Answers {
     #[expect(clippy::disallowed_types, reason = "see `Answers`")]
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
         let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
-        Self { store, breaker, known, calls: Semaphore::new(MAX_CALLS), state: std::sync::Mutex::default() }
+        Self {
+            store,
+            breaker,
+            known,
+            began: Instant::now(),
+            calls: Semaphore::new(MAX_CALLS),
+            state: std::sync::Mutex::default(),
+        }
     }
 
     /// The answer that is kept, if there is one.
     pub(super) async fn kept(&self, key: ChainKey) -> Result<Option<Arc<Answer>>, PersistError> {
-        if let Some(answer) = self.known.get(&key) {
+        if let Some(answer) = self.known(key) {
             return Ok(Some(answer));
         }
         let answer = self.load(key).await?;
         if let Some(answer) = &answer {
-            self.known.insert(key, Arc::clone(answer));
+            self.known.insert(key, self.used_now(Arc::clone(answer)));
         }
         Ok(answer)
     }
@@ -173,12 +202,23 @@ impl Answers {
         ask: impl Future<Output = Answer>,
     ) -> Result<Arc<Answer>, PersistError> {
         let settling = async {
-            match self.load(key).await? {
-                Some(answer) => Ok(answer),
-                None => self.keep(key, ask.await).await,
-            }
+            let answer = match self.load(key).await? {
+                Some(answer) => answer,
+                None => self.keep(key, ask.await).await?,
+            };
+            Ok::<_, PersistError>(self.used_now(answer))
         };
-        self.known.get_or_insert_async(&key, settling).await
+        Ok(self.known.get_or_insert_async(&key, settling).await?.answer)
+    }
+
+    /// Notes in the store that answers were used by plans.
+    pub(super) async fn flush_uses(&self) {
+        let Some(store) = self.store.clone() else { return };
+        let uses = self.with_state(|state| std::mem::take(&mut state.uses));
+        if !uses.is_empty() {
+            // The store logs its failures; the next use is noted again.
+            let _noted = self.breaker.call(async move { store.touch_summaries(uses).await }).await;
+        }
     }
 
     /// Asks a handler. Whatever it does, there is an answer when this returns: [`Answer::Failed`] if it is none.
@@ -187,6 +227,22 @@ impl Answers {
             Some(client) => self.call(config, client, ask, deadline).await,
             None => Err(AskError::Unknown),
         };
+        self.count(ask, &asked);
+        asked.unwrap_or(Answer::Failed)
+    }
+
+    /// What a model has made of a text, as an answer.
+    pub(super) fn digested(
+        &self,
+        config: &EngineConfig,
+        ask: &HandlerAsk,
+        made: Result<String, DigestError>,
+    ) -> Answer {
+        let checked = |text: String| match config.planner.policy.check_answer(ask, &text) {
+            Ok(()) => Ok(Answer::Replace { text }),
+            Err(fault) => Err(fault.into()),
+        };
+        let asked = made.map_err(AskError::from).and_then(checked);
         self.count(ask, &asked);
         asked.unwrap_or(Answer::Failed)
     }
@@ -208,6 +264,26 @@ impl Answers {
 
     // === helpers ===
 
+    /// The answer in memory, whose use is noted from time to time.
+    fn known(&self, key: ChainKey) -> Option<Arc<Answer>> {
+        let KnownAnswer { answer, noted } = self.known.get(&key)?;
+        let now = self.began.elapsed().as_secs();
+        if now.saturating_sub(noted.load(Ordering::Relaxed)) >= USE_INTERVAL.as_secs() {
+            self.with_state(|state| {
+                if state.uses.len() < MAX_USES {
+                    noted.store(now, Ordering::Relaxed);
+                    state.uses.push(key);
+                }
+            });
+        }
+        Some(answer)
+    }
+
+    /// An answer that counts as used now.
+    fn used_now(&self, answer: Arc<Answer>) -> KnownAnswer {
+        KnownAnswer { answer, noted: Arc::new(self.began.elapsed().as_secs().into()) }
+    }
+
     async fn call(
         &self,
         config: &EngineConfig,
@@ -219,7 +295,7 @@ impl Answers {
             return Err(AskError::Resting);
         }
         let _place = timeout_at(deadline, self.calls.acquire()).await.map_err(|_| AskError::TimedOut)?;
-        let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask))).await else {
+        let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask), ask.most_bytes)).await else {
             self.with_state(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
             return Err(AskError::TimedOut);
         };
@@ -290,7 +366,7 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
         Ok(Answer::Replace { .. }) => "replace",
         Ok(Answer::Leave) => "leave",
         Ok(Answer::Default) => "default",
-        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_)) => "failed",
+        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_) | AskError::Digest(_)) => "failed",
         Err(AskError::Resting) => "skipped",
         Err(AskError::TimedOut) => "timeout",
         Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",
@@ -323,7 +399,7 @@ impl<'a> PostedAsk<'a> {
 
 impl AnswerIndex for RequestAnswers {
     fn answer(&self, key: ChainKey) -> Option<Arc<Answer>> {
-        self.own.get(&key).cloned().or_else(|| self.shared.known.get(&key))
+        self.own.get(&key).cloned().or_else(|| self.shared.known(key))
     }
 
     fn can_ask(&self) -> bool {
@@ -331,9 +407,9 @@ impl AnswerIndex for RequestAnswers {
     }
 }
 
-impl Weighter<ChainKey, Arc<Answer>> for Weight {
-    fn weight(&self, _: &ChainKey, answer: &Arc<Answer>) -> u64 {
-        let text = if let Answer::Replace { text } = &**answer { text.len() } else { 0 };
+impl Weighter<ChainKey, KnownAnswer> for Weight {
+    fn weight(&self, _: &ChainKey, known: &KnownAnswer) -> u64 {
+        let text = if let Answer::Replace { text } = &*known.answer { text.len() } else { 0 };
         ENTRY_BYTES + text as u64
     }
 }

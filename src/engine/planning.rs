@@ -57,6 +57,7 @@ pub(super) struct Planning<'a> {
     answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
     n_asked: usize,
     ask_deadline: Option<Instant>,
+    handler_time: Option<Duration>,
 }
 
 /// The next step.
@@ -127,6 +128,7 @@ impl<'a> Planning<'a> {
             answers: Arc::default(),
             n_asked: 0,
             ask_deadline: None,
+            handler_time: None,
         }
     }
 
@@ -239,11 +241,18 @@ impl<'a> Planning<'a> {
     async fn finish(self, planned: Result<Plan, PlanError>) -> EditedBody {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
+            self.engine.answers.flush_uses().await;
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
-        let Self { body, summary_time, summary_error, store_error, .. } = self;
-        EditedBody { summary_error, summary_time, offloaded_bytes, ..EditedBody::planned(body, planned, store_error) }
+        let Self { body, summary_time, handler_time, summary_error, store_error, .. } = self;
+        EditedBody {
+            summary_error,
+            summary_time,
+            handler_time,
+            offloaded_bytes,
+            ..EditedBody::planned(body, planned, store_error)
+        }
     }
 
     // === helpers ===

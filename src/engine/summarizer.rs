@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::EngineConfig;
 use super::error::SummaryError;
+use super::handlers::Answers;
 use super::persist::DiskBreakers;
 use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
 use crate::body::Budget;
@@ -29,10 +30,13 @@ use crate::tasks::Tasks;
 use crate::upstream::Upstream;
 
 mod call;
+mod digest;
 mod endpoints;
+mod hooks;
 mod stream;
 mod task;
 
+pub(super) use digest::DigestError;
 pub use endpoints::{EndpointError, Endpoints};
 use task::{CountedSummary, SummaryTask};
 
@@ -64,6 +68,7 @@ pub struct Summarizer {
 #[derive(Debug)]
 struct Shared {
     summaries: Arc<Summaries>,
+    answers: Arc<Answers>,
     store: Option<Arc<dyn Store>>,
     breakers: DiskBreakers,
     tasks: Tasks,
@@ -118,6 +123,7 @@ impl Summarizer {
     /// Creates a summarizer that puts summaries into `summaries`.
     pub(super) fn new(
         summaries: Arc<Summaries>,
+        answers: Arc<Answers>,
         store: Option<Arc<dyn Store>>,
         breakers: DiskBreakers,
         tasks: Tasks,
@@ -125,6 +131,7 @@ impl Summarizer {
     ) -> Self {
         let shared = Shared {
             summaries,
+            answers,
             store,
             breakers,
             tasks,
@@ -218,6 +225,8 @@ impl Shared {
             usage: None,
             n_calls: 0,
             lease: None,
+            rewritten: None,
+            deadline: began + within,
         };
         let making = timeout(within, task.run(began + within));
         let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(within)));

@@ -1,6 +1,7 @@
 //! What a plan was made from besides the settings, and what was counted.
 
 use crate::{
+    handler::UsedAnswer,
     payload::{ChainKey, Fingerprint, Place},
     summary::UsedSummary,
     tokens::factor::Factor,
@@ -13,6 +14,8 @@ pub struct Basis {
     pub window: Option<usize>,
     /// The summary that stands for messages.
     pub summary: Option<UsedSummary>,
+    /// The answers of handlers that were used.
+    pub answers: Vec<UsedAnswer>,
     /// What tokens were counted with, if any were.
     pub counted: Option<CountedWith>,
     /// What the client sent, if tokens of messages were counted.

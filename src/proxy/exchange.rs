@@ -99,6 +99,7 @@ struct EditState {
     report_headers: bool,
     understood: bool,
     summary_time: Option<Duration>,
+    handler_time: Option<Duration>,
     offloaded_bytes: usize,
     segments: Vec<PromptSegment>,
     counted: Option<CountedWith>,
@@ -167,7 +168,7 @@ impl Exchange {
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
         let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
-        let EditedBody { report, summary_time, offloaded_bytes, segments, basis, .. } = edited;
+        let EditedBody { report, summary_time, handler_time, offloaded_bytes, segments, basis, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit = Some(EditState {
             tap,
@@ -176,6 +177,7 @@ impl Exchange {
             report_headers,
             understood,
             summary_time,
+            handler_time,
             offloaded_bytes,
             segments,
             counted: basis.counted,
@@ -199,7 +201,8 @@ impl Exchange {
     /// Notes that the request is handed to this upstream's connection pool now.
     pub(super) fn mark_sent(&mut self, upstream: &UpstreamName) {
         self.upstream = upstream.clone();
-        let waited = self.edit.as_ref().and_then(|edit| edit.summary_time).unwrap_or_default();
+        let times = self.edit.as_ref().map(|edit| [edit.summary_time, edit.handler_time]);
+        let waited = times.into_iter().flatten().flatten().sum();
         (self.sent, self.added) = self.timer.read(waited);
     }
 
@@ -292,6 +295,7 @@ impl Exchange {
                     tap_overflowed = overflowed.then_some(true),
                     added_ms = millis(self.added),
                     summary_ms = edit.summary_time.map(millis),
+                    handler_ms = edit.handler_time.map(millis),
                     offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
                     prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
                     "{}", $message

@@ -38,6 +38,7 @@ pub(super) fn sent<'a>(
         inputs,
         summary: edited.basis.summary.clone(),
         offloads: edited.offloads.clone(),
+        answers: edited.basis.answers.clone(),
     }
 }
 

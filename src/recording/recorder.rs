@@ -13,7 +13,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 
 use super::{Meta, PlanInputs, ResponseEnd, write_file, write_summary};
-use crate::payload::Keys;
+use crate::handler::UsedAnswer;
+use crate::payload::{Keys, Payload};
 use crate::plan::OffloadedPayload;
 use crate::summary::UsedSummary;
 
@@ -55,6 +56,8 @@ pub struct SentRequest<'a> {
     pub summary: Option<UsedSummary>,
     /// The payloads that were taken out.
     pub offloads: Vec<OffloadedPayload>,
+    /// The answers of handlers that were used.
+    pub answers: Vec<UsedAnswer>,
 }
 
 /// One running exchange. [`Recording::finish`] writes it; if it is dropped instead, nothing is written.
@@ -67,6 +70,7 @@ pub struct Recording {
     response: Option<Vec<u8>>,
     summary: Option<UsedSummary>,
     offloads: Vec<OffloadedPayload>,
+    answers: Vec<UsedAnswer>,
     keys: Keys,
     meta: Meta,
     held: HeldBytes,
@@ -127,6 +131,7 @@ impl Recorder {
             response: None,
             summary: sent.summary,
             offloads: sent.offloads,
+            answers: sent.answers,
             keys: self.keys.clone(),
             meta,
             held,
@@ -165,6 +170,10 @@ impl Recording {
         if let Some(inputs) = &mut self.meta.inputs {
             let name = |effect: &OffloadedPayload| self.keys.payload(self.keys.anonymous(), &effect.payload.bytes());
             inputs.handles = self.offloads.iter().map(|effect| (name(effect), effect.key)).collect();
+            let replayed = Keys::recorded(inputs.handles.clone());
+            let name = |payload: &Payload| replayed.payload(replayed.anonymous(), &payload.bytes());
+            let named = self.answers.iter().map(|used| (used.key(&replayed, name), (*used.answer).clone()));
+            inputs.answers = named.collect();
         }
         let unfinished = self.create_unfinished()?;
         let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));

@@ -10,7 +10,10 @@ use crate::support::summarizer::Summarizer;
 use crate::support::wire::Reply;
 use crate::support::{Abridge, Setup, chat, post, request};
 
+mod digest;
+mod example;
 mod faults;
+mod others;
 
 /// Clears all results that the model has read but the newest, from 600 tokens on.
 fn clearing(upstream: &Summarizer, handler: &Handler) -> Setup {

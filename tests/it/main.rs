@@ -26,6 +26,7 @@ mod events; // GET /abridge/events, and who may read them
 mod failures; // failures of the upstream are reported to the client
 mod faults; // rare faults of an upstream, a disk and a kernel
 mod full_disk; // a full disk, and recovery from it
+mod handler_properties; // what holds whatever handlers answer
 mod handlers; // programs of users that say what stands in place of a text
 mod header_settings; // settings that become a header are one line
 mod hostile; // invalid and extreme request bodies

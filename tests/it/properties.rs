@@ -24,7 +24,8 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 fn planner(orphans: Orphans) -> Planner {
-    let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
+    let patch_tool_calls =
+        patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans, handler: None };
     Planner::new(PlanSettings { patch_tool_calls, ..PlanSettings::default() })
 }
 

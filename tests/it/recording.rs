@@ -10,6 +10,7 @@ use abridge_proxy::upstream::routes::Routes;
 use tempfile::TempDir;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
+use crate::support::handler::{Handler, Play as Answered};
 use crate::support::offloads::{recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
 use crate::support::{Abridge, Scene, Setup, Upstream, chat, post};
@@ -153,6 +154,39 @@ async fn the_settings_that_recorded_replay_the_same_bytes_with_handles_addresses
         let (code, table) = replayed(folder.path(), &abridge, &[other]);
         assert!(code == Some(1) && table.contains("DIFFERENT"), "{other:?}: {table}");
     }
+}
+
+#[tokio::test]
+async fn answers_of_handlers_are_recorded_and_replayed_without_the_handlers() {
+    let folder = tempfile::tempdir().unwrap();
+    let upstream = Summarizer::playing([]).await;
+    let handler = Handler::playing(|question| match question["text"].as_str().unwrap() {
+        text if text.starts_with("result 0") => Answered::Action("leave"),
+        text => Answered::Replace(format!("{} bytes", text.len())),
+    });
+    let handler = handler.await;
+    let abridge = Setup::to(upstream.url())
+        .with("tokens = { counter = \"estimate\", ask_upstream = false }")
+        .with(format!("handlers.h.url = {:?}", handler.url()))
+        .with("patch_tool_calls.handler = \"h\"")
+        .with("truncate_tool_results = { max_bytes = 4000, handler = \"h\" }")
+        .with("clear_tool_results = { when = 'any', trigger = { tokens = 500 }, keep = { results = 2 }, handler = \"h\" }")
+        .argument("--record")
+        .argument(folder.path())
+        .start()
+        .await;
+    let results: Vec<_> = (0..5).map(|n| format!("result {n}\n").repeat(500)).collect();
+    for body in [DANGLING, &with_results(&results)] {
+        let mut client = abridge.connect().await;
+        client.send(chat(body)).await;
+        assert_eq!(client.reply().await.head.status(), 200);
+    }
+    abridge.signal("TERM");
+    abridge.exit().await;
+    assert!(upstream.chats()[1].text().contains("4500 bytes"));
+    drop(handler);
+    let (code, table) = replayed(folder.path(), &abridge, &[]);
+    assert!(code == Some(0) && table.ends_with("2 replayed: 2 same, 0 different, 0 unreadable\n"), "{table}");
 }
 
 #[tokio::test]

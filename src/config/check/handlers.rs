@@ -32,6 +32,21 @@ pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigEr
             return wrong(&["handlers", name, "key_env"], NOT_A_VARIABLE_NAME);
         }
     }
+    let needs_store =
+        "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
+    if let Some(digest) = &config.clear_tool_results.digest {
+        let path = ["clear_tool_results", "digest"];
+        if config.clear_tool_results.handler.is_some() {
+            return wrong(&path, "clear_tool_results.handler is set, too; allowed: one of the two");
+        }
+        if !(16..=4096).contains(&digest.max_tokens) {
+            let message = format!("{} is out of range; allowed: 16 to 4096", digest.max_tokens);
+            return wrong(&["clear_tool_results", "digest", "max_tokens"], &message);
+        }
+        if !config.store.enabled {
+            return wrong(&path, needs_store);
+        }
+    }
     for (path, name) in named(config) {
         if !config.handlers.contains_key(name) {
             let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
@@ -39,8 +54,7 @@ pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigEr
             return wrong(&path, &format!("there is no handlers.{name}; allowed: {allowed}"));
         }
         if !config.store.enabled {
-            let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
-            return wrong(&path, message);
+            return wrong(&path, needs_store);
         }
     }
     Ok(())
@@ -50,11 +64,14 @@ pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigEr
 fn named(config: &Config) -> Vec<(Vec<&str>, &str)> {
     let mut named = Vec::new();
     let edits = [
-        ("truncate_tool_results", &config.truncate_tool_results.handler),
-        ("clear_tool_results", &config.clear_tool_results.handler),
+        ("patch_tool_calls", "handler", &config.patch_tool_calls.handler),
+        ("truncate_tool_results", "handler", &config.truncate_tool_results.handler),
+        ("clear_tool_results", "handler", &config.clear_tool_results.handler),
+        ("summarize", "input_handler", &config.summarize.input_handler),
+        ("summarize", "finalize_handler", &config.summarize.finalize_handler),
     ];
-    for (table, handler) in edits {
-        named.extend(handler.as_deref().map(|handler| (vec![table, "handler"], handler)));
+    for (table, key, handler) in edits {
+        named.extend(handler.as_deref().map(|handler| (vec![table, key], handler)));
     }
     for (tool, settings) in &config.tools {
         let keys = [("truncate_handler", &settings.truncate_handler), ("clear_handler", &settings.clear_handler)];

@@ -7,6 +7,7 @@ use serde::{
     de::{Error, SeqAccess, Unexpected, Visitor},
 };
 
+use super::digest::Digest;
 use crate::{
     edit::{
         Language,
@@ -79,6 +80,8 @@ pub struct Settings {
     ///
     /// Example: `"digests"`
     pub handler: Option<String>,
+    /// Has a model make a digest of each result that is cleared, which stands before the placeholder. Not with `handler`.
+    pub digest: Option<Digest>,
     /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
     pub offload: bool,
     /// Leaves a text in place that has no more tokens than its placeholder.
@@ -136,6 +139,7 @@ impl Default for Settings {
             clear_media: true,
             placeholder: None,
             handler: None,
+            digest: None,
             offload: true,
             growth_guard: true,
             frontier: Frontier::default(),

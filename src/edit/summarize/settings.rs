@@ -60,6 +60,19 @@ pub struct Settings {
     ///
     /// Example: `"Go on where it stopped."`
     pub continuation: Option<String>,
+    /// The handler of `[handlers]` that rewrites what the model that summarises is given, the messages as JSON lines. Not for
+    /// blocks that the API makes.
+    ///
+    /// Not set: it is given the messages.
+    ///
+    /// Example: `"redact"`
+    pub input_handler: Option<String>,
+    /// The handler of `[handlers]` that rewrites a summary before it is kept. Not for blocks that the API makes.
+    ///
+    /// Not set: the summary is kept as the model has written it.
+    ///
+    /// Example: `"redact"`
+    pub finalize_handler: Option<String>,
     /// The most tokens of a summary. Allowed: 1 or more.
     ///
     /// Not set: 8192, or a quarter of the model's context window if that is less.
@@ -192,6 +205,8 @@ impl Default for Settings {
             instruction_file: None,
             lead_in: None,
             continuation: None,
+            input_handler: None,
+            finalize_handler: None,
             max_tokens: None,
             preserve_user_messages: PreserveUserMessages::default(),
             preserve_skills: None,

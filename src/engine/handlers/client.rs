@@ -77,12 +77,14 @@ pub(super) enum PostError {
     #[error("it answered {0}")]
     Status(StatusCode),
     /// Its answer is too long.
-    #[error("its answer has more than {MAX_BODY} bytes")]
-    TooLong,
+    #[error("its answer has more than {0} bytes")]
+    TooLong(usize),
 }
 
-/// The longest body of an answer, in bytes: its text with each byte escaped, and what stands around it.
-const MAX_BODY: usize = 6 * MAX_ANSWER + 4096;
+/// The longest body of an answer with a text of so many bytes: each of them escaped, and what stands around it.
+fn longest_body(most_bytes: usize) -> usize {
+    6 * most_bytes.max(MAX_ANSWER) + 4096
+}
 
 // === impl HandlerUrl ===
 
@@ -144,12 +146,13 @@ impl HandlerClient {
         Ok(Self { target, timeout: handler.timeout.0, key })
     }
 
-    /// Posts a question, and reads the answer.
-    pub(super) async fn post(&self, json: Bytes) -> Result<Bytes, PostError> {
+    /// Posts a question, and reads the answer, whose text has at most so many bytes.
+    pub(super) async fn post(&self, json: Bytes, most_bytes: usize) -> Result<Bytes, PostError> {
+        let most = longest_body(most_bytes);
         match &self.target {
             Target::Http(client, uri) => {
                 let sent = client.send(self.request(uri.clone(), json)).await;
-                read(sent.map_err(|_| PostError::Connection)?).await
+                read(sent.map_err(|_| PostError::Connection)?, most).await
             }
             Target::Unix(path) => {
                 let socket = UnixStream::connect(path).await.map_err(|_| PostError::Connection)?;
@@ -160,7 +163,7 @@ impl HandlerClient {
                 // The connection ends when the sender is dropped.
                 let asking = async move {
                     let sent = sender.send_request(request).await;
-                    read(sent.map_err(|_| PostError::Connection)?).await
+                    read(sent.map_err(|_| PostError::Connection)?, most).await
                 };
                 tokio::join!(asking, connection).0
             }
@@ -181,16 +184,11 @@ impl HandlerClient {
     }
 }
 
-async fn read(answer: Response<Incoming>) -> Result<Bytes, PostError> {
+async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, PostError> {
     if answer.status() != StatusCode::OK {
         return Err(PostError::Status(answer.status()));
     }
-    let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
-    Ok(body.map_err(|error| PostError::of_body(&*error))?.to_bytes())
-}
-
-impl PostError {
-    fn of_body(error: &(dyn Error + Send + Sync + 'static)) -> Self {
-        if error.is::<LengthLimitError>() { Self::TooLong } else { Self::Connection }
-    }
+    let body = Limited::new(answer.into_body(), most).collect().await;
+    let is_long = |error: Box<dyn Error + Send + Sync>| error.is::<LengthLimitError>();
+    Ok(body.map_err(|error| if is_long(error) { PostError::TooLong(most) } else { PostError::Connection })?.to_bytes())
 }

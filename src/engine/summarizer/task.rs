@@ -37,6 +37,9 @@ pub(super) struct SummaryTask<'a> {
     pub(super) n_calls: usize,
     /// The share of the memory budget that the input takes.
     pub(super) lease: Option<Lease>,
+    /// What the model is given, where a handler has rewritten that.
+    pub(super) rewritten: Option<SummaryInput>,
+    pub(super) deadline: Instant,
 }
 
 /// A summary with the number of its tokens.
@@ -118,6 +121,7 @@ impl SummaryTask<'_> {
                 Err(_) => {}
             }
         }
+        self.rewritten = self.rewritten_input().await;
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
             let left = deadline.saturating_duration_since(Instant::now());
@@ -225,6 +229,7 @@ impl SummaryTask<'_> {
             None => Stop::Done,
         };
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
+        let summary = self.finalized(summary).await;
         self.counted(self.job.frame.around(&summary), false).await
     }
 
@@ -282,7 +287,7 @@ impl SummaryTask<'_> {
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, language).into_owned();
         let words = instruction.len() + instruction::middle_left_out(language).len();
-        let source = self.job.source.clone();
+        let source = self.rewritten.as_ref().unwrap_or(&self.job.source).clone();
         let mut spec = RequestSpec { input, language, source, is_cut: false, max_tokens, instruction };
         if let Some(window) = gauge.window() {
             spec.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));

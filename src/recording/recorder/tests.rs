@@ -18,6 +18,7 @@ fn sent(target: &Uri) -> SentRequest<'_> {
         inputs: PlanInputs::default(),
         summary: None,
         offloads: Vec::new(),
+        answers: Vec::new(),
     }
 }
 
