@@ -11,6 +11,7 @@ use tokio::runtime;
 use super::*;
 use crate::dialect;
 use crate::engine::EditMode::{Apply, DryRun};
+use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine, EngineConfig};
 use crate::events::Events;
@@ -41,7 +42,8 @@ impl Process {
         let planner = Planner::with(settings, meter, keys.clone(), Offload::Possible);
         let engine = Engine::new(store, Duration::from_secs(10), keys, Tasks::default(), Events::default());
         engine.summaries().read_index().await;
-        Self { engine, config: Arc::new(EngineConfig { planner, endpoints: Endpoints::default() }) }
+        let (endpoints, handlers) = (Endpoints::default(), HandlerClients::default());
+        Self { engine, config: Arc::new(EngineConfig { planner, endpoints, handlers }) }
     }
 
     async fn edit(&self, body: &Bytes, mode: EditMode, is_cold: bool) -> EditedBody {
