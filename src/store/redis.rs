@@ -99,7 +99,7 @@ impl Engine for Redis {
             step.add(key.as_bytes());
         }
         let mut found = Vec::new();
-        for answer in self.write(Op::Put, &steps.all()).await? {
+        for answer in self.ask_for_write(Op::Put, &steps.all()).await? {
             for key in self.read_as(answer.items())? {
                 found.push(PayloadKey::from_bytes(self.read_as(key.key())?));
             }

@@ -45,6 +45,12 @@ impl Redis {
         self.links.has_written(op, written)
     }
 
+    /// Asks what is to be written, and waits for the replicas. That it can be asked for says nothing about writes.
+    pub(super) async fn ask_for_write(&self, op: Op, steps: &[Step]) -> Result<Vec<Value>, StoreError> {
+        let asked = self.links.writes.run(steps, self.terms.clock.told(), self.confirmation).await;
+        self.links.has_read(op, asked)
+    }
+
     /// What was read from an answer, which is damaged if that is nothing.
     pub(super) fn read_as<T>(&self, read: Option<T>) -> Result<T, StoreError> {
         read.ok_or_else(|| self.links.damaged())
