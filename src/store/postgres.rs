@@ -87,7 +87,8 @@ impl Engine for Postgres {
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let (extra, keys) = (self.terms.extra(lifetime), bytes_of(keys));
-        let found = self.write(Op::Put, sql::FRESH, &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
+        let found =
+            self.ask_for_write(Op::Put, sql::FRESH, &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 

@@ -12,7 +12,7 @@ use redis::Value;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
-use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
+use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Start, Terms, count};
 use super::{Op, PayloadInfo, Stats, StoreError, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
@@ -99,7 +99,7 @@ impl Engine for Redis {
             step.add(key.as_bytes());
         }
         let mut found = Vec::new();
-        for answer in self.write(Op::Put, &steps.all()).await? {
+        for answer in self.ask_for_write(Op::Put, &steps.all()).await? {
             for key in self.read_as(answer.items())? {
                 found.push(PayloadKey::from_bytes(self.read_as(key.key())?));
             }
@@ -111,7 +111,9 @@ impl Engine for Redis {
         let step = Step::new(bucket(key), "get").with(self.terms.half_grain()).with(key.as_bytes());
         let answer = self.read(Op::Get, step).await?;
         let found = self.read_as(answer.body_and_mark())?;
-        found.map(|(stored, is_stale)| Ok((self.read_as(without_head(stored))?, is_stale))).transpose()
+        found
+            .map(|(stored, is_stale)| Ok((self.read_as(without_head(stored).ok_or(EngineError::Damaged))?, is_stale)))
+            .transpose()
     }
 
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
@@ -141,9 +143,9 @@ impl Engine for Redis {
         [first, last]: [PayloadKey; 2],
         most: usize,
     ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (least, after) = after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
+        let (bound, after) = after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
         let step = |bucket| {
-            let step = Step::new(bucket, "list").with(count(most as u64)).with(least.as_str());
+            let step = Step::new(bucket, "list").with(count(most as u64)).with(bound.as_str());
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
         let steps: Vec<_> = (bucket(first)..=bucket(last)).map(step).collect();
@@ -307,15 +309,17 @@ fn without_head(mut stored: Vec<u8>) -> Option<Vec<u8>> {
     Some(stored)
 }
 
-fn info(entry: &Value) -> Option<PayloadInfo> {
-    let [key, used, head, stored_bytes] = entry.items()? else { return None };
-    let head = String::from_utf8(head.bytes()??).ok()?;
-    let (created, bytes) = head.trim_end().split_once(' ')?;
-    Some(PayloadInfo {
+fn info(entry: &Value) -> Result<PayloadInfo, EngineError> {
+    let [key, used, head, stored_bytes] = entry.items()? else { return Err(EngineError::Damaged) };
+    let head = head.bytes()?.unwrap_or_default();
+    let numbers = str::from_utf8(&head).ok().and_then(|head| head.trim_end().split_once(' '));
+    let numbers = numbers.and_then(|(created, bytes)| Some((created.parse().ok()?, bytes.parse().ok()?)));
+    let (created, bytes) = numbers.ok_or(EngineError::Damaged)?;
+    Ok(PayloadInfo {
         key: PayloadKey::from_bytes(key.key()?),
-        bytes: bytes.parse().ok()?,
+        bytes,
         stored_bytes: stored_bytes.number()?,
-        created: Time(created.parse().ok()?),
+        created: Time(created),
         used: Time(used.number()?),
     })
 }

@@ -392,7 +392,10 @@ async fn replicas_that_do_not_confirm_are_waited_for_once() {
 #[tokio::test]
 async fn a_request_that_stores_nothing_new_asks_redis_once_and_a_short_one_never() {
     let Some(redis) = Redis::start().await else { return };
-    let scene = Scene::new(Engine::Redis(redis)).await;
+    let url = redis.url();
+    // A part of a window may be as short as the window is.
+    let triggers = "clear_tool_results.trigger = { tokens = 80000 }\nsummarize.trigger = { tokens = 160000 }";
+    let scene = Scene::at(Engine::Redis(redis), url, triggers).await;
     let Engine::Redis(redis) = &scene.engine else { unreachable!() };
     let short = "short ".repeat(100);
     for (texts, n_steps) in [(long_text(0), 1), (short, 0)] {

@@ -50,6 +50,17 @@ impl Postgres {
         self.links.has_written(op, written)
     }
 
+    /// Asks what is to be written, on the connection for writes. That it can be asked for says nothing about writes.
+    pub(super) async fn ask_for_write(
+        &self,
+        op: Op,
+        text: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let asked = self.links.writes.query(&sql::statement(text, &self.prefix), parameters).await;
+        self.links.has_read(op, asked)
+    }
+
     /// Writes, and returns how many rows were changed.
     pub(super) async fn execute(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<u64, StoreError> {
         let written = self.links.writes.execute(&sql::statement(text, &self.prefix), parameters).await;

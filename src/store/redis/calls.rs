@@ -45,14 +45,23 @@ impl Redis {
         self.links.has_written(op, written)
     }
 
-    /// What was read from an answer, which is damaged if that is nothing.
-    pub(super) fn read_as<T>(&self, read: Option<T>) -> Result<T, StoreError> {
-        read.ok_or_else(|| self.links.damaged())
+    /// Asks what is to be written, and waits for the replicas. That it can be asked for says nothing about writes.
+    pub(super) async fn ask_for_write(&self, op: Op, steps: &[Step]) -> Result<Vec<Value>, StoreError> {
+        let asked = self.links.writes.run(steps, self.terms.clock.told(), self.confirmation).await;
+        self.links.has_read(op, asked)
+    }
+
+    /// What was read from an answer.
+    pub(super) fn read_as<T>(&self, read: Result<T, EngineError>) -> Result<T, StoreError> {
+        self.links.has_read(Op::Get, read)
     }
 
     /// The two numbers that an answer begins with.
     pub(super) fn pair(&self, answer: &Value) -> Result<(u64, u64), StoreError> {
-        let pair = answer.items().and_then(|items| Some((items.first()?.number()?, items.get(1)?.number()?)));
+        let pair = answer.items().and_then(|items| match items {
+            [first, second, ..] => Ok((first.number()?, second.number()?)),
+            _ => Err(EngineError::Damaged),
+        });
         self.read_as(pair)
     }
 }

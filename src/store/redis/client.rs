@@ -7,6 +7,7 @@ use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value, cmd};
 
+use super::answers::Answer as _;
 use crate::store::engine::EngineError;
 use crate::store::engine::identity::Meta;
 
@@ -47,7 +48,7 @@ pub(super) struct Confirmation {
 
 /// What makes an argument of a step.
 pub(super) trait Argument {
-    fn bytes(&self) -> Vec<u8>;
+    fn into_bytes(self) -> Vec<u8>;
 }
 
 /// How long a key lives that is given this lifetime over and over: it is written so that `WAIT` waits for all before it.
@@ -76,30 +77,30 @@ impl Step {
     }
 
     pub(super) fn add(&mut self, argument: impl Argument) {
-        self.arguments.push(argument.bytes());
+        self.arguments.push(argument.into_bytes());
     }
 }
 
 impl Argument for &[u8] {
-    fn bytes(&self) -> Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
         self.to_vec()
     }
 }
 
 impl Argument for &[u8; 16] {
-    fn bytes(&self) -> Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
         self.to_vec()
     }
 }
 
 impl Argument for &str {
-    fn bytes(&self) -> Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
         self.as_bytes().to_vec()
     }
 }
 
 impl Argument for i64 {
-    fn bytes(&self) -> Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
         self.to_string().into_bytes()
     }
 }
@@ -205,11 +206,7 @@ impl Client {
 
 impl Meta for Client {
     async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
-        match self.of_fleet(Step::of_fleet("meta").with(name)).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(value) => Ok(Some(value)),
-            _ => Err(EngineError::Damaged),
-        }
+        self.of_fleet(Step::of_fleet("meta").with(name)).await?.bytes()
     }
 
     async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {

@@ -10,7 +10,7 @@ use super::answers::Answer as _;
 use super::client::Step;
 use super::{Redis, each_bucket};
 use crate::payload::{ChainKey, Place};
-use crate::store::engine::{Exchange, count};
+use crate::store::engine::{EngineError, Exchange, count};
 use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, NoteKind, Seen, SeenState};
 use crate::store::{Op, StoreError};
 
@@ -101,7 +101,8 @@ impl Redis {
     async fn root_of(&self, beginning: ChainKey) -> Result<Option<ChainKey>, StoreError> {
         let answer = self.read(Op::Get, Step::new(bucket(beginning), "root").with(beginning.as_bytes())).await?;
         let root = self.read_as(answer.bytes())?;
-        root.map(|root| Ok(ChainKey::from_bytes(self.read_as(root.try_into().ok())?))).transpose()
+        let root = root.map(|root| root.try_into().map_err(|_| EngineError::Damaged)).transpose();
+        Ok(self.read_as(root)?.map(ChainKey::from_bytes))
     }
 
     fn with_grain(&self, name: &'static str, Place { root, beginning }: Place) -> Step {
@@ -116,7 +117,8 @@ impl Redis {
         for answer in self.write(Op::Sweep, &steps).await? {
             let (n, bytes) = self.pair(&answer)?;
             removed = (removed.0 + n, removed.1 + bytes);
-            for beginning in self.read_as(answer.items().and_then(|items| items.get(2)?.items()))? {
+            let gone = answer.items().and_then(|items| items.get(2).ok_or(EngineError::Damaged)?.items());
+            for beginning in self.read_as(gone)? {
                 let beginning = ChainKey::from_bytes(self.read_as(beginning.key())?);
                 pointers.push(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()));
             }
@@ -138,27 +140,28 @@ fn at(Place { root, beginning }: Place, name: &'static str) -> Step {
 }
 
 /// A state, and how long it goes on.
-fn state_in(items: &[Value]) -> Option<(Vec<u8>, Duration)> {
-    let [state, left] = items else { return None };
-    Some((state.bytes()??, Duration::from_secs(left.number()?)))
+fn state_in(items: &[Value]) -> Result<(Vec<u8>, Duration), EngineError> {
+    let [state, left] = items else { return Err(EngineError::Damaged) };
+    Ok((state.bytes()?.unwrap_or_default(), Duration::from_secs(left.number()?)))
 }
 
-fn seen_in(answer: &Value) -> Option<Seen> {
-    let (beginning, state) = answer.items()?.split_first()?;
+fn seen_in(answer: &Value) -> Result<Seen, EngineError> {
+    let (beginning, state) = answer.items()?.split_first().ok_or(EngineError::Damaged)?;
     let (state, left) = state_in(state)?;
     let state = match state.as_slice() {
         b"stored" => SeenState::Stored,
         b"held" => SeenState::UnderWay(left),
         _ => SeenState::NotNow(left),
     };
-    Some(Seen { beginning: ChainKey::from_bytes(beginning.key()?), state })
+    Ok(Seen { beginning: ChainKey::from_bytes(beginning.key()?), state })
 }
 
 /// A note, and when it was written; none if its kind is that of a later version.
-fn note_in(answer: &Value) -> Option<Option<(u64, Note)>> {
-    let [name, written, value] = answer.items()? else { return None };
-    let (name, written, value) = (name.bytes()??, written.number()?, value.bytes()??);
-    let (key, kind) = name.split_first_chunk()?;
+fn note_in(answer: &Value) -> Result<Option<(u64, Note)>, EngineError> {
+    let [name, written, value] = answer.items()? else { return Err(EngineError::Damaged) };
+    let (name, written, value) = (name.bytes()?, written.number()?, value.bytes()?.unwrap_or_default());
+    let name = name.unwrap_or_default();
+    let (key, kind) = name.split_first_chunk().ok_or(EngineError::Damaged)?;
     let kind = NoteKind::ALL.into_iter().find(|known| known.label().as_bytes() == kind);
-    Some(kind.map(|kind| (written, Note { kind, key: ChainKey::from_bytes(*key), value: value.into() })))
+    Ok(kind.map(|kind| (written, Note { kind, key: ChainKey::from_bytes(*key), value: value.into() })))
 }
