@@ -456,6 +456,14 @@ impl Dialect for Panicking {
         0
     }
 
+    fn recall_tool(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn joiner(&self) -> Box<dyn dialect::Joiner> {
+        dialect::default().joiner()
+    }
+
     fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
         None
     }

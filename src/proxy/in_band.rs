@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Request, Response, Uri};
 use tokio::time::Instant;
 
 use self::stream::JoinedStream;
+use super::respond::ProxyError;
 use super::send::send_request;
 use super::{Proxy, headers};
 use crate::admin::Requester;
@@ -20,7 +21,7 @@ use crate::admin::mcp::Session;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
-use crate::dialect::{Dialect, ErrorFields, Joiner, OwnCall, RoundCalls};
+use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
 use crate::engine::EditedBody;
 use crate::recall::ToolSettings;
 use crate::span::joined;
@@ -65,7 +66,6 @@ const MAX_CALLS: usize = 16;
 
 const NO_MORE: &str = "There is no more to read in this answer (recall.tool in abridge's settings); go on without.";
 const NOT_READ: &str = "The text could not be read; go on without.";
-const MESSAGE: &str = "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in proxy.toml";
 
 impl Proxy {
     /// What answers the model's calls, if the body offers the tool. The upstream is asked not to compress its answer then,
@@ -142,8 +142,8 @@ impl InBandRecalls {
                 (Err(_), Some(body)) => return with_body(answer, body),
                 (Err(AskError::Refused(refusal)), None) => return refusal,
                 (Err(AskError::Failed), None) => {
-                    *answer.status_mut() = StatusCode::BAD_GATEWAY;
-                    return with_body(answer, self.error());
+                    let error = self.error();
+                    return ProxyError::RecallFailed.to_response(self.dialect).map(|_| PeekableBody::whole(error));
                 }
             };
         }
@@ -235,7 +235,7 @@ impl InBandRecalls {
     }
 
     fn error(&self) -> Bytes {
-        self.dialect.error_body(&ErrorFields { message: MESSAGE, is_client_error: false, code: "recall_failed" })
+        ProxyError::RecallFailed.body(self.dialect)
     }
 }
 

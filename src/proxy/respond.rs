@@ -70,6 +70,9 @@ pub(super) enum ProxyError {
     /// A conversation could not be compacted.
     #[error(transparent)]
     NotCompacted(ManualSummaryError),
+    /// The model has recalled something, and could not be asked again.
+    #[error("the model could not be asked again after a recall")]
+    RecallFailed,
     /// A WebSocket would carry turns past the edits.
     #[error("a websocket was refused")]
     SocketRefused,
@@ -95,7 +98,7 @@ impl ProxyError {
             | Self::NotCompacted(
                 ManualSummaryError::Disabled | ManualSummaryError::NoStore | ManualSummaryError::SkippedChange(_),
             ) => StatusCode::BAD_REQUEST,
-            Self::NoSummary(_) | Self::NotCompacted(_) => StatusCode::BAD_GATEWAY,
+            Self::NoSummary(_) | Self::NotCompacted(_) | Self::RecallFailed => StatusCode::BAD_GATEWAY,
             Self::Page(_) => StatusCode::FORBIDDEN,
             Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
@@ -128,6 +131,7 @@ impl ProxyError {
             Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => "summarize_off",
             Self::NoSummary(_) => "not_summarized",
             Self::NotCompacted(_) => "not_compacted",
+            Self::RecallFailed => "recall_failed",
             Self::SocketRefused => "websocket_refused",
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
@@ -172,6 +176,9 @@ impl ProxyError {
             Self::NotCompacted(none) => format!(
                 "abridge: the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in proxy.toml to ask the upstream"
             ),
+            Self::RecallFailed => {
+                "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in proxy.toml".to_owned()
+            }
             Self::SocketRefused => {
                 "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in proxy.toml".to_owned()
             }
@@ -192,12 +199,16 @@ impl ProxyError {
         })
     }
 
-    /// The whole answer, in the shape that clients of this dialect read.
+    /// The body of the answer, in the shape that clients of this dialect read.
+    pub(super) fn body(&self, dialect: &dyn Dialect) -> Bytes {
+        let (message, is_client_error) = (self.client_message(), self.status().is_client_error());
+        dialect.error_body(&ErrorFields { message: &message, is_client_error, code: self.code() })
+    }
+
+    /// The whole answer.
     pub(super) fn to_response(&self, dialect: &dyn Dialect) -> Response<Full<Bytes>> {
         let status = self.status();
-        let (message, is_client_error) = (self.client_message(), status.is_client_error());
-        let body = dialect.error_body(&ErrorFields { message: &message, is_client_error, code: self.code() });
-        let mut response = Response::new(Full::from(body));
+        let mut response = Response::new(Full::from(self.body(dialect)));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -15,6 +15,7 @@ use crate::dialect::in_band::{
 const BETWEEN: &str = "\n\n";
 
 /// Joins chat completions.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Default)]
 pub(super) struct ChatJoiner {
     /// What all chunks of a completion have: that of the first round.
@@ -72,7 +73,7 @@ impl Joiner for ChatJoiner {
             self.note_call(at as u64, &call);
             self.calls.insert(at as u64, call);
         }
-        self.message = message.clone();
+        self.message.clone_from(message);
         if !self.is_changed() {
             return false;
         }
@@ -136,7 +137,9 @@ impl Joiner for ChatJoiner {
             [] => {}
             [whole] if self.is_whole => events = write(whole),
             chunks => {
-                chunks.iter().for_each(|chunk| write_event(&mut events, chunk));
+                for chunk in chunks {
+                    write_event(&mut events, chunk);
+                }
                 events.extend_from_slice(if self.is_done { b"data: [DONE]\n\n" } else { b"" });
             }
         }
@@ -231,7 +234,7 @@ impl ChatJoiner {
 
     fn note_usage(&mut self, chunk: &Object) {
         if let Some(Value::Object(usage)) = chunk.get("usage") {
-            self.usage = usage.clone();
+            self.usage.clone_from(usage);
         }
     }
 
@@ -306,5 +309,66 @@ fn merge(message: &mut Object, delta: &Object) {
             (Some(Value::Array(entries)), Value::Array(more)) => entries.extend(more.iter().cloned()),
             _ => drop(message.insert(key.clone(), more.clone())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the client gets of a round, whose chunks have these choices, and whether the model is asked again.
+    fn round(joiner: &mut ChatJoiner, choices: &[&str]) -> (String, Option<bool>) {
+        let mut passed = String::new();
+        for choice in choices {
+            let chunk = Bytes::from(format!(r#"data: {{"id":"1","choices":[{choice}]}}"#) + "\n\n");
+            let data = chunk.strip_prefix(b"data: ").unwrap().trim_ascii();
+            passed += match joiner.event(&chunk, data) {
+                Passage::Unchanged => str::from_utf8(&chunk).unwrap().to_owned(),
+                Passage::Replaced(events) => String::from_utf8(events.to_vec()).unwrap(),
+            }
+            .as_str();
+        }
+        let calls = joiner.calls().map(|calls| calls.is_alone);
+        (passed, calls)
+    }
+
+    fn own(id: &str, place: &str) -> String {
+        format!(
+            r#"{{{place}"id":"{id}","type":"function","extra_content":{{"google":"sig"}},"function":{{"name":"abridge_recall","arguments":"{{}}"}}}}"#
+        )
+    }
+
+    #[test]
+    fn calls_that_come_whole_and_without_numbers_are_told_apart() {
+        for place in ["", r#""index":0,"#] {
+            let mut joiner = ChatJoiner::default();
+            let calls = [own("a", place), own("b", place)].join(",");
+            let choice =
+                format!(r#"{{"delta":{{"role":"assistant","tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}"#);
+            let (passed, is_alone) = round(&mut joiner, &[&choice]);
+            assert!(is_alone == Some(true) && passed.contains("assistant") && !passed.contains("abridge"), "{passed}");
+            let exchange = joiner.exchange(&["one".to_owned(), "two".to_owned()]);
+            let [message, one, two] = [0, 1, 2].map(|n| str::from_utf8(&exchange[n]).unwrap());
+            assert!(
+                message.contains("sig") && message.contains(r#""content":null"#),
+                "a signature goes back: {message}"
+            );
+            assert!(one.contains(r#""tool_call_id":"a""#) && two.contains(r#""tool_call_id":"b""#), "{one} {two}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_in_the_chunk_of_a_call_passes_and_errors_and_other_choices_end_the_round() {
+        let call = own("a", r#""index":0,"#);
+        let said = format!(r#"{{"delta":{{"content":"text","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
+        let mut joiner = ChatJoiner::default();
+        let (passed, is_alone) = round(&mut joiner, &[&said]);
+        assert!(is_alone == Some(true) && passed.contains("text") && !passed.contains("tool_calls"), "{passed}");
+        let closed = joiner.close().unwrap();
+        assert!(str::from_utf8(&closed).unwrap().contains(r#""finish_reason":"stop""#));
+        let (_, is_alone) = round(&mut ChatJoiner::default(), &[&said, r#"{"index":1,"delta":{"content":"b"}}"#]);
+        assert_eq!(is_alone, Some(false));
+        let (_, unended) = round(&mut ChatJoiner::default(), &[&said.replace("\"tool_calls\"}", "null}")]);
+        assert_eq!(unended, None, "a round that has broken off is not answered");
     }
 }

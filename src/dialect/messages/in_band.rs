@@ -15,6 +15,7 @@ use crate::dialect::in_band::{
 };
 
 /// Joins messages.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Default)]
 pub(super) struct MessagesJoiner {
     /// Whether this is not the first round, and whether answers are not streamed.
@@ -140,7 +141,11 @@ impl Joiner for MessagesJoiner {
         let mut events = Vec::new();
         match &*end {
             [whole] if self.is_whole => events = write(whole),
-            end => end.iter().for_each(|event| write_event(&mut events, event)),
+            end => {
+                for event in end {
+                    write_event(&mut events, event);
+                }
+            }
         }
         events.into()
     }

@@ -19,6 +19,7 @@ use crate::dialect::in_band::{
 const MAX_HELD: usize = 512 << 10;
 
 /// Joins responses.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Default)]
 pub(super) struct ResponsesJoiner {
     /// Whether this is not the first round, whether answers are not streamed, and whether the server keeps no items.
@@ -279,7 +280,7 @@ impl ResponsesJoiner {
 
     fn note_usage(&mut self, response: &Object) {
         if let Some(Value::Object(usage)) = response.get("usage") {
-            self.usage = usage.clone();
+            self.usage.clone_from(usage);
         }
     }
 }

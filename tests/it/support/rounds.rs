@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_types, reason = "what upstreams and clients say, made and read here")]
 #![expect(clippy::string_slice, reason = "ASCII")]
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::offloads::long_text;
@@ -140,9 +142,9 @@ impl Api {
         let mut text = String::new();
         for event in events {
             if let Some(name) = event["type"].as_str() {
-                text += &format!("event: {name}\n");
+                writeln!(text, "event: {name}").unwrap();
             }
-            text += &format!("data: {event}\n\n");
+            write!(text, "data: {event}\n\n").unwrap();
         }
         if self == Self::Chat { text + "data: [DONE]\n\n" } else { text }
     }
