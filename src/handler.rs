@@ -47,7 +47,7 @@ pub struct Handler {
     ///
     /// Example: `"background"`
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: AskMode,
     /// The name of the environment variable with the key that is sent as `authorization: Bearer KEY`.
     ///
     /// Not set: no key is sent.
@@ -71,7 +71,7 @@ pub enum OnError {
 /// When a handler is asked.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum AskMode {
     /// When a result is cleared.
     #[default]
     Wait,

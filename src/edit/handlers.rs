@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::handler::{HandlerRef, Mode, Settings};
+use crate::handler::{AskMode, HandlerRef, Settings};
 
 /// The handlers that an edit may ask: its own, and those that tables of `[tools]` name.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ impl Handlers {
     /// The handlers of the settings, for an edit that names one of them, or none.
     pub(super) fn new(settings: &Settings, of_edit: Option<&str>) -> Self {
         let of = |(name, handler): (&String, &crate::handler::Handler)| {
-            let is_ahead = handler.mode == Mode::Background;
+            let is_ahead = handler.mode == AskMode::Background;
             (name.clone(), HandlerRef { name: name.as_str().into(), on_error: handler.on_error, is_ahead })
         };
         let by_name: BTreeMap<_, _> = settings.iter().map(of).collect();

@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
 use super::breaker::DiskBreaker;
+use super::error::DigestError;
 use super::persist::PersistError;
-use super::summarizer::DigestError;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, PayloadKey, Place};
 use crate::store::{Offered, Store};

@@ -36,7 +36,6 @@ mod hooks;
 mod stream;
 mod task;
 
-pub(super) use digest::DigestError;
 pub use endpoints::{EndpointError, Endpoints};
 use task::{CountedSummary, SummaryTask};
 

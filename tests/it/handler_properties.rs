@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    handler::{Answer, AnswerIndex, AskedText, Handler, HandlerAsk, Mode, OnError},
+    handler::{Answer, AnswerIndex, AskMode, AskedText, Handler, HandlerAsk, OnError},
     payload::ChainKey,
     plan::{Action, Plan},
     planner::{PlanContext, PlanSettings, Planner},
@@ -56,7 +56,7 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 impl Rig {
-    fn new(policy: &str, seed: u64, on_error: OnError, mode: Mode) -> Self {
+    fn new(policy: &str, seed: u64, on_error: OnError, mode: AskMode) -> Self {
         let mut settings: PlanSettings = toml::from_str(policy).unwrap();
         settings.tokens.counter = Counter::Estimate;
         let handler = Handler { url: "http://h/".to_owned(), timeout: Period::secs(1), on_error, mode, key_env: None };
@@ -102,9 +102,9 @@ impl Rig {
     }
 }
 
-fn rig() -> impl Strategy<Value = (&'static str, u64, OnError, Mode)> {
+fn rig() -> impl Strategy<Value = (&'static str, u64, OnError, AskMode)> {
     let on_error = prop::sample::select(&[OnError::Default, OnError::Skip][..]);
-    let mode = prop::sample::select(&[Mode::Wait, Mode::Background][..]);
+    let mode = prop::sample::select(&[AskMode::Wait, AskMode::Background][..]);
     (prop::sample::select(&STICKY[..]), any::<u64>(), on_error, mode)
 }
 
@@ -192,7 +192,7 @@ proptest! {
         policy in prop::sample::select(&STICKY[..]),
     ) {
         let body = body(&layout, &messages);
-        let mut rig = Rig::new(policy, 0, OnError::Default, Mode::Wait);
+        let mut rig = Rig::new(policy, 0, OnError::Default, AskMode::Wait);
         let context = rig.planner.anonymous(&NoSummaries);
         let unasked = rig.planner.policy.plan(dialect(), &body, &context).unwrap();
         rig.answers = Answers::default();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     edit::Language,
-    handler::{AskedText, HandlerAsk, HandlerRef, Mode, OnError},
+    handler::{AskMode, AskedText, HandlerAsk, HandlerRef, OnError},
 };
 
 /// `[clear_tool_results.digest]`.
@@ -21,7 +21,7 @@ pub struct Digest {
     /// The most tokens of a digest. Allowed: 16 to 4096.
     pub max_tokens: usize,
     /// When a digest is made.
-    pub mode: Mode,
+    pub mode: AskMode,
 }
 
 /// The name of the handler that has a model make digests. `[handlers]` has none of this name.
@@ -29,14 +29,14 @@ pub const NAME: &str = "clear_tool_results.digest";
 
 impl Default for Digest {
     fn default() -> Self {
-        Self { model: None, max_tokens: 200, mode: Mode::Wait }
+        Self { model: None, max_tokens: 200, mode: AskMode::Wait }
     }
 }
 
 impl Digest {
     /// The handler that edits ask.
     pub(super) fn handler(&self) -> HandlerRef {
-        HandlerRef { name: NAME.into(), on_error: OnError::Default, is_ahead: self.mode == Mode::Background }
+        HandlerRef { name: NAME.into(), on_error: OnError::Default, is_ahead: self.mode == AskMode::Background }
     }
 
     /// What the model is told behind the text.

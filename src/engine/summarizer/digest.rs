@@ -12,22 +12,9 @@ use crate::dialect::Stop;
 use crate::edit::clear_tool_results::digest::Digest;
 use crate::edit::summarize::{PromptMode, answer};
 use crate::engine::EngineConfig;
+use crate::engine::error::DigestError;
 use crate::handler::HandlerAsk;
 use crate::summary::{InputElement, Prompt, SummaryInput};
-
-/// Why there is no digest.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::engine) enum DigestError {
-    /// Too many request bodies are in memory.
-    #[error("too many request bodies are in memory")]
-    Busy,
-    /// It was not made in time.
-    #[error("it was not made within summarize.timeout")]
-    TimedOut,
-    /// No model made it; the last error as text.
-    #[error("{0}")]
-    Failed(String),
-}
 
 /// The calls for one digest.
 struct DigestTask<'a> {

@@ -19,7 +19,7 @@ impl SummaryTask<'_> {
         let lines: Vec<_> = region.iter().filter_map(|message| str::from_utf8(&message.json).ok()).collect();
         let text = lines.join("\n");
         let most_bytes = text.len();
-        let answer = self.consult(handler, "summarize.input", text, most_bytes).await?;
+        let answer = self.consult(handler, "summarize_input", text, most_bytes).await?;
         let json = self.origin.dialect.render_user_message(&answer);
         // As many tokens as its messages had: it is no longer than they are.
         let tokens = region.iter().map(|message| message.tokens).sum();
@@ -31,7 +31,7 @@ impl SummaryTask<'_> {
     /// The summary, as `summarize.finalize_handler` has it.
     pub(super) async fn finalized(&self, summary: String) -> String {
         let Some(handler) = self.config.summarize().finalize_handler.as_deref() else { return summary };
-        let answer = self.consult(handler, "summarize.finalize", summary.clone(), MAX_ANSWER).await;
+        let answer = self.consult(handler, "summarize_finalize", summary.clone(), MAX_ANSWER).await;
         answer.unwrap_or(summary)
     }
 

@@ -46,7 +46,7 @@ async fn handlers_rewrite_what_is_summarised_and_the_summary() {
     let upstream = Summarizer::playing([]).await;
     let handler = Handler::playing(|question| {
         Play::Replace(match question["edit"].as_str().unwrap() {
-            "summarize.input" => "what was said, in short".to_owned(),
+            "summarize_input" => "what was said, in short".to_owned(),
             _ => question["text"].as_str().unwrap().replace("talked", "conversed"),
         })
     });
