@@ -264,7 +264,7 @@ impl Engine {
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, summarizer, kept_recalls }
+        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, kept_recalls, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
