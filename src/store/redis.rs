@@ -72,6 +72,7 @@ impl Engine for Redis {
         self.describe_promise().await
     }
 
+    // What is stored of a put that fails is named by nobody, and swept like what is unused.
     async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
         let mut steps = Steps::new("put", self.terms.half_grain());
         for row in rows.values() {
@@ -93,9 +94,7 @@ impl Engine for Redis {
         let mut steps = Steps::new("fresh", self.terms.half_grain());
         for key in keys {
             let step = steps.of(*key);
-            if step.is_short() {
-                step.add(name_of(lifetime));
-            }
+            step.add(name_of(lifetime));
             step.add(key.as_bytes());
         }
         let mut found = Vec::new();
@@ -108,12 +107,8 @@ impl Engine for Redis {
     }
 
     async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
-        let step = Step::new(bucket(key), "get").with(self.terms.half_grain()).with(key.as_bytes());
-        let answer = self.read(Op::Get, step).await?;
-        let found = self.read_as(answer.body_and_mark())?;
-        found
-            .map(|(stored, is_stale)| Ok((self.read_as(without_head(stored).ok_or(EngineError::Damaged))?, is_stale)))
-            .transpose()
+        let answer = self.read(Op::Get, self.get_step(key)).await?;
+        self.read_as(body(&answer))
     }
 
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
@@ -130,9 +125,10 @@ impl Engine for Redis {
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
+        let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
         let mut bodies = Vec::new();
-        for key in keys {
-            bodies.extend(self.get(*key).await?.map(|(body, _)| (*key, body)));
+        for (key, answer) in keys.iter().zip(self.read_all(Op::Get, &steps).await?) {
+            bodies.extend(self.read_as(body(&answer))?.map(|(body, _)| (*key, body)));
         }
         Ok(bodies)
     }
@@ -261,6 +257,12 @@ impl Engine for Redis {
     }
 }
 
+impl Redis {
+    fn get_step(&self, key: PayloadKey) -> Step {
+        Step::new(bucket(key), "get").with(self.terms.half_grain()).with(key.as_bytes())
+    }
+}
+
 /// A step of each bucket that some keys are in.
 struct Steps {
     name: &'static str,
@@ -302,11 +304,12 @@ fn name_of(lifetime: Lifetime) -> &'static str {
     }
 }
 
-/// A body without the line before it.
-fn without_head(mut stored: Vec<u8>) -> Option<Vec<u8>> {
-    let end = memchr::memchr(b'\n', &stored)?;
+/// A body without the line before it, and whether its use is to be written.
+fn body(answer: &Value) -> Result<Option<(Vec<u8>, bool)>, EngineError> {
+    let Some((mut stored, is_stale)) = answer.body_and_mark()? else { return Ok(None) };
+    let end = memchr::memchr(b'\n', &stored).ok_or(EngineError::Damaged)?;
     stored.drain(..=end);
-    Some(stored)
+    Ok(Some((stored, is_stale)))
 }
 
 fn info(entry: &Value) -> Result<PayloadInfo, EngineError> {

@@ -44,7 +44,7 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine
     let (upstream, folder) = (Summarizer::playing([]).await, tempfile::tempdir().unwrap());
     let (first, last) = (folder.path().join("first.redb"), folder.path().join("last.redb"));
     let setup = |lines: String| Setup::to(upstream.url()).with(settings()).with(lines);
-    let in_file = |path: &Path| setup(format!("store.path = {path:?}"));
+    let in_file = |path: &Path| setup(format!("store.path = '{}'", path.display()));
     let abridge = in_file(&first).start().await;
     let before = sent(&abridge, &upstream).await;
     let handle = recalls(&before[0]).pop().unwrap();
@@ -77,7 +77,7 @@ async fn a_file_is_not_copied_to_tables_of_another_secret(engine: Engine) {
     engine.init("").await;
     let (upstream, folder) = (Summarizer::playing([]).await, tempfile::tempdir().unwrap());
     let file = folder.path().join("store.redb");
-    let abridge = Setup::to(upstream.url()).with(format!("store.path = {file:?}")).start().await;
+    let abridge = Setup::to(upstream.url()).with(format!("store.path = '{}'", file.display())).start().await;
     abridge.signal("TERM");
     abridge.exit().await;
     engine.replica_to(upstream.url().to_owned()).start().await;

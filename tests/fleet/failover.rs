@@ -135,7 +135,7 @@ async fn sentinels_say_who_is_the_primary_after_it_was_killed() {
 async fn a_cluster_serves_all_again_after_a_primary_was_killed() {
     let Some(mut nodes) = cluster().await else { return };
     let url = |node: &Redis| node.url().replace("redis:", "redis+cluster:");
-    let (seeds, last) = (format!("{},{}", url(&nodes[0]), &nodes[1].url()[8..]), url(&nodes[1]));
+    let (seeds, last) = (nodes[0].url_with(&nodes[1]).replace("redis:", "redis+cluster:"), url(&nodes[1]));
     let load = Load::start("redis", seeds, "store.replicas_acknowledge = 1").await;
     load.until_more(40).await;
     nodes[0].kill();

@@ -347,6 +347,9 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
             work_folder.abridge(&["check-config"]).env("URL", "postgres://db/x").env("KEY", "0a".repeat(32)),
         )
     };
+    let redis = fleet.replace("postgres", "redis");
+    let confirmed = check(&format!("recall.public_url = \"http://a\"\n{redis}replicas_acknowledge = 8"));
+    assert_eq!(confirmed.code, 0, "{}", confirmed.err);
     let good = check(&format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"KEY\""));
     assert_eq!(good.code, 0, "{}", good.err);
     assert!(!good.out.contains("0a0a") && !good.out.contains("postgres://"), "{}", good.out);
@@ -358,6 +361,9 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
         (format!("recall.public_url = \"http://a\"\n{fleet}namespace = \"A;\""), "store.namespace"),
         (format!("recall.public_url = \"http://a\"\n{fleet}old_secrets_env = \"KEY\""), "store.old_secrets_env"),
         (format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"URL\""), "URL"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}replicas_acknowledge = 1"), "store.replicas_acknowledge"),
+        (format!("recall.public_url = \"http://a\"\n{redis}replicas_acknowledge = 9"), "store.replicas_acknowledge"),
+        (redis.clone(), "recall.public_url"),
         ("[store]\nurl_env = \"URL\"".to_owned(), "store.url_env"),
         ("[store]\nengine = \"sqlite\"".to_owned(), "postgres"),
     ] {

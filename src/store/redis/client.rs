@@ -71,11 +71,6 @@ impl Step {
         self
     }
 
-    /// Whether it has nothing but its first argument.
-    pub(super) fn is_short(&self) -> bool {
-        self.arguments.len() == 1
-    }
-
     pub(super) fn add(&mut self, argument: impl Argument) {
         self.arguments.push(argument.into_bytes());
     }

@@ -58,13 +58,13 @@ function steps.put()
   return {written, bytes}
 end
 
--- Those of the keys that need not be written: how old a use is written, the lifetime, keys.
+-- The keys that need not be written: how old a use is written; then lifetime and key of each.
 function steps.fresh()
   local found = {}
-  for n = 6, #ARGV do
-    local used, lifetime = use_of(ARGV[n])
-    local is_kept = used and used >= now - tonumber(ARGV[4]) and (lifetime == 'chained' or ARGV[5] == 'usual')
-    if is_kept and call('EXISTS', base .. 'p:' .. ARGV[n]) == 1 then found[#found + 1] = ARGV[n] end
+  for n = 5, #ARGV, 2 do
+    local key, used, lifetime = ARGV[n + 1], use_of(ARGV[n + 1])
+    local is_kept = used and used >= now - tonumber(ARGV[4]) and (lifetime == 'chained' or ARGV[n] == 'usual')
+    if is_kept and call('EXISTS', base .. 'p:' .. key) == 1 then found[#found + 1] = key end
   end
   return found
 end

@@ -70,12 +70,12 @@ fn every_reason_not_to_understand_a_body_is_described() {
 #[test]
 fn every_metric_is_described() {
     const BEGINNINGS: [&str; 3] = ["abridge_", "gen_ai_client", "process_"];
+    const ENDINGS: [&str; 3] = ["_info", "_seconds", "_total"];
     let code: String = Source::of("src/metrics").into_iter().map(|file| file.code()).collect();
     let code = [code, Source::read("src/metrics.rs").code(), Source::read("src/proxy/scrape.rs").code()].concat();
     let there = owned(strings(&code).filter(|name| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))));
     let document = "docs/metrics.md";
     // As the code names them: OpenMetrics adds what the kind asks for.
-    const ENDINGS: [&str; 3] = ["_info", "_seconds", "_total"];
     let bare = |name: &String| ENDINGS.iter().fold(name.as_str(), |name, end| name.trim_end_matches(end)).to_owned();
     agree(document, &named(document, &BEGINNINGS).iter().map(bare).collect(), &there);
 }
