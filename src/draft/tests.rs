@@ -3,7 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{dialect, handler::NoAnswers, plan::Plan, span::splice, summary::NoSummaries, tokens};
+use crate::{
+    dialect,
+    handler::NoAnswers,
+    payload::Keys,
+    plan::Plan,
+    span::splice,
+    summary::NoSummaries,
+    tokens::{self, Meter},
+};
 
 mod texts;
 
