@@ -199,7 +199,7 @@ impl Keys {
     }
 
     /// The name of what a handler answers `caller` to these parts of a question.
-    pub fn answer<'t>(&self, caller: Caller, parts: &[&'t [u8]]) -> ChainKey {
+    pub fn answer(&self, caller: Caller, parts: &[&[u8]]) -> ChainKey {
         let lengths: Vec<_> = parts.iter().map(|part| (part.len() as u64).to_le_bytes()).collect();
         let parts = lengths.iter().zip(parts).flat_map(|(length, part)| [length.as_slice(), part]);
         ChainKey::from_bytes(self.hash(b"answer", &caller.0, parts))

@@ -37,7 +37,8 @@ pub fn run(input: &[u8]) {
 }
 
 fn edit(orphans: Orphans, body: &Bytes) -> EditedBody {
-    let patch_tool_calls = patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans };
+    let patch_tool_calls =
+        patch_tool_calls::Settings { template: Some(PLACEHOLDER.to_owned()), orphans, handler: None };
     let policy = Settings { edits: Settings::default().edits.into_iter().take(1).collect(), ..Settings::default() };
     edit_body(&planner(PlanSettings { patch_tool_calls, policy, ..PlanSettings::default() }), dialect(), body.clone())
 }

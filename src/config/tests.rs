@@ -39,15 +39,15 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, messages, events, inspect, rescue, responses, tokens, models, prices",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
-            "proxy.toml:1:22: unknown key \"\\u{1b}[31m\\n\" in [patch_tool_calls]; allowed: template, orphans",
+            "proxy.toml:1:22: unknown key \"\\u{1b}[31m\\n\" in [patch_tool_calls]; allowed: template, handler, orphans",
         ),
     ]);
 }
@@ -483,7 +483,7 @@ fn the_example_has_every_key() {
     // The error for an unknown key lists the known ones.
     let tables = complete
         .iter()
-        .filter(|(name, value)| value.is_table() && !["tools", "policies"].contains(&name.as_str()))
+        .filter(|(name, value)| value.is_table() && !["tools", "handlers", "policies"].contains(&name.as_str()))
         .map(|(name, _)| name.as_str());
     for name in std::iter::once("").chain(tables) {
         let (unknown, table) = match name {

@@ -49,10 +49,11 @@ impl Asks {
 
     /// Notes that a question came up; false if it is there, or there is no room for it.
     fn takes(&mut self, key: ChainKey, is_needed: bool) -> bool {
-        let same = self.list.iter_mut().find(|same| same.key == key);
-        let is_new = same.is_none();
-        same.into_iter().for_each(|same| same.is_needed |= is_needed);
-        is_new && self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES
+        if let Some(same) = self.list.iter_mut().find(|same| same.key == key) {
+            same.is_needed |= is_needed;
+            return false;
+        }
+        self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES
     }
 
     /// Notes an answer that was used, if there is room for it.

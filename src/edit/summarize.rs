@@ -337,12 +337,12 @@ impl Scope {
         let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
         let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
         let shaping = (SCOPE_VERSION, language, asked, kept, recall);
-        let mut scope = serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}"));
-        // Not where there are none, so that summaries of earlier versions stay in use.
-        if (input_handler, finalize_handler) != (&None, &None) {
-            scope += &format!("{:?}", (input_handler, finalize_handler));
-        }
-        Self(scope)
+        let scope = serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}"));
+        // Without handlers it is what it was in earlier versions, so that their summaries stay in use.
+        Self(match (input_handler, finalize_handler) {
+            (None, None) => scope,
+            handlers => format!("{scope}{handlers:?}"),
+        })
     }
 
     /// The same for the conversations of one model.

@@ -1,4 +1,5 @@
 //! Handlers: asked once for a text, used from then on; and one that fails is never in the way.
+#![expect(clippy::disallowed_types, reason = "what handlers are asked and answer is made and read here")]
 
 use std::time::{Duration, Instant};
 
@@ -35,8 +36,13 @@ fn setup(upstream: &Summarizer, handler: &Handler) -> Setup {
 
 /// A conversation of so many calls of `bash`, each with a result of some 1,500 bytes.
 fn session(n: usize) -> String {
-    let text = |n: usize| (0..60).map(|line| format!("result {n}, line {line}: ok\n")).collect();
+    let text = |n: usize| lines(60, |line| format!("result {n}, line {line}: ok"));
     with_results(&(0..n).map(text).collect::<Vec<String>>())
+}
+
+/// So many lines.
+fn lines(n: usize, line: impl Fn(usize) -> String) -> String {
+    (0..n).map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
@@ -72,8 +78,8 @@ async fn an_answer_stands_in_place_of_a_cleared_result_is_asked_for_once_and_sta
     let abridge = clearing(&upstream, &handler).start().await;
     let before = texts(session(5).as_bytes());
     let after = results(&abridge, &upstream, session(5)).await;
-    for n in 0..3 {
-        let (answer, placeholder) = after[n].split_once('\n').unwrap();
+    for (n, text) in after[..3].iter().enumerate() {
+        let (answer, placeholder) = text.split_once('\n').unwrap();
         assert_eq!(answer, format!("result {n}, line 0: ok and 59 more lines"));
         assert!(placeholder.starts_with("[Cleared: ") && placeholder.contains("/abridge/recall/"), "{placeholder}");
     }

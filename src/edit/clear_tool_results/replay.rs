@@ -337,10 +337,9 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// The clearing as a handler has it, if there is one: none if that leaves the result as it is. Whether a pass is made does
     /// not depend on what handlers say, else a request would have to ask about all that it might clear.
     fn handled(&self, number: RowIndex, clearing: Clearing) -> Option<Clearing> {
-        let asked = |row| Some((row, self.edit.handler(self.draft, row)?));
-        let Some((row, handler)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
-        let handled = self.edit.clearing(self.draft, row, self.count, Some(Asked { handler, is_needed: true }))?;
-        Some(Clearing { why: clearing.why, ..handled })
+        let asked = |row| Some((row, Asked { handler: self.edit.handler(self.draft, row)?, is_needed: true }));
+        let Some((row, asked)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
+        Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(asked))? })
     }
 
     fn leaves_rent(&mut self, number: RowIndex) {

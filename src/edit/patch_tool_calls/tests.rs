@@ -24,7 +24,7 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 fn settings(orphans: Orphans) -> Settings {
-    Settings { template: Some(TEMPLATE.to_owned()), orphans }
+    Settings { template: Some(TEMPLATE.to_owned()), orphans, handler: None }
 }
 
 fn planner(settings: &Settings, language: Language) -> Planner {

@@ -1,15 +1,14 @@
 //! The clients of handlers: one question, posted as JSON over HTTP or a Unix socket, and its answer within limits.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
@@ -188,7 +187,14 @@ async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, PostErro
     if answer.status() != StatusCode::OK {
         return Err(PostError::Status(answer.status()));
     }
-    let body = Limited::new(answer.into_body(), most).collect().await;
-    let is_long = |error: Box<dyn Error + Send + Sync>| error.is::<LengthLimitError>();
-    Ok(body.map_err(|error| if is_long(error) { PostError::TooLong(most) } else { PostError::Connection })?.to_bytes())
+    let (mut body, mut read) = (answer.into_body(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| PostError::Connection)?;
+        let data = frame.into_data().unwrap_or_default();
+        if read.len() + data.len() > most {
+            return Err(PostError::TooLong(most));
+        }
+        read.extend_from_slice(&data);
+    }
+    Ok(read.freeze())
 }

@@ -31,14 +31,14 @@ impl Drop for Program {
 
 /// Results of tests, of a diff, and of something else.
 fn texts_of_all_kinds() -> Vec<String> {
-    let mut tests: String = (0..80).map(|n| format!("test unit::case_{n} ... ok\n")).collect();
+    let mut tests = lines(80, |n| format!("test unit::case_{n} ... ok"));
     tests += "test unit::broken ... FAILED\nassertion `left == right` failed at src/lib.rs:7\ntest result: FAILED. 80 passed; 1 failed\n";
     let mut diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,90 +1,90 @@\n".to_owned();
     diff.extend(
         (0..90).map(|n| if n == 40 { "-old\n+new\n".to_owned() } else { format!(" context {n} stays as it was\n") }),
     );
-    let other = (0..90).map(|n| format!("entry {n} of a listing\n")).collect();
-    let last = (0..90).map(|n| format!("entry {n} of another\n")).collect();
+    let other = lines(90, |n| format!("entry {n} of a listing"));
+    let last = lines(90, |n| format!("entry {n} of another"));
     vec![tests, diff, other, last, "unread".to_owned()]
 }
 

@@ -73,7 +73,7 @@ async fn a_summary_is_made_without_a_handler_that_fails() {
 
 #[tokio::test]
 async fn settings_that_name_no_handler_or_a_wrong_one_are_refused_with_what_to_do() {
-    let with = |lines: &[&str]| lines.iter().fold(Setup::to("http://127.0.0.1:9/v1"), |setup, line| setup.with(line));
+    let with = |lines: &[&str]| lines.iter().fold(Setup::to("http://127.0.0.1:9/v1"), Setup::with);
     let known = "handlers.digests.url = \"http://127.0.0.1:9/\"";
     for (lines, expected) in [
         (
