@@ -317,6 +317,7 @@ impl Proxy {
             let way = (dialect, planner.settings.recall.tool, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &lease);
         }
+        drop(lease); // the body counts until it is sent
         exchange.set_edited(edited, dry_run, live.report_headers);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {

@@ -331,7 +331,7 @@ async fn two_hundred_cancels_leave_no_round_open() {
             1 => {
                 call.begin_stream().await;
                 let events = api.answer(1, &[Act::Say("One moment."), grep(&handle(&first))], true);
-                call.send_chunk(&events[..dice(events.len() - 1) + 1]).await;
+                call.send_chunk(&events[..=dice(events.len() - 1)]).await;
                 scene.client.head().await;
                 call
             }
@@ -344,10 +344,11 @@ async fn two_hundred_cancels_leave_no_round_open() {
                 call
             }
         };
+        let gone = std::mem::replace(&mut scene.client, scene.abridge.connect().await);
         if dice(5) == 0 {
-            std::mem::replace(&mut scene.client, scene.abridge.connect().await).reset()
+            gone.reset();
         } else {
-            scene.client = scene.abridge.connect().await
+            drop(gone);
         }
         open.gone().await;
     }
