@@ -23,6 +23,7 @@
 )]
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -218,9 +219,11 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ve
         times.push(began.elapsed().as_secs_f64() * 1e3);
         let text =
             serde_json::to_string(&result(&format!("{agent}.{conversation}.{round}"), 20 + draw.below(300))).unwrap();
-        messages.push_str(&format!(
+        write!(
+            messages,
             r#",{{"role":"assistant","content":"Next.","tool_calls":[{{"id":"c{round}","type":"function","function":{{"name":"bash","arguments":"{{\"n\":{round}}}"}}}}]}},{{"role":"tool","tool_call_id":"c{round}","content":{text}}}"#
-        ));
+        )
+        .unwrap();
     }
     times
 }
@@ -267,7 +270,7 @@ impl Judge {
         let text = std::str::from_utf8(body).expect("bodies of this bench are text");
         let through: usize = between(text, "\"user\":\"replica ", ".").parse().expect("a number");
         let conversation = between(text, "conversation ", ".\"").to_owned();
-        self.begins_as_before(&conversation, body.clone());
+        self.begins_as_before(&conversation, body);
         for target in recalls(body) {
             if self.read.lock().unwrap().insert(target.clone()) {
                 self.reads(&conversation, &target, through).await;
@@ -276,8 +279,8 @@ impl Judge {
     }
 
     /// Up to the end of its last message, a request is how the next one begins.
-    fn begins_as_before(&self, conversation: &str, body: Bytes) {
-        let end = memchr::memmem::rfind(&body, b"],\"tools\":").expect("a request has tools");
+    fn begins_as_before(&self, conversation: &str, body: &Bytes) {
+        let end = memchr::memmem::rfind(body, b"],\"tools\":").expect("a request has tools");
         let messages = body.slice(..end);
         let Some(before) = self.last.lock().unwrap().insert(conversation.to_owned(), messages.clone()) else { return };
         if messages.starts_with(&before) {

@@ -345,7 +345,8 @@ impl Engine {
         body: Bytes,
         options: EditOptions<'_>,
     ) -> EditedBody {
-        Planning::new(self, config, dialect, body, options).run().await
+        // What waits for handlers and summaries is large, and most requests wait for neither.
+        Box::pin(Planning::new(self, config, dialect, body, options).run()).await
     }
 }
 
