@@ -40,7 +40,7 @@ tests() {
     # Recorded traffic is played in the profile that the benches are built with: unoptimised, it takes four times as long. That
     # is built while tests run, which mostly wait.
     local played=(--locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions)
-    nice -n 19 cargo test "${played[@]}" --no-run --quiet &
+    nice -n 19 bash -c 'cargo test "$@" --no-run --quiet && cargo bench --locked --no-run --quiet --bench core --bench load' - "${played[@]}" &
     building=$!
     trap 'kill "$building" 2>/dev/null || true' EXIT
     step env -u ABRIDGE_CORPUS -u ABRIDGE_CORPUS_MESSAGES -u ABRIDGE_CORPUS_RESPONSES cargo test --locked

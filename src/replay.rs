@@ -286,7 +286,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let Some(dialect) = dialect else { return unedited() };
 
     let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
-    let factor = inputs.token_factor.filter(|_| planner.settings.tokens.calibrate);
+    let factor = inputs.token_factor.filter(|_| planner.settings.tokens.is_calibrated());
     let cold_passes = inputs.cold_passes.clone();
     let answers: HashMap<_, _> = inputs.answers.iter().map(|(key, answer)| (*key, Arc::new(answer.clone()))).collect();
     let planner = with_recorded_inputs(planner, inputs);

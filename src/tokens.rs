@@ -57,6 +57,13 @@ pub struct Settings {
     /// from the answers of the same upstream and model, and a conversation keeps the one that it begins with, which is in
     /// the store. Without a store, and with `false`, the ratio is that of the built-in table.
     pub calibrate: bool,
+    /// The handler of `[handlers]` that counts the tokens of a conversation once, when they are first counted: the ratio of
+    /// its count to abridge's stands in place of what bills have taught, and the conversation keeps it.
+    ///
+    /// Not set: no handler is asked.
+    ///
+    /// Example: `"counts"`
+    pub handler: Option<String>,
 }
 
 impl Default for Settings {
@@ -67,7 +74,15 @@ impl Default for Settings {
             memo: ByteSize::mib(32),
             ask_upstream: true,
             calibrate: true,
+            handler: None,
         }
+    }
+}
+
+impl Settings {
+    /// Whether conversations have a ratio of their own, where there is a store.
+    pub fn is_calibrated(&self) -> bool {
+        self.calibrate || self.handler.is_some()
     }
 }
 

@@ -90,6 +90,11 @@ impl Factors {
         self.ask(beginning, None).await.or(pinned).unwrap_or(first.learnt)
     }
 
+    /// Whether a conversation has a factor in the store.
+    pub(super) async fn is_stored(&self, beginning: ChainKey) -> bool {
+        self.ask(beginning, None).await.is_some()
+    }
+
     /// What the store has of a conversation, after it was offered a factor; `None` if it has none or fails.
     async fn ask(&self, beginning: ChainKey, offered: Option<Factor>) -> Option<Factor> {
         let store = Arc::clone(self.store.as_ref()?);

@@ -33,6 +33,7 @@ use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
 mod answers;
+mod handler_count;
 
 /// One request while it is planned.
 pub(super) struct Planning<'a> {
@@ -278,7 +279,8 @@ impl<'a> Planning<'a> {
         let plan = self.planned().await?;
         let Some(CountedWith { factor, unfrozen: Some(beginning), .. }) = plan.basis.counted else { return Ok(plan) };
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
-        let learnt = factors.learnt(self.options.upstream, model).unwrap_or(factor);
+        let counted = self.counted_by_handler(beginning, model).await;
+        let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
         let first = FirstFactor { learnt, known: factor };
         let settled = match self.options.mode {
             EditMode::Apply => factors.settle(beginning, first).await,
@@ -300,7 +302,7 @@ impl<'a> Planning<'a> {
         let cold_passes = Arc::clone(&self.engine.cold_passes);
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
-        let is_calibrated = config.planner.settings.tokens.calibrate && factors.are_kept();
+        let is_calibrated = config.planner.settings.tokens.is_calibrated() && factors.are_kept();
         let plan = move || {
             let calibration = match factor {
                 Some(factor) => Calibration::Fixed(factor),

@@ -96,7 +96,12 @@ impl Engine {
 
     /// A process in front of this URL, with its store here.
     pub(crate) fn replica_to(&self, url: String) -> Setup {
-        replica_of(self.name(), url, self.url())
+        replica_of(self.name(), url, self.url(), "10s")
+    }
+
+    /// The same, which waits for its store for a second at most.
+    pub(crate) fn impatient_replica_to(&self, url: String) -> Setup {
+        replica_of(self.name(), url, self.url(), "1s")
     }
 
     /// Sends a signal to the server and its processes.
@@ -140,12 +145,12 @@ impl Engine {
     }
 }
 
-/// A process whose store is in the engine at this URL.
-pub(crate) fn replica_of(engine: &str, upstream: String, url: String) -> Setup {
+/// A process whose store is in the engine at this URL, and that waits for it so long.
+pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &str) -> Setup {
     Setup::to(upstream)
         .with(format!("store.engine = {engine:?}"))
         .with("store.url_env = \"STORE_URL\"")
-        .with("store.timeout = \"1s\"")
+        .with(format!("store.timeout = {timeout:?}"))
         .with("recall.public_url = \"http://abridge.test\"")
         .with("tokens.ask_upstream = false")
         .environment("STORE_URL", url)

@@ -32,7 +32,8 @@ impl Load {
     /// Begins to send through a process with its store at this URL.
     async fn start(engine: &str, url: String, line: &str) -> Self {
         let upstream = Summarizer::playing([]).await;
-        let setup = replica_of(engine, upstream.url().to_owned(), url).with("tokens.counter = \"estimate\"").with(line);
+        let setup =
+            replica_of(engine, upstream.url().to_owned(), url, "1s").with("tokens.counter = \"estimate\"").with(line);
         let abridge = Arc::new(setup.start().await);
         let (stop, stopped) = watch::channel(false);
         let mut writers = JoinSet::new();
@@ -73,7 +74,7 @@ impl Load {
         while let Some(writer) = self.writers.join_next().await {
             writer.unwrap();
         }
-        let late = replica_of(engine, self.upstream.url().to_owned(), url).start().await;
+        let late = replica_of(engine, self.upstream.url().to_owned(), url, "10s").start().await;
         let (named, mut missing) = (self.named(), Vec::new());
         for handle in &named {
             if get(&late, handle).await.head.status() != 200 {

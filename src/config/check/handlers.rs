@@ -69,6 +69,7 @@ fn named(config: &Config) -> Vec<(Vec<&str>, &str)> {
         ("clear_tool_results", "handler", &config.clear_tool_results.handler),
         ("summarize", "input_handler", &config.summarize.input_handler),
         ("summarize", "finalize_handler", &config.summarize.finalize_handler),
+        ("tokens", "handler", &config.tokens.handler),
     ];
     for (table, key, handler) in edits {
         named.extend(handler.as_deref().map(|handler| (vec![table, key], handler)));

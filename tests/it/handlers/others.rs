@@ -71,6 +71,43 @@ async fn a_summary_is_made_without_a_handler_that_fails() {
     assert!(upstream.chats().pop().unwrap().text().contains("They talked."));
 }
 
+/// A conversation with a long beginning and five results of some 250 tokens.
+fn counted(seed: &str) -> String {
+    with_results(&(0..5).map(|n| format!("{seed} {n} ").repeat(1000 / (seed.len() + 3))).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn a_handler_counts_a_conversation_once_and_its_count_stays() {
+    let upstream = Summarizer::playing([]).await;
+    let handler = Handler::playing(|question| match question["text"].as_str().unwrap() {
+        text if text.contains("lie") => Play::Replace("many".to_owned()),
+        // Three times as many as the estimate has.
+        text => Play::Replace((3 * text.len() / 4).to_string()),
+    });
+    let handler = handler.await;
+    let store = tempfile::tempdir().unwrap();
+    let setup = || {
+        Setup::to(upstream.url())
+            .with(format!("handlers.digests.url = {:?}", handler.url()))
+            .with("tokens = { counter = \"estimate\", ask_upstream = false, calibrate = false, handler = \"digests\" }")
+            .with("clear_tool_results = { when = \"any\", trigger = { tokens = 2500 }, clear_at_least = 0, keep = { results = 1 }, keep_reads = 0 }")
+            .with("recall.public_url = \"http://abridge.test\"")
+            .with(format!("store.path = \"{}\"", store.path().join("store.redb").display()))
+    };
+    for n in 1..=2 {
+        let abridge = setup().start().await;
+        for _ in 0..2 {
+            assert_eq!(ask(&abridge, counted("honest")).await.head.get("x-abridge-edits"), Some("clear=4"));
+            assert_eq!(ask(&abridge, counted("lie")).await.head.get("x-abridge-edits"), None, "not counted so high");
+        }
+        assert_eq!(handler.asked().len(), 2, "start {n}: once for each conversation");
+        abridge.signal("TERM");
+        abridge.exit().await;
+    }
+    let asked = handler.asked();
+    assert_eq!((&asked[0]["edit"], &asked[0]["arguments"]), (&json!("count_tokens"), &json!("{\"model\":\"gpt-4o\"}")));
+}
+
 #[tokio::test]
 async fn settings_that_name_no_handler_or_a_wrong_one_are_refused_with_what_to_do() {
     let with = |lines: &[&str]| lines.iter().fold(Setup::to("http://127.0.0.1:9/v1"), Setup::with);
@@ -80,6 +117,7 @@ async fn settings_that_name_no_handler_or_a_wrong_one_are_refused_with_what_to_d
             &["clear_tool_results.handler = \"digest\""][..],
             "there is no handlers.digest; allowed: none, as [handlers] is empty",
         ),
+        (&["tokens.handler = \"digest\""], "there is no handlers.digest"),
         (&[known, "tools.bash.truncate_handler = \"diffs\""], "there is no handlers.diffs; allowed: digests"),
         (
             &["handlers.x.url = \"ftp://h/\""],
