@@ -28,7 +28,7 @@ pub struct TurnRecalls {
 }
 
 /// How many turns are remembered.
-const MAX_ABSENT: usize = 65_536;
+const MAX_ABSENT: usize = 8 << 10;
 
 impl KeptRecalls {
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {

@@ -23,8 +23,8 @@ const MAX_CALL_BYTES: usize = 4096;
 /// With so many calls of a conversation `keep` doubles.
 const DOUBLES_AT: usize = 2;
 
-/// How many calls are remembered, in about 2 MB.
-const MAX_KNOWN: usize = 16 << 10;
+/// How many calls are remembered, in about half a megabyte.
+const MAX_KNOWN: usize = 4 << 10;
 
 /// What calls ask for, by their JSON: one that comes again is not read again.
 pub(super) struct CallCache(Cache<Fingerprint, Arc<KnownCall>>);

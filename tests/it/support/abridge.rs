@@ -296,6 +296,11 @@ impl Abridge {
         self.status("VmRSS:")
     }
 
+    /// How much of that are pages of its program, in KiB.
+    pub(crate) fn program_memory(&self) -> u64 {
+        self.status("RssFile:")
+    }
+
     fn status(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
