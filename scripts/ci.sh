@@ -5,8 +5,8 @@
 # traffic, with real clients and in a browser too.
 #
 #   ci.sh          all of it
-#   ci.sh build    what needs none of these: lints, and the tests built
-#   ci.sh test     the rest
+#   ci.sh build    what needs none of these: the form of the code, and the tests built
+#   ci.sh test     the rest: lints, tests, documentation, benches
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,17 +30,17 @@ build() {
         step cargo deny --locked check bans licenses sources
     fi
     step cargo update --locked --workspace --manifest-path fuzz/Cargo.toml
-    step cargo clippy --locked --all-targets -- -D warnings
-    # `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
-    step cargo clippy --locked --test sessions -- -D warnings
     step cargo test --locked --no-run
 }
 
 tests() {
     # Recorded traffic is played in the profile that the benches are built with: unoptimised, it takes four times as long. That
-    # is built while tests run, which mostly wait.
+    # is built, and lints are checked, while tests run, which mostly wait.
     local played=(--locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions)
-    nice -n 19 bash -c 'cargo test "$@" --no-run --quiet && cargo bench --locked --no-run --quiet --bench core --bench load' - "${played[@]}" &
+    # Lints have a folder of their own, so that neither waits for the other.
+    nice -n 19 bash -c 'lint() { cargo clippy --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints" "$@" -- -D warnings; }
+        # `test = false` keeps sessions out of all targets, and `--all-targets --test sessions` does not add it.
+        lint --all-targets && lint --test sessions && cargo test "$@" --no-run --quiet && cargo bench --locked --no-run --quiet --bench core --bench load' - "${played[@]}" &
     building=$!
     trap 'kill "$building" 2>/dev/null || true' EXIT
     step env -u ABRIDGE_CORPUS -u ABRIDGE_CORPUS_MESSAGES -u ABRIDGE_CORPUS_RESPONSES cargo test --locked

@@ -184,6 +184,8 @@ proptest! {
         policy in prop::sample::select(&STICKY[..]),
     ) {
         let (first, output) = plan(policy, &body(&layout, &messages));
+        // A request that the model has not answered is not seen in later ones.
+        let more: Vec<_> = more.into_iter().skip_while(|message| !is_assistant(message)).collect();
         let grown = [messages.clone(), more].concat();
         let (second, grown_output) = plan(policy, &body(&layout, &grown));
         let (before, after) = (touched(&first), touched(&second));
