@@ -114,10 +114,10 @@ struct Judge {
     summarised: Mutex<HashSet<Bytes>>,
 }
 
-const POLICY: &str = "clear_tool_results = { when = \"any\", trigger = { tokens = 15000 }, clear_at_least = 0, keep = { results = 3 }, keep_reads = 0 }
+const POLICY: &str = "clear_tool_results = { when = \"any\", trigger = { tokens = 5000 }, clear_at_least = 0, keep = { results = 3 }, keep_reads = 0 }
 truncate_tool_results = { max_bytes = 8000 }
-summarize = { trigger = { tokens = 30000 }, instruction = \"WRITE THE SUMMARY NOW\" }
-tokens = { counter = \"estimate\", ask_upstream = false }";
+summarize = { when = \"any\", trigger = { tokens = 8000 }, instruction = \"WRITE THE SUMMARY NOW\" }
+tokens.counter = \"estimate\"";
 
 const INSTRUCTION: &str = "WRITE THE SUMMARY NOW";
 
@@ -193,6 +193,11 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     let processor = processor_time(&replicas) - before;
     serving.abort();
     let seen = std::mem::take(&mut *judge.seen.lock().unwrap());
+    if !seen.failures.is_empty() {
+        for line in replicas.iter().flat_map(Abridge::stderr).filter(|line| !line.contains("INFO")).take(20) {
+            eprintln!("{line}");
+        }
+    }
     Some(Run { seconds, times, processor, seen })
 }
 
@@ -205,7 +210,7 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ve
         let round = n % MAX_ROUNDS;
         if round == 0 {
             conversation += 1;
-            messages = format!(r#"{{"role":"user","content":"conversation {agent}.{conversation}."}}"#);
+            messages = format!(r#"{{"role":"user","content":"talk ({agent}.{conversation})"}}"#);
         }
         let through = draw.below(replicas.len());
         let body = format!(
@@ -269,7 +274,7 @@ impl Judge {
     async fn check(&self, body: &Bytes) {
         let text = std::str::from_utf8(body).expect("bodies of this bench are text");
         let through: usize = between(text, "\"user\":\"replica ", ".").parse().expect("a number");
-        let conversation = between(text, "conversation ", ".\"").to_owned();
+        let conversation = between(text, "talk (", ")").to_owned();
         self.begins_as_before(&conversation, body);
         for target in recalls(body) {
             if self.read.lock().unwrap().insert(target.clone()) {
@@ -286,13 +291,13 @@ impl Judge {
         if messages.starts_with(&before) {
             return;
         }
+        // How many results are cleared, and which summary stands at the beginning.
         let taken = |messages: &Bytes| {
             let n_cleared = memchr::memmem::find_iter(messages, b"[Cleared: ").count();
-            let summary = messages.windows(8).filter(|window| window == b"Summary ").count();
-            (n_cleared, summary, between(&String::from_utf8_lossy(messages), "Summary ", ":").to_owned())
+            (n_cleared, between(&String::from_utf8_lossy(messages), "Summary ", ":").to_owned())
         };
-        let (then, now) = (taken(&before), taken(&messages));
-        if now.0 > then.0 || now.2 != then.2 {
+        let ((n_cleared, summary), now) = (taken(&before), taken(&messages));
+        if now.0 > n_cleared || now.1 != summary {
             self.seen.lock().unwrap().passes += 1;
         } else {
             self.fail(format!("{conversation} begins in another way, with nothing more taken out"));

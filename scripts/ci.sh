@@ -33,16 +33,26 @@ build() {
     step cargo test --locked --no-run
 }
 
+# Lints have a folder of their own, so that neither waits for the other.
+lint() {
+    nice -n 19 cargo clippy --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints" "$@" -- -D warnings
+}
+
+beside_the_tests() {
+    lint --all-targets
+    # `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
+    lint --test sessions
+    nice -n 19 cargo test "$@" --no-run --quiet
+    nice -n 19 cargo bench --locked --no-run --quiet --bench core --bench load
+}
+
 tests() {
     # Recorded traffic is played in the profile that the benches are built with: unoptimised, it takes four times as long. That
     # is built, and lints are checked, while tests run, which mostly wait.
     local played=(--locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions)
-    # Lints have a folder of their own, so that neither waits for the other.
-    nice -n 19 bash -c 'lint() { cargo clippy --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints" "$@" -- -D warnings; }
-        # `test = false` keeps sessions out of all targets, and `--all-targets --test sessions` does not add it.
-        lint --all-targets && lint --test sessions && cargo test "$@" --no-run --quiet && cargo bench --locked --no-run --quiet --bench core --bench load' - "${played[@]}" &
+    beside_the_tests "${played[@]}" &
     building=$!
-    trap 'kill "$building" 2>/dev/null || true' EXIT
+    trap '{ pkill -P "$building" || kill "$building"; } 2>/dev/null || true' EXIT
     step env -u ABRIDGE_CORPUS -u ABRIDGE_CORPUS_MESSAGES -u ABRIDGE_CORPUS_RESPONSES cargo test --locked
     step cargo test --locked --test it the_tap_and_eventsource_stream_see_the_same
     step wait "$building"

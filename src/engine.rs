@@ -258,7 +258,7 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
-        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone()));
+        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone(), Arc::clone(&summaries)));
         let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
         let summarizer = Summarizer::new(known, kept, store.clone(), breakers.clone(), tasks.clone(), events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));

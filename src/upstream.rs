@@ -23,6 +23,7 @@ use crate::units::Period;
 pub mod connect;
 pub mod framing;
 pub mod models;
+pub mod post;
 pub mod probe;
 pub mod progress;
 pub mod refusal;

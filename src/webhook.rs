@@ -7,14 +7,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::{Method, Request, StatusCode, Uri};
+use http::StatusCode;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::body::{self, Lease, RequestBody};
+use crate::body;
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
 use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::post::json_post;
 use crate::upstream::target::BaseUrlError;
 use crate::upstream::{self, Upstream, UpstreamError};
 
@@ -134,24 +134,12 @@ impl Webhook {
     }
 
     async fn post(&self, json: Bytes) -> Result<(), PostError> {
-        let answered = timeout(self.within, self.client.send(request(self.url.uri(), json))).await;
+        let answered = timeout(self.within, self.client.send(json_post(self.url.uri().clone(), json))).await;
         let answer = answered.map_err(|_| PostError::Timeout(self.within))?.map_err(PostError::Send)?;
         let status = answer.status();
         body::discard(answer.into_body(), MAX_DISCARD).await;
         if status.is_success() { Ok(()) } else { Err(PostError::Status(status)) }
     }
-}
-
-fn request(target: &Uri, json: Bytes) -> Request<RequestBody> {
-    let length = HeaderValue::from(json.len());
-    let mut request = Request::new(RequestBody::buffered(&[json], Lease::default()));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = target.clone();
-    let headers = request.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, length);
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
-    request
 }
 
 // === impl PostError ===

@@ -144,6 +144,19 @@ pub(super) fn write_event(out: &mut Vec<u8>, data: &Object) {
     out.extend(b"\n\n");
 }
 
+/// What was held back: an answer that is not streamed, or events.
+pub(super) fn held(back: &[Object], is_whole: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    for object in back {
+        if is_whole {
+            out.extend(write(object));
+        } else {
+            write_event(&mut out, object);
+        }
+    }
+    out
+}
+
 /// An object as JSON.
 pub(super) fn write(object: &Object) -> Vec<u8> {
     serde_json::to_vec(object).unwrap_or_default()

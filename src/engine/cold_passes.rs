@@ -40,7 +40,7 @@ impl ColdPasses {
 
     /// Whether they are made.
     pub(super) fn are_made(&self) -> bool {
-        self.summaries.is_durable() && !self.summaries.is_shared()
+        self.summaries.has_store() && !self.summaries.is_shared()
     }
 
     /// Stores where one is made. False if that fails, and it is not made.

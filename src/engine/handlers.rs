@@ -20,6 +20,7 @@ use super::EngineConfig;
 use super::breaker::DiskBreaker;
 use super::error::DigestError;
 use super::persist::PersistError;
+use super::summaries::Summaries;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, PayloadKey, Place};
 use crate::store::{Offered, Store};
@@ -35,6 +36,8 @@ pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 pub struct Answers {
     store: Option<Arc<dyn Store>>,
     breaker: DiskBreaker,
+    /// Notes uses in the store.
+    summaries: Arc<Summaries>,
     known: Cache<ChainKey, KnownAnswer, Weight>,
     began: Instant,
     calls: Semaphore,
@@ -49,8 +52,6 @@ struct State {
     failing: HashSet<Arc<str>>,
     /// What is asked beside the requests.
     ahead: HashSet<ChainKey>,
-    /// The answers whose use is still to be noted in the store.
-    uses: Vec<ChainKey>,
     calls: BTreeMap<(Arc<str>, &'static str), u64>,
 }
 
@@ -154,9 +155,6 @@ const ENTRY_BYTES: u64 = 128;
 /// A use is noted again after this time.
 const USE_INTERVAL: Duration = Duration::from_hours(1);
 
-/// How many uses may be pending; further ones are noted the next time.
-const MAX_USES: usize = 1024;
-
 /// How many questions are under way at a time, of all requests.
 const MAX_CALLS: usize = 32;
 
@@ -170,11 +168,12 @@ const REST: Duration = Duration::from_secs(30);
 
 impl Answers {
     #[expect(clippy::disallowed_types, reason = "see `Answers`")]
-    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
+    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker, summaries: Arc<Summaries>) -> Self {
         let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
         Self {
             store,
             breaker,
+            summaries,
             known,
             began: Instant::now(),
             calls: Semaphore::new(MAX_CALLS),
@@ -209,16 +208,6 @@ impl Answers {
             Ok::<_, PersistError>(self.used_now(answer))
         };
         Ok(self.known.get_or_insert_async(&key, settling).await?.answer)
-    }
-
-    /// Notes in the store that answers were used by plans.
-    pub(super) async fn flush_uses(&self) {
-        let Some(store) = self.store.clone() else { return };
-        let uses = self.with_state(|state| std::mem::take(&mut state.uses));
-        if !uses.is_empty() {
-            // The store logs its failures; the next use is noted again.
-            let _noted = self.breaker.call(async move { store.touch_summaries(uses).await }).await;
-        }
     }
 
     /// Asks a handler. Whatever it does, there is an answer when this returns: [`Answer::Failed`] if it is none.
@@ -268,13 +257,8 @@ impl Answers {
     fn known(&self, key: ChainKey) -> Option<Arc<Answer>> {
         let KnownAnswer { answer, noted } = self.known.get(&key)?;
         let now = self.began.elapsed().as_secs();
-        if now.saturating_sub(noted.load(Ordering::Relaxed)) >= USE_INTERVAL.as_secs() {
-            self.with_state(|state| {
-                if state.uses.len() < MAX_USES {
-                    noted.store(now, Ordering::Relaxed);
-                    state.uses.push(key);
-                }
-            });
+        if now.saturating_sub(noted.load(Ordering::Relaxed)) >= USE_INTERVAL.as_secs() && self.summaries.note_use(key) {
+            noted.store(now, Ordering::Relaxed);
         }
         Some(answer)
     }

@@ -242,7 +242,6 @@ impl<'a> Planning<'a> {
     async fn finish(self, planned: Result<Plan, PlanError>) -> EditedBody {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
-            self.engine.answers.flush_uses().await;
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();

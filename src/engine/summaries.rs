@@ -236,7 +236,7 @@ impl Summaries {
     }
 
     /// Whether there is a store.
-    pub(super) fn is_durable(&self) -> bool {
+    pub(super) fn has_store(&self) -> bool {
         self.store.is_some()
     }
 

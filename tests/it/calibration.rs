@@ -13,7 +13,7 @@ use crate::metrics::scrape;
 use crate::support::{Abridge, Setup, Upstream, chat, request, within};
 
 /// A conversation with so many results of 4,000 bytes.
-fn conversation(seed: &str, n_results: usize) -> String {
+pub(crate) fn conversation(seed: &str, n_results: usize) -> String {
     let mut messages = format!(r#"{{"role":"user","content":"{seed}"}}"#);
     for n in 0..n_results {
         let text = format!("{n} ").repeat(2000);
@@ -27,13 +27,13 @@ fn conversation(seed: &str, n_results: usize) -> String {
 }
 
 /// An upstream that bills 1.55 times as many tokens as a quarter of the bytes, and what is in front of it.
-struct Scene {
-    upstream: Upstream,
+pub(crate) struct Scene {
+    pub(crate) upstream: Upstream,
     store: TempDir,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self { upstream: Upstream::start().await, store: tempfile::tempdir().unwrap() }
     }
 
@@ -53,7 +53,7 @@ impl Scene {
     }
 
     /// What the upstream gets, when its bill has been counted.
-    async fn sent(&mut self, abridge: &Abridge, body: &str) -> Bytes {
+    pub(crate) async fn sent(&mut self, abridge: &Abridge, body: &str) -> Bytes {
         self.sent_with(abridge, body, 0).await
     }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, hidden_before, is_own, number, object, objects, text,
-    write, write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, is_own, number, object, objects,
+    text, write, write_event,
 };
 
 /// What stands between the texts of two rounds, which are one text for the client.
@@ -132,18 +132,11 @@ impl Joiner for ChatJoiner {
 
     fn rest(&mut self) -> Bytes {
         let end = std::mem::take(&mut self.end);
-        let mut events = Vec::new();
-        match &*end {
-            [] => {}
-            [whole] if self.is_whole => events = write(whole),
-            chunks => {
-                for chunk in chunks {
-                    write_event(&mut events, chunk);
-                }
-                events.extend_from_slice(if self.is_done { b"data: [DONE]\n\n" } else { b"" });
-            }
+        let mut rest = held(&end, self.is_whole);
+        if self.is_done && !end.is_empty() {
+            rest.extend_from_slice(b"data: [DONE]\n\n");
         }
-        events.into()
+        rest.into()
     }
 
     fn close(&mut self) -> Option<Bytes> {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, hidden_before, is_own, number, object, objects, text,
-    write, write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, is_own, number, object, objects,
+    text, write, write_event,
 };
 
 /// Joins messages.
@@ -137,17 +137,7 @@ impl Joiner for MessagesJoiner {
     }
 
     fn rest(&mut self) -> Bytes {
-        let end = std::mem::take(&mut self.end);
-        let mut events = Vec::new();
-        match &*end {
-            [whole] if self.is_whole => events = write(whole),
-            end => {
-                for event in end {
-                    write_event(&mut events, event);
-                }
-            }
-        }
-        events.into()
+        held(&std::mem::take(&mut self.end), self.is_whole).into()
     }
 
     fn close(&mut self) -> Option<Bytes> {

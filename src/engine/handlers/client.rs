@@ -6,17 +6,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::header::{AUTHORIZATION, HOST, HeaderValue};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-use crate::body::{Lease, RequestBody};
+use crate::body::RequestBody;
 use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
 use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::post::json_post;
 use crate::upstream::target::BaseUrlError;
 use crate::upstream::{self, Upstream};
 
@@ -170,15 +171,8 @@ impl HandlerClient {
     }
 
     fn request(&self, target: Uri, json: Bytes) -> Request<RequestBody> {
-        let length = HeaderValue::from(json.len());
-        let mut request = Request::new(RequestBody::buffered(&[json], Lease::default()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = target;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_LENGTH, length);
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
-        headers.extend(self.key.clone().map(|key| (AUTHORIZATION, key)));
+        let mut request = json_post(target, json);
+        request.headers_mut().extend(self.key.clone().map(|key| (AUTHORIZATION, key)));
         request
     }
 }

@@ -162,7 +162,9 @@ fn insert(
 
 /// Reads a payload.
 pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Payload>, Error> {
-    let Some(stored) = db.begin_read()?.open_table(PAYLOADS)?.get(key.as_bytes())? else { return Ok(None) };
+    // The value is read before the table is dropped: without it the writer may free the page.
+    let payloads = db.begin_read()?.open_table(PAYLOADS)?;
+    let Some(stored) = payloads.get(key.as_bytes())? else { return Ok(None) };
     decode(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("payload {key}")))
 }
 
@@ -290,7 +292,8 @@ pub(super) fn offer_summary(
 
 /// Reads a summary.
 pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Bytes>, Error> {
-    let Some(stored) = db.begin_read()?.open_table(SUMMARIES)?.get(beginning.as_bytes())? else { return Ok(None) };
+    let summaries = db.begin_read()?.open_table(SUMMARIES)?;
+    let Some(stored) = summaries.get(beginning.as_bytes())? else { return Ok(None) };
     decode(stored.value())
         .map(|summary| Some(summary.bytes()))
         .ok_or_else(|| Error::Corrupted(format!("summary {beginning:?}")))
