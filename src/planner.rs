@@ -1,5 +1,7 @@
 //! The policy: which edits run, in which order; and the plan that they make of one request.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -151,11 +153,11 @@ pub struct Planner {
 /// The edits that run on each request, in order.
 #[derive(Debug)]
 pub struct Policy {
-    edits: Vec<Box<dyn Edit>>,
+    edits: Vec<Arc<dyn Edit>>,
     language: Language,
     recall: recall::Settings,
-    /// What sets summaries apart that are remembered, if any are used.
-    summaries: Option<summarize::Scope>,
+    /// The edit whose summaries are remembered, if any are used.
+    summarize: Option<Arc<Summarize>>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
     reasoning: reasoning::CompiledSettings,
@@ -251,13 +253,13 @@ impl Policy {
             cleared: settings.clear_tool_results.template(language),
             cleared_media: settings.clear_tool_results.media_template(language),
         };
-        let (mut counts_from, mut summaries) = (usize::MAX, None);
-        let edit = |name| -> Box<dyn Edit> {
+        let (mut counts_from, mut summarize) = (usize::MAX, None);
+        let edit = |name| -> Arc<dyn Edit> {
             match name {
                 EditName::PatchToolCalls => {
-                    Box::new(PatchToolCalls::new(&settings.patch_tool_calls, language, &settings.handlers))
+                    Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, language, &settings.handlers))
                 }
-                EditName::FilterToolCalls => Box::new(FilterToolCalls::new(&settings.filter_tool_calls)),
+                EditName::FilterToolCalls => Arc::new(FilterToolCalls::new(&settings.filter_tool_calls)),
                 EditName::TruncateToolResults => {
                     let edit = TruncateToolResults::new(
                         &settings.truncate_tool_results,
@@ -268,7 +270,7 @@ impl Policy {
                         &settings.handlers,
                     );
                     counts_from = counts_from.min(edit.least_bytes());
-                    Box::new(edit)
+                    Arc::new(edit)
                 }
                 EditName::ClearToolResults => {
                     let prices = PriceList::new(&settings.prices, &settings.upstream);
@@ -281,13 +283,13 @@ impl Policy {
                         &settings.handlers,
                     );
                     counts_from = counts_from.min(edit.least_bytes());
-                    Box::new(edit)
+                    Arc::new(edit)
                 }
                 EditName::Summarize => {
-                    let edit = Summarize::new(&settings.summarize, language, recall);
+                    let edit = Arc::new(Summarize::new(&settings.summarize, language, recall));
                     counts_from = counts_from.min(edit.least_bytes());
-                    summaries = Some(edit.scope().clone());
-                    Box::new(edit)
+                    summarize = Some(Arc::clone(&edit));
+                    edit
                 }
             }
         };
@@ -296,7 +298,7 @@ impl Policy {
             edits,
             language,
             recall: recall.clone(),
-            summaries,
+            summarize,
             counts_from,
             reasoning: reasoning::CompiledSettings::new(&settings.reasoning),
             marks: settings.messages,
@@ -357,22 +359,33 @@ impl Policy {
     ) -> Option<ChainKey> {
         let conversation = dialect.parse(body).ok()?;
         let request = ParsedRequest { dialect, body, conversation: &conversation };
-        let scope = self.summaries.as_ref()?.of_model(conversation.model.as_deref());
+        let scope = self.summarize.as_ref()?.scope().of_model(conversation.model.as_deref());
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
     }
 
     /// The name under which processes that share a store look up the summaries of a conversation, if this policy uses any.
-    pub fn root(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Option<ChainKey> {
-        let scope = self.summaries.as_ref()?;
+    /// There are none of a body that is shorter than `from` bytes and too short for the trigger at this model's window.
+    pub fn root(
+        &self,
+        dialect: &dyn Dialect,
+        body: &Bytes,
+        context: &PlanContext<'_>,
+        from: usize,
+    ) -> Option<ChainKey> {
+        let summarize = self.summarize.as_ref()?;
         let conversation = dialect.parse(body).ok()?;
-        let scope = scope.of_model(conversation.model.as_deref());
+        let model = conversation.model.as_deref();
+        if body.len() < from && body.len() < summarize.least_bytes_within(context.meter.window(model)) {
+            return None;
+        }
+        let scope = summarize.scope().of_model(model);
         PrefixKeys::root_of(ParsedRequest { dialect, body, conversation: &conversation }, context, &scope)
     }
 
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
     fn prefix_keys(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<PrefixKeys> {
-        let scope = self.summaries.as_ref().filter(|_| !context.summaries.is_empty())?;
-        Some(PrefixKeys::of(request, context, &scope.of_model(request.conversation.model.as_deref())))
+        let summarize = self.summarize.as_ref().filter(|_| !context.summaries.is_empty())?;
+        Some(PrefixKeys::of(request, context, &summarize.scope().of_model(request.conversation.model.as_deref())))
     }
 }
 
@@ -424,6 +437,22 @@ mod tests {
         assert_eq!(counts_from("'patch_tool_calls', 'filter_tool_calls'", ""), usize::MAX);
         assert_eq!(counts_from("'clear_tool_results'", ""), 3000);
         assert_eq!((counts_from(both, ""), counts_from(both, "mode = 'background'")), (2000, 1600));
+    }
+
+    #[test]
+    fn summaries_of_short_bodies_are_looked_up_only_where_the_trigger_is_in_reach() {
+        let root = |trigger: &str, model: &str, n_bytes: usize| {
+            let planner =
+                planner(&format!("policy.edits = ['summarize']\nsummarize = {{ trigger = {{ {trigger} }} }}"));
+            let text = "x".repeat(n_bytes);
+            let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}]}}"#);
+            let dialect = dialect::for_path("/v1/chat/completions").unwrap();
+            planner.policy.root(dialect, &body.into(), &planner.anonymous(&NoSummaries), 16 << 10).is_some()
+        };
+        assert!(!root("fraction = 0.8", "gpt-4o", 15_000) && root("fraction = 0.8", "gpt-4o", 17_000));
+        assert!(!root("fraction = 0.8", "unknown", 15_000));
+        assert!(!root("fraction = 0.8", "gpt-4", 4_000) && root("fraction = 0.8", "gpt-4", 7_000), "8,192 tokens");
+        assert!(!root("tokens = 3000", "gpt-4o", 1_000) && root("tokens = 3000", "gpt-4o", 3_000));
     }
 
     #[test]

@@ -98,7 +98,16 @@ impl Summarize {
 
     /// A shorter body is never summarised, unless somebody asks for it.
     pub fn least_bytes(&self) -> usize {
-        let least = self.settings.trigger.least_bytes();
+        self.early(self.settings.trigger.least_bytes())
+    }
+
+    /// The same for a model whose window has so many tokens, or is not known.
+    pub fn least_bytes_within(&self, window: Option<usize>) -> usize {
+        self.early(self.settings.trigger.least_bytes_within(window))
+    }
+
+    /// Where the conditions hold at the earliest, of where they hold.
+    fn early(&self, least: usize) -> usize {
         match (self.settings.mode, self.settings.when) {
             (Mode::Blocking, Moment::Any) => least,
             _ => EARLY.of(least),

@@ -89,8 +89,13 @@ impl Trigger {
 
     /// A body of fewer bytes is below every condition, whatever the model.
     pub(super) fn least_bytes(&self) -> usize {
+        self.least_bytes_within(Some(MIN_WINDOW))
+    }
+
+    /// A body of fewer bytes is below every condition, where the window has so many tokens or is not known.
+    pub(super) fn least_bytes_within(&self, window: Option<usize>) -> usize {
         let least = |condition: &Condition| {
-            let part = condition.fraction.map(|fraction| fraction.of(MIN_WINDOW));
+            let part = condition.fraction.map(|fraction| window.map_or(usize::MAX, |window| fraction.of(window)));
             let messages = condition.messages.map(|n| n.saturating_mul(3)); // {} and a comma
             condition.tokens.max(part).max(messages).unwrap_or_default()
         };

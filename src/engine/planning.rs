@@ -93,7 +93,7 @@ pub(super) enum PlanError {
 /// advance.
 pub(super) const BLOCKING_FROM: usize = 2 << 20;
 
-/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless the triggers are lower than usual.
+/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless they reach the trigger.
 const LOOK_UP_FROM: usize = 16 << 10;
 
 /// How often a request is planned at most: its prompt cache may have expired, and its summary may be loaded, made, and loaded
@@ -266,7 +266,10 @@ impl<'a> Planning<'a> {
             return;
         }
         let is_long = body.len() >= BLOCKING_FROM;
-        let root = move || config.planner.policy.root(dialect, &body, &config.planner.context(caller, &NoSummaries));
+        let root = move || {
+            let context = config.planner.context(caller, &NoSummaries);
+            config.planner.policy.root(dialect, &body, &context, LOOK_UP_FROM)
+        };
         let root = if is_long { run_blocking(root).await.ok().flatten() } else { root() };
         if let Some(root) = root {
             self.engine.summaries.look(root).await;

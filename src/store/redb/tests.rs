@@ -208,6 +208,8 @@ struct Disk {
     full: AtomicBool,
     // Reads fail as well.
     broken: AtomicBool,
+    // The next write panics.
+    panics: AtomicBool,
     // The file cannot be opened.
     gone: AtomicBool,
     syncs: AtomicU64,
@@ -229,6 +231,7 @@ impl Disk {
             crowded: AtomicBool::new(false),
             full: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
@@ -258,6 +261,7 @@ impl Faulty {
 
     fn write_access(&self) -> io::Result<()> {
         self.access()?;
+        assert!(!self.disk.panics.swap(false, Ordering::SeqCst), "a write panics");
         if self.disk.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
@@ -322,6 +326,45 @@ async fn a_full_disk_is_reported_and_recovered_from() {
     store.close().await.unwrap();
     let store = open(&disk.path).unwrap();
     assert_eq!(store.get(large[0].0).await.unwrap(), Some(large[0].1.clone()));
+}
+
+#[tokio::test]
+async fn after_a_panic_in_redb_the_file_is_reopened_and_the_write_is_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(&folder);
+    let store = disk.store();
+    store.put_all(one(1)).await.unwrap();
+    for n in 2..5 {
+        disk.panics.store(true, Ordering::SeqCst);
+        store.put_all(one(n)).await.unwrap();
+        assert!(!disk.panics.load(Ordering::SeqCst), "no write has panicked");
+        for stored in 1..=n {
+            assert_eq!(store.get(one(stored)[0].0).await.unwrap(), Some(dense(stored, 2000)));
+        }
+    }
+    assert_eq!(store.stats().await.unwrap().failures, 3);
+}
+
+#[tokio::test]
+async fn a_value_is_read_while_others_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&folder.path().join("store.redb")).unwrap());
+    let large = vec![(key(b"large"), dense(1, 1 << 20))];
+    store.put_all(large.clone()).await.unwrap();
+    let reading = {
+        let (store, large) = (Arc::clone(&store), large.clone());
+        tokio::spawn(async move {
+            for _ in 0..300 {
+                assert_eq!(store.get(large[0].0).await.unwrap(), Some(large[0].1.clone()));
+            }
+        })
+    };
+    // The pages of the large value move as others are put beside it and are touched.
+    for n in 2..40 {
+        store.put_all(one(n)).await.unwrap();
+    }
+    reading.await.unwrap();
+    assert_eq!(store.stats().await.unwrap().failures, 0);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The writer thread: puts all queued payloads into one transaction.
 
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -287,7 +289,8 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
-        let mut once = || shared.database.blocking_read().as_ref().map(|db| run(db, now));
+        let mut once =
+            || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)).unwrap_or_else(Err));
         let first = match once() {
             Some(Ok(done)) => return Ok(done),
             Some(Err(error)) => Some(self.note_failure(failed(op, error))),
@@ -340,7 +343,8 @@ impl Writer {
     fn reopen(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         let mut database = shared.database.blocking_write();
-        drop(database.take());
+        // What a panic has left half done may panic again; the file is closed all the same.
+        let _closed = unwound(|| drop(database.take()));
         // The file may have lost what was in it.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
@@ -349,6 +353,12 @@ impl Writer {
         *database = Some(db);
         Ok(())
     }
+}
+
+/// Runs `run`; a panic is an error, so that the writer goes on with the file reopened.
+fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
+    // All that `run` could leave half done is the database, which is reopened.
+    panic::catch_unwind(AssertUnwindSafe(run)).map_err(|_| Error::Io(io::Error::other("redb panicked")))
 }
 
 fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {
