@@ -206,6 +206,8 @@ impl Proxy {
     }
 
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
+    ///
+    /// The future is moved before it runs, so what few requests wait for is boxed, here and in [`Self::edit`].
     pub async fn handle(&self, request: Request<Incoming>, connection: ConnectionInfo) -> Response<ResponseBody> {
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
@@ -224,14 +226,14 @@ impl Proxy {
                 let draining = self.stopping.is_cancelled();
                 let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
                 let state = admin::State { introspection: self, draining, store, recalls: &self.recalls, requester };
-                Ok(admin::answer(request.method(), request.uri(), state).await.map(full_body))
+                Ok(Box::pin(admin::answer(request.method(), request.uri(), state)).await.map(full_body))
             }
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
-            Route::Mcp => Ok(self.serve_mcp(request, connection).await.map(full_body)),
-            Route::Summarize(manual) => self.summarize(manual, request).await,
+            Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
+            Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
-            Route::Count(dialect) => self.count(dialect, request).await,
-            Route::Compact(dialect) => self.compact(dialect, request).await,
+            Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
+            Route::Compact(dialect) => Box::pin(self.compact(dialect, request)).await,
             Route::Pass => match self.sockets.check(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
@@ -272,7 +274,11 @@ impl Proxy {
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let puts_back = destination.adds_recall_tool() && !dry_run;
-        let (decoded, place) = self.put_back(puts_back, dialect, &mut parts.headers, &mut buffered, decoded).await;
+        let (decoded, place) = if puts_back {
+            Box::pin(self.put_back(dialect, &mut parts.headers, &mut buffered, decoded)).await
+        } else {
+            (decoded, None)
+        };
         let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
@@ -321,10 +327,10 @@ impl Proxy {
         exchange.set_edited(edited, dry_run, live.report_headers);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {
-            answer = self.rescue(&live, upstream, rescue, retry, answer, &mut exchange).await;
+            answer = Box::pin(self.rescue(&live, upstream, rescue, retry, answer, &mut exchange)).await;
         }
         if let Some(recalls) = exchange.recalls.take() {
-            answer = recalls.join(answer).await;
+            answer = Box::pin(recalls.join(answer)).await;
         }
         Ok(relay(upstream, answer, exchange))
     }

@@ -36,8 +36,11 @@ impl Proxy {
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
-        let puts_back = destination.adds_recall_tool() && !dry_run;
-        let (decoded, _) = self.put_back(puts_back, dialect, &mut parts.headers, &mut buffered, decoded).await;
+        let decoded = if destination.adds_recall_tool() && !dry_run {
+            self.put_back(dialect, &mut parts.headers, &mut buffered, decoded).await.0
+        } else {
+            decoded
+        };
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run);
         let treatment = match &decoded {
             Some(text) => self.treatment(rescue, dialect, &parts.headers, text).await,

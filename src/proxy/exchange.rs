@@ -64,7 +64,7 @@ pub struct Exchange {
     /// How the request was sent a second time, if that answer is relayed.
     pub(super) rescue: Option<RescueKind>,
     /// What answers the model's recalls, if the request offers the tool for them.
-    pub(super) recalls: Option<InBandRecalls>,
+    pub(super) recalls: Option<Box<InBandRecalls>>,
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<PendingInspection>,
     id: RequestId,

@@ -77,7 +77,7 @@ impl Proxy {
         parts: &mut Parts,
         edited: &EditedBody,
         lease: &Arc<Lease>,
-    ) -> Option<InBandRecalls> {
+    ) -> Option<Box<InBandRecalls>> {
         if !edited.adds_tool() {
             return None;
         }
@@ -90,7 +90,7 @@ impl Proxy {
             audience: None,
             keys,
         };
-        Some(InBandRecalls {
+        Some(Box::new(InBandRecalls {
             dialect,
             settings,
             session,
@@ -104,7 +104,7 @@ impl Proxy {
             place,
             n_rounds: 0,
             began: None,
-        })
+        }))
     }
 }
 

@@ -49,17 +49,15 @@ enum ResultsPlace {
 const SCOPE: &[u8] = b"recalls";
 
 impl Proxy {
-    /// Puts recalls back into a body that could be decoded, if that is `wanted`. Returns it, and what the recalls of its
-    /// answer are kept under.
+    /// Puts recalls back into a body that could be decoded. Returns it, and what the recalls of its answer are kept under.
     pub(in crate::proxy) async fn put_back(
         &self,
-        wanted: bool,
         dialect: &'static dyn Dialect,
         headers: &mut HeaderMap,
         buffered: &mut BufferedBody,
         decoded: Option<Bytes>,
     ) -> (Option<Bytes>, Option<RequestPlace>) {
-        let Some(text) = decoded.clone().filter(|_| wanted) else { return (decoded, None) };
+        let Some(text) = decoded.clone() else { return (decoded, None) };
         let chain = self.engine.chain(self.caller(headers), SCOPE);
         let body = text.clone();
         // On another thread, as it may be long and an error in a reader must not end the request.
