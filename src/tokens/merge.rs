@@ -18,7 +18,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Merge {
     parts: Vec<Part>,
     links: Vec<Link>,
-    pairs: BinaryHeap<Reverse<(u32, usize)>>,
+    /// The rank of each pair, and below it, in the lower half, where the pair begins.
+    pairs: BinaryHeap<Reverse<u64>>,
     /// Counts, as texts have the same names again and again. The hash of a pre-token says where its count is; a later one
     /// takes its place.
     remembered: Box<[Remembered]>,
@@ -104,8 +105,10 @@ impl Merge {
             self.rank_pair(&rank, start);
         }
         let mut n_tokens = length;
-        while let Some(Reverse((lowest, start))) = self.pairs.pop() {
-            let Some(&left) = self.links.get(start).filter(|left| left.rank == lowest) else { continue };
+        while let Some(Reverse(pair)) = self.pairs.pop() {
+            let start = usize::try_from(pair & u64::from(u32::MAX)).unwrap_or_default();
+            let lowest = pair >> 32;
+            let Some(&left) = self.links.get(start).filter(|left| u64::from(left.rank) == lowest) else { continue };
             let Some(right) = self.links.get_mut(left.end) else { continue };
             right.rank = NONE;
             let end = right.end;
@@ -131,7 +134,7 @@ impl Merge {
         if let Some(left) = self.links.get_mut(start) {
             left.rank = rank.unwrap_or(NONE);
         }
-        self.pairs.extend(rank.map(|rank| Reverse((rank, start))));
+        self.pairs.extend(rank.map(|rank| Reverse(u64::from(rank) << 32 | start as u64)));
     }
 }
 

@@ -174,7 +174,7 @@ fn hash(text: &[u8], length: usize) -> Option<(u64, u64)> {
 /// The first eight of some bytes at the beginning of a text, or all of them and zeros.
 #[inline]
 fn first_word(text: &[u8], length: usize) -> u64 {
-    let mask = u64::MAX >> (8 * 8_usize.saturating_sub(length));
+    let mask = u64::MAX.unbounded_shr(64_u32.saturating_sub(8 * u32::try_from(length).unwrap_or(8)));
     match text.first_chunk() {
         Some(word) => u64::from_le_bytes(*word) & mask,
         None => text.iter().take(length).rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
