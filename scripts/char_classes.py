@@ -43,7 +43,7 @@ out.write_text(f"""//! The classes of characters, by the general categories of U
 #![expect(clippy::unreadable_literal, reason = "nobody reads the table")]
 
 /// Where the class changes: the first character, shifted by eight bits, and the bit of the class from there on.
-pub(super) const CHANGES: [u32; {len(starts)}] = [
+pub(in crate::tokens) const CHANGES: [u32; {len(starts)}] = [
 {chr(10).join(lines + [line])}
 ];
 """)

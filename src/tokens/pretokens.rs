@@ -5,7 +5,7 @@
 
 use self::classes::CHANGES;
 
-mod classes;
+pub(super) mod classes;
 
 /// How an encoding parts a text.
 #[derive(Clone, Copy, Debug)]
