@@ -1,16 +1,17 @@
 //! Counting with OpenAI's encodings, in pieces.
 //!
-//! The encoder splits text with a regular expression that goes over a long run of blanks again and again, and then gives
-//! up with a panic; its merging, too, is slow on long runs of one kind. So it is given pieces of a few kilobytes, cut
-//! where a token is likely to end. A cut through a token makes one token more, so a count can only be too high, and that
-//! by less than one in a thousand.
+//! A text is counted in pieces of a few kilobytes, cut where a token is likely to end, so that others get their turn and a
+//! long run of one kind takes no longer than another text. A cut through a token makes one token more, so a count can only
+//! be too high, and that by less than one in a thousand.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tiktoken_rs::CoreBPE;
 
-use super::{TokenCounter, vocabulary};
+use super::{
+    TokenCounter,
+    vocabulary::{self, Vocabulary},
+};
 
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;
@@ -53,7 +54,7 @@ impl Encoding {
         let vocabulary = self.vocabulary();
         let mut tokens = 0;
         for piece in pieces(text) {
-            tokens += vocabulary.count_ordinary(piece);
+            tokens += vocabulary.count(piece);
             if piece.len() >= WORTH_A_TURN {
                 yield_now();
             }
@@ -61,7 +62,7 @@ impl Encoding {
         tokens
     }
 
-    fn vocabulary(self) -> &'static CoreBPE {
+    fn vocabulary(self) -> &'static Vocabulary {
         match self {
             Self::O200kBase | Self::O200kHarmony => &vocabulary::O200K_BASE,
             Self::Cl100kBase => &vocabulary::CL100K_BASE,

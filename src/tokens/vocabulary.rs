@@ -1,105 +1,194 @@
-//! The vocabularies of OpenAI's encodings, compiled in.
+//! The vocabularies of OpenAI's encodings, compiled in, and how many of their tokens a text is.
 //!
-//! tiktoken-rs brings them as lists in base64, seven megabytes of them; here the same tokens lie in less than a quarter of
-//! that. A file in `assets/` is, compressed with zstd: how many ranks there are, in four bytes, the lowest first; for each
-//! rank how long its token is, in one byte, nought where no token has that rank; then the tokens, one behind the other.
-//! `scripts/pack_vocabularies.py` writes them, and a test holds them to the lists of tiktoken-rs.
+//! A file in `assets/` is, compressed with zstd: how many ranks there are, in four bytes, the lowest first; for each rank how
+//! long its token is, in one byte, nought where no token has that rank; then the tokens, one behind the other.
+//! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs.
+//!
+//! In memory a vocabulary is its tokens in the order of their ranks, and a table that finds them by their hash: 3.7 MB for
+//! the largest.
 
 use std::sync::LazyLock;
 
-use rustc_hash::FxHashMap;
-use tiktoken_rs::{CoreBPE, O200K_BASE_PAT_STR};
-
-/// How GPT-4 and GPT-3.5 part a text before they look for tokens.
-const CL100K: &str = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s";
-/// How all before them do.
-const R50K: &str = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s";
+use super::{merge::Merge, pretokens::Pattern};
 
 /// Each is built once in the process, when it is first needed.
-pub(super) static O200K_BASE: LazyLock<CoreBPE> =
-    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.zst"), O200K_BASE_PAT_STR));
-pub(super) static CL100K_BASE: LazyLock<CoreBPE> =
-    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.zst"), CL100K));
-pub(super) static P50K_BASE: LazyLock<CoreBPE> =
-    LazyLock::new(|| built(include_bytes!("../../assets/p50k_base.zst"), R50K));
-pub(super) static R50K_BASE: LazyLock<CoreBPE> =
-    LazyLock::new(|| built(include_bytes!("../../assets/r50k_base.zst"), R50K));
+pub(super) static O200K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.zst"), Pattern::O200k));
+pub(super) static CL100K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.zst"), Pattern::Cl100k));
+pub(super) static P50K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/p50k_base.zst"), Pattern::R50k));
+pub(super) static R50K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/r50k_base.zst"), Pattern::R50k));
 
-#[expect(clippy::expect_used, reason = "what is compiled in is what the tests have read")]
-fn built(packed: &[u8], pattern: &str) -> CoreBPE {
-    let tokens = tokens(packed).expect("a vocabulary that can be read");
-    CoreBPE::new(tokens, FxHashMap::default(), pattern).expect("a pattern that can be read")
+/// The tokens that a text may be made of.
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    pattern: Pattern,
+    /// The tokens by rank, each behind its length in one byte.
+    tokens: Box<[u8]>,
+    /// A hash table with open addressing: where a token lies, in the lower bits, and bits of its hash above them; or
+    /// [`EMPTY`].
+    slots: Box<[u32]>,
+    /// For one thread at a time; another one makes its own.
+    merge: Tried<Merge>,
 }
 
-/// The tokens with their ranks; none if that is no vocabulary.
-fn tokens(packed: &[u8]) -> Option<FxHashMap<Vec<u8>, u32>> {
-    let unpacked = zstd::decode_all(packed).ok()?;
-    let (n_ranks, rest) = unpacked.split_first_chunk()?;
-    let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
-    let mut tokens = FxHashMap::default();
-    tokens.reserve(lengths.len());
-    for (rank, &length) in (0..).zip(lengths).filter(|(_, length)| **length > 0) {
-        let (token, behind) = rest.split_at_checked(length.into())?;
-        tokens.insert(token.to_vec(), rank);
-        rest = behind;
+#[expect(clippy::disallowed_types, reason = "it is tried, and nobody waits for it")]
+type Tried<T> = std::sync::Mutex<T>;
+
+/// The bits of a slot that say where a token lies. The longest list of tokens has 1.6 MB.
+const PLACE: u32 = (1 << 21) - 1;
+const EMPTY: u32 = u32::MAX;
+
+#[expect(clippy::expect_used, reason = "what is compiled in is what the tests have read")]
+fn built(packed: &[u8], pattern: Pattern) -> Vocabulary {
+    Vocabulary::unpack(packed, pattern).expect("a vocabulary that can be read")
+}
+
+impl Vocabulary {
+    /// None if that is no vocabulary.
+    fn unpack(packed: &[u8], pattern: Pattern) -> Option<Self> {
+        let unpacked = zstd::decode_all(packed).ok()?;
+        let (n_ranks, rest) = unpacked.split_first_chunk()?;
+        let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
+        let slots = vec![EMPTY; (lengths.len() * 3 / 2).next_power_of_two()].into();
+        let mut tokens = Vec::with_capacity(lengths.len() + rest.len());
+        for &length in lengths {
+            let (token, behind) = rest.split_at_checked(length.into())?;
+            tokens.push(length);
+            tokens.extend(token);
+            rest = behind;
+        }
+        let mut vocabulary = Self { pattern, tokens: tokens.into(), slots, merge: Tried::default() };
+        let mut place = 0;
+        for length in lengths.iter().copied().map(usize::from) {
+            vocabulary.insert(place, length)?;
+            place += 1 + length;
+        }
+        Some(vocabulary)
     }
-    Some(tokens)
+
+    /// Puts a token into the table. No text is the token of no bytes, which stands for a rank that no token has.
+    fn insert(&mut self, place: usize, length: usize) -> Option<()> {
+        let (hash, _) = hash(self.tokens.get(place + 1..)?, length)?;
+        let (mut at, tag) = self.first_slot(hash);
+        while self.slots.get(at).is_some_and(|slot| *slot != EMPTY) {
+            at = self.next_slot(at);
+        }
+        *self.slots.get_mut(at)? = tag | u32::try_from(place).ok()?;
+        Some(())
+    }
+
+    /// How many tokens a text is.
+    pub(super) fn count(&self, text: &str) -> usize {
+        match self.merge.try_lock() {
+            Ok(mut merge) => self.count_with(&mut merge, text),
+            Err(_) => self.count_with(&mut Merge::default(), text),
+        }
+    }
+
+    fn count_with(&self, merge: &mut Merge, text: &str) -> usize {
+        self.pretokens(text).map(|(text, length)| self.count_pretoken(merge, text.as_bytes(), length)).sum()
+    }
+
+    /// The parts of a text of which each is encoded by itself: the text from there on, and the length of the part.
+    #[inline]
+    fn pretokens<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+            let length = self.pattern.first(rest).max(1);
+            at += length;
+            Some((rest, length))
+        })
+    }
+
+    /// How many tokens the first bytes of a text are, which are a pre-token.
+    #[inline]
+    fn count_pretoken(&self, merge: &mut Merge, text: &[u8], length: usize) -> usize {
+        let Some((hash, word)) = hash(text, length).filter(|_| length > 1) else { return 1 };
+        if self.find(text, length, hash, word).is_some() {
+            return 1;
+        }
+        let rank = |start, end| self.place(text.get(start..)?, end - start);
+        merge.count(text.get(..length).unwrap_or_default(), hash, rank)
+    }
+
+    /// Where the token of the first bytes of a text lies: of two tokens, that of the lower rank comes first. None if that is
+    /// no token.
+    #[inline]
+    fn place(&self, text: &[u8], length: usize) -> Option<u32> {
+        let (hash, word) = hash(text, length)?;
+        self.find(text, length, hash, word)
+    }
+
+    #[inline]
+    fn find(&self, text: &[u8], length: usize, hash: u64, word: u64) -> Option<u32> {
+        let (mut at, tag) = self.first_slot(hash);
+        loop {
+            let slot = self.slots.get(at).copied().filter(|slot| *slot != EMPTY)?;
+            if slot & !PLACE == tag && self.lies_at(slot & PLACE, text, length, word) {
+                return Some(slot & PLACE);
+            }
+            at = self.next_slot(at);
+        }
+    }
+
+    #[inline]
+    fn lies_at(&self, place: u32, text: &[u8], length: usize, word: u64) -> bool {
+        let Some((&of, token)) = self.tokens.get(place as usize..).and_then(<[u8]>::split_first) else { return false };
+        usize::from(of) == length
+            && first_word(token, length) == word
+            && (length <= 8 || token.get(8..length) == text.get(8..length))
+    }
+
+    /// Where the search for a token begins, and what its slot has above the place.
+    #[inline]
+    fn first_slot(&self, hash: u64) -> (usize, u32) {
+        let (at, tag) = ((hash >> 32) as u32, u32::try_from(hash & u64::from(!PLACE)).unwrap_or_default());
+        (at as usize & (self.slots.len() - 1), tag)
+    }
+
+    #[inline]
+    fn next_slot(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
+    }
+}
+
+/// A hash of the first bytes of a text, and the first eight of these bytes; none if the text is shorter.
+#[inline]
+fn hash(text: &[u8], length: usize) -> Option<(u64, u64)> {
+    let bytes = text.get(..length)?;
+    let word = first_word(text, length);
+    let mut hash = mixed(word ^ length as u64);
+    if let (Some(last), true) = (bytes.last_chunk(), length > 8) {
+        for word in bytes.get(8..).unwrap_or_default().as_chunks().0 {
+            hash = mixed(hash ^ u64::from_le_bytes(*word));
+        }
+        hash = mixed(hash ^ u64::from_le_bytes(*last));
+    }
+    Some((hash, word))
+}
+
+/// The first eight of some bytes at the beginning of a text, or all of them and zeros.
+#[inline]
+fn first_word(text: &[u8], length: usize) -> u64 {
+    let mask = u64::MAX.unbounded_shr(64_u32.saturating_sub(8 * u32::try_from(length).unwrap_or(8)));
+    match text.first_chunk() {
+        Some(word) => u64::from_le_bytes(*word) & mask,
+        None => text.iter().take(length).rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
+/// Both halves of a product, of which each bit depends on many.
+#[inline]
+fn mixed(word: u64) -> u64 {
+    const FACTOR: u64 = 0x8bb8_4b93_962e_acc9;
+    let word = word ^ 0x2d35_8dcc_aa6c_78a5;
+    let upper = (u128::from(word) * u128::from(FACTOR)) >> 64;
+    upper as u64 ^ word.wrapping_mul(FACTOR)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Named = (&'static str, &'static [u8], &'static LazyLock<CoreBPE>, &'static CoreBPE);
-
-    fn all() -> [Named; 4] {
-        let files: [(_, &[u8]); 4] = [
-            ("o200k_base", include_bytes!("../../assets/o200k_base.zst")),
-            ("cl100k_base", include_bytes!("../../assets/cl100k_base.zst")),
-            ("p50k_base", include_bytes!("../../assets/p50k_base.zst")),
-            ("r50k_base", include_bytes!("../../assets/r50k_base.zst")),
-        ];
-        let ours = [&O200K_BASE, &CL100K_BASE, &P50K_BASE, &R50K_BASE];
-        let theirs = [
-            tiktoken_rs::o200k_base_singleton(),
-            tiktoken_rs::cl100k_base_singleton(),
-            tiktoken_rs::p50k_base_singleton(),
-            tiktoken_rs::r50k_base_singleton(),
-        ];
-        let [a, b, c, d] = files;
-        let with = |(name, packed): (_, _), n: usize| (name, packed, ours[n], theirs[n]);
-        [with(a, 0), with(b, 1), with(c, 2), with(d, 3)]
-    }
-
-    /// The tokens of tiktoken-rs in the order of their ranks; its control tokens, which stand behind them, are none.
-    fn list(vocabulary: &CoreBPE) -> Vec<Vec<u8>> {
-        let special = vocabulary.special_tokens();
-        let token = |rank| vocabulary.decode_bytes(&[rank]).unwrap_or_default();
-        let is_special = |token: &[u8]| std::str::from_utf8(token).is_ok_and(|text| special.contains(text));
-        let mut list: Vec<_> =
-            (0..201_100).map(token).map(|token| if is_special(&token) { Vec::new() } else { token }).collect();
-        while list.pop_if(|token| token.is_empty()).is_some() {}
-        list
-    }
-
-    #[test]
-    fn the_tokens_are_those_of_tiktoken() {
-        for (name, packed, _, theirs) in all() {
-            let (tokens, list) = (tokens(packed).unwrap(), list(theirs));
-            assert_eq!(tokens.len(), list.iter().filter(|token| !token.is_empty()).count(), "{name}");
-            for (rank, token) in (0..).zip(&list).filter(|(_, token)| !token.is_empty()) {
-                assert_eq!(tokens.get(token), Some(&rank), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn texts_are_parted_as_tiktoken_parts_them() {
-        let text = "I'LL say: it's 12345 o'clock -- naïve\u{a0}世界!\r\n\r\n  let x=[1,\t2];   \n\n\u{1f600}/end  ";
-        for (name, _, ours, theirs) in all() {
-            assert_eq!(ours.encode_ordinary(text), theirs.encode_ordinary(text), "{name}");
-            let code = include_str!("vocabulary.rs");
-            assert_eq!(ours.encode_ordinary(code), theirs.encode_ordinary(code), "{name}");
-        }
-    }
-}
+mod tests;

@@ -70,6 +70,7 @@ mod tap; // usage and finish reason, read beside the answer
 mod targets; // the client's path and the upstream's
 mod tenants; // separation of callers
 mod tls; // certificates on both sides
+mod token_counts; // counts of recorded texts, compared with tiktoken-rs
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
 mod upstreams; // several upstreams behind one abridge
 mod webhook; // events posted to a webhook

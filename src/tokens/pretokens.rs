@@ -1,0 +1,302 @@
+//! Parts a text into pre-tokens, of which no token crosses an end: what tiktoken does with a regular expression, in one pass.
+//!
+//! Each function here is one of its patterns, and says which. They read the text once: what a pattern finds by going back, a
+//! function remembers on its way.
+
+use self::classes::CHANGES;
+
+pub(super) mod classes;
+
+/// How an encoding parts a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pattern {
+    /// GPT-4o and later.
+    O200k,
+    /// GPT-4 and GPT-3.5.
+    Cl100k,
+    /// All before them.
+    R50k,
+}
+
+// The classes of characters, a bit each.
+const OTHER: u8 = 1;
+/// Capitals and title case.
+const UPPER: u8 = 1 << 1;
+const LOWER: u8 = 1 << 2;
+/// Letters that have no case, or modify others.
+const CASELESS: u8 = 1 << 3;
+const MARK: u8 = 1 << 4;
+const NUMBER: u8 = 1 << 5;
+/// Whitespace that breaks no line.
+const SPACE: u8 = 1 << 6;
+/// Line feed and carriage return.
+const BREAK: u8 = 1 << 7;
+
+const LETTER: u8 = UPPER | LOWER | CASELESS;
+const WHITE: u8 = SPACE | BREAK;
+/// What stands between words and is neither number nor whitespace.
+const PUNCTUATION: u8 = OTHER | MARK;
+/// What a word may begin with beside its letters, once.
+const PREFIX: u8 = PUNCTUATION | SPACE;
+
+/// The classes of bytes: a byte beyond ASCII is a part of a character, and has none.
+const ASCII: [u8; 256] = ascii();
+
+impl Pattern {
+    /// The length of the first pre-token of a text that is not empty.
+    #[inline]
+    pub(super) fn first(self, text: &str) -> usize {
+        match self {
+            Self::O200k => o200k(text),
+            Self::Cl100k => cl100k(text),
+            Self::R50k => r50k(text),
+        }
+    }
+}
+
+/// ```text
+///   [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?
+/// | [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
+/// | \p{N}{1,3} |  ?[^\s\p{L}\p{N}]+[\r\n/]* | \s*[\r\n]+ | \s+(?!\S) | \s+
+/// ```
+fn o200k(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    // In ASCII a word is upper case and then lower case, and nothing belongs to both.
+    let start = usize::from(class_at(bytes, 0) & PREFIX != 0);
+    let end = ascii_run(bytes, ascii_run(bytes, start, UPPER), LOWER);
+    let word =
+        if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { o200k_word(text) };
+    if let Some(end) = word {
+        return end + contraction(text, end, true);
+    }
+    if let Some(end) = digits(text) {
+        return end;
+    }
+    let end = punctuation(text);
+    if end > 0 {
+        let trail = bytes.iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n' | b'/')).count();
+        return end + trail;
+    }
+    whitespace(text, LineBreaks::Part)
+}
+
+/// ```text
+///   '(?i:[sdmt]|ll|ve|re) | [^\r\n\p{L}\p{N}]?+\p{L}++ | \p{N}{1,3}+
+/// |  ?[^\s\p{L}\p{N}]++[\r\n]*+ | \s++$ | \s*[\r\n] | \s+(?!\S) | \s
+/// ```
+fn cl100k(text: &str) -> usize {
+    let contracted = contraction(text, 0, true);
+    if contracted > 0 {
+        return contracted;
+    }
+    let (class, length) = character(text, 0);
+    let prefix = if class & PREFIX == 0 { 0 } else { length };
+    let word = run(text, prefix, LETTER);
+    if word > prefix {
+        return word;
+    }
+    if let Some(end) = digits(text) {
+        return end;
+    }
+    let end = punctuation(text);
+    if end > 0 {
+        return end + text.as_bytes().iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    }
+    whitespace(text, LineBreaks::PartUnlessLast)
+}
+
+/// ```text
+///   '(?:[sdmt]|ll|ve|re) |  ?\p{L}++ |  ?\p{N}++ |  ?[^\s\p{L}\p{N}]++ | \s++$ | \s+(?!\S) | \s
+/// ```
+fn r50k(text: &str) -> usize {
+    let contracted = contraction(text, 0, false);
+    if contracted > 0 {
+        return contracted;
+    }
+    let start = usize::from(text.starts_with(' '));
+    for set in [LETTER, NUMBER, PUNCTUATION] {
+        let end = run(text, start, set);
+        if end > start {
+            return end;
+        }
+    }
+    whitespace(text, LineBreaks::AreSpaces)
+}
+
+/// The end of a word: the first of two patterns takes a run of upper case and then lower case, which the letters without a
+/// case belong to both; the second one takes upper case alone.
+fn o200k_word(text: &str) -> Option<usize> {
+    let (first, length) = character(text, 0);
+    let prefix = if first & PREFIX == 0 { 0 } else { length };
+    let (mixed, capitals) = cased(text, prefix);
+    match mixed {
+        None if first == MARK => cased(text, 0).0,
+        None => Some(capitals).filter(|end| *end > prefix),
+        mixed => mixed,
+    }
+}
+
+/// The end of upper case that lower case follows, if there is lower case, and the end of upper case.
+#[inline]
+fn cased(text: &str, start: usize) -> (Option<usize>, usize) {
+    let (mut end, mut last_of_both) = (start, None);
+    loop {
+        let (class, length) = character(text, end);
+        match class {
+            UPPER => end += length,
+            CASELESS | MARK => {
+                end += length;
+                last_of_both = Some(end);
+            }
+            LOWER => return (Some(run(text, end + length, LOWER | CASELESS | MARK)), end),
+            _ => return (last_of_both, end),
+        }
+    }
+}
+
+/// The length of `'s` and its like, if there is one.
+#[inline]
+fn contraction(text: &str, at: usize, ignores_case: bool) -> usize {
+    match text.as_bytes().get(at..) {
+        Some([b'\'', rest @ ..]) => contracted(rest, ignores_case),
+        _ => 0,
+    }
+}
+
+fn contracted(behind: &[u8], ignores_case: bool) -> usize {
+    const FORMS: [&[u8]; 7] = [b"s", b"t", b"re", b"ve", b"m", b"ll", b"d"];
+    let begins_with = |form: &&&[u8]| {
+        let begin = behind.get(..form.len());
+        begin.is_some_and(|begin| if ignores_case { begin.eq_ignore_ascii_case(form) } else { begin == **form })
+    };
+    let long_s = "ſ".as_bytes(); // another case of s
+    match FORMS.iter().find(begins_with) {
+        Some(form) => 1 + form.len(),
+        None if ignores_case && behind.starts_with(long_s) => 1 + long_s.len(),
+        None => 0,
+    }
+}
+
+/// The end of up to three digits, if there are any.
+#[inline]
+fn digits(text: &str) -> Option<usize> {
+    let mut end = 0;
+    for _ in 0..3 {
+        let (class, length) = character(text, end);
+        if class != NUMBER {
+            break;
+        }
+        end += length;
+    }
+    Some(end).filter(|end| *end > 0)
+}
+
+/// The end of punctuation, with a blank before it; 0 where there is none.
+#[inline]
+fn punctuation(text: &str) -> usize {
+    let start = usize::from(text.starts_with(' '));
+    let end = run(text, start, PUNCTUATION);
+    if end > start { end } else { 0 }
+}
+
+/// What line breaks within whitespace do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum LineBreaks {
+    /// A pre-token ends behind the last of them.
+    Part,
+    /// The same, but whitespace at the end of a text is one pre-token.
+    PartUnlessLast,
+    /// They are spaces like others.
+    AreSpaces,
+}
+
+/// The end of whitespace; the last of several characters is left for the word behind them.
+#[inline]
+fn whitespace(text: &str, breaks: LineBreaks) -> usize {
+    let (mut end, mut last, mut behind_break) = (0, 0, 0);
+    loop {
+        let (class, length) = character(text, end);
+        if class & WHITE == 0 {
+            break;
+        }
+        last = end;
+        end += length;
+        if class == BREAK {
+            behind_break = end;
+        }
+    }
+    let is_at_end = end == text.len();
+    match breaks {
+        LineBreaks::Part if behind_break > 0 => behind_break,
+        LineBreaks::PartUnlessLast if behind_break > 0 && !is_at_end => behind_break,
+        _ if is_at_end || last == 0 => end,
+        _ => last,
+    }
+}
+
+/// The end of a run of characters of these classes.
+#[inline]
+fn run(text: &str, start: usize, classes: u8) -> usize {
+    let mut end = start;
+    loop {
+        end = ascii_run(text.as_bytes(), end, classes);
+        if text.as_bytes().get(end).is_none_or(u8::is_ascii) {
+            return end;
+        }
+        let (class, length) = beyond_ascii(text, end);
+        if class & classes == 0 {
+            return end;
+        }
+        end += length;
+    }
+}
+
+/// The end of a run of characters of these classes and of ASCII.
+#[inline]
+fn ascii_run(text: &[u8], start: usize, classes: u8) -> usize {
+    let mut end = start;
+    while class_at(text, end) & classes != 0 {
+        end += 1;
+    }
+    end
+}
+
+/// The class of the character of ASCII at a place; none at the end of the text, and of other characters.
+#[inline]
+fn class_at(text: &[u8], at: usize) -> u8 {
+    text.get(at).and_then(|byte| ASCII.get(usize::from(*byte))).copied().unwrap_or_default()
+}
+
+/// The class of the character at a place, and its length; no class at the end of the text.
+#[inline]
+fn character(text: &str, at: usize) -> (u8, usize) {
+    match class_at(text.as_bytes(), at) {
+        0 => beyond_ascii(text, at),
+        class => (class, 1),
+    }
+}
+
+#[inline(never)]
+fn beyond_ascii(text: &str, at: usize) -> (u8, usize) {
+    let character = text.get(at..).and_then(|rest| rest.chars().next());
+    character.map_or((0, 0), |character| (class(character.into()), character.len_utf8()))
+}
+
+/// The class of any character.
+fn class(character: u32) -> u8 {
+    let n = CHANGES.partition_point(|change| change >> 8 <= character);
+    CHANGES.get(n.wrapping_sub(1)).map_or(OTHER, |change| change.to_le_bytes()[0])
+}
+
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
+const fn ascii() -> [u8; 256] {
+    let (mut classes, mut character, mut change) = ([0; 256], 0, 0);
+    while character < 128 {
+        while CHANGES[change + 1] >> 8 <= character {
+            change += 1;
+        }
+        classes[character as usize] = CHANGES[change].to_le_bytes()[0];
+        character += 1;
+    }
+    classes
+}
