@@ -136,6 +136,52 @@ impl Engine {
         }
     }
 
+    /// All that the server holds, in bytes.
+    pub(crate) async fn dump(&self) -> Vec<u8> {
+        match self {
+            Self::Postgres(postgres) => postgres.dump().await,
+            Self::Redis(redis) => redis.dump(),
+        }
+    }
+
+    /// What the rows of payloads are named.
+    pub(crate) async fn payload_rows(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Postgres(postgres) => {
+                let rows = postgres.client().await.unwrap().query("SELECT key FROM abridge_payloads", &[]).await;
+                rows.unwrap().iter().map(|row| row.get(0)).collect()
+            }
+            Self::Redis(redis) => redis.payload_rows(),
+        }
+    }
+
+    /// Changes the last byte of each text and summary.
+    pub(crate) async fn tamper(&self) {
+        match self {
+            Self::Postgres(postgres) => {
+                for table in ["abridge_payloads", "abridge_summaries"] {
+                    let last = "octet_length(body) - 1";
+                    let flip = format!("set_byte(body, {last}, get_byte(body, {last}) # 1)");
+                    postgres.run(&format!("UPDATE {table} SET body = {flip} WHERE body IS NOT NULL")).await;
+                }
+            }
+            Self::Redis(redis) => {
+                let script = "local function flip(body)
+                        return string.sub(body, 1, -2) .. string.char(bit.bxor(string.byte(body, -1), 1))
+                    end
+                    for _, key in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do
+                        redis.call('SET', key, flip(redis.call('GET', key)))
+                    end
+                    for _, key in ipairs(redis.call('KEYS', 'abridge:{*}:s:*')) do
+                        local body = redis.call('HGET', key, 'body')
+                        if body then redis.call('HSET', key, 'body', flip(body)) end
+                    end
+                    return 'OK'";
+                assert_eq!(redis.run(&["EVAL", script, "0"]), "OK");
+            }
+        }
+    }
+
     /// Removes the payloads, as a backup of before does that is restored.
     pub(crate) async fn lose_payloads(&self) {
         match self {

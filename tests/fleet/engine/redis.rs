@@ -109,6 +109,25 @@ impl Redis {
         run_at(self.port, &[options, command].concat())
     }
 
+    /// All that was ever written, as its file has it.
+    pub(crate) fn dump(&self) -> Vec<u8> {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
+        files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
+    }
+
+    /// What the rows of payloads are named.
+    pub(crate) fn payload_rows(&self) -> Vec<Vec<u8>> {
+        let script = "local found = ''
+            for _, key in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do
+                for n = -16, -1 do found = found .. string.format('%02x', string.byte(key, n)) end
+            end
+            return found";
+        let digits = self.run(&["EVAL", script, "0"]);
+        let byte = |n| u8::from_str_radix(&digits[n..n + 2], 16).unwrap();
+        let bytes: Vec<_> = (0..digits.len()).step_by(2).map(byte).collect();
+        bytes.chunks_exact(16).map(<[u8]>::to_vec).collect()
+    }
+
     /// How many steps were run.
     pub(crate) fn n_steps(&self) -> u64 {
         let said = self.run(&["INFO", "commandstats"]);
