@@ -261,7 +261,7 @@ impl<E: Engine> Inner<E> {
             // The summary is returned even if its use cannot be noted.
             let _noted = self.engine.touch_summaries(&[beginning]).await;
         }
-        Ok(Some(self.decode(&Name::of_summary(beginning), &body)?.bytes()))
+        Ok(Some(self.decode_summary(beginning, &body)?))
     }
 }
 
@@ -289,7 +289,7 @@ impl<E: Engine> Store for EngineStore<E> {
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
             let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
-            let payload = self.inner.decode(&Name::of_payload(key), &body)?;
+            let Some(payload) = self.inner.decode(&Name::of_payload(key), &body)? else { return Ok(None) };
             self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
             if is_stale {
                 // The payload is returned even if its use cannot be noted.
@@ -313,10 +313,9 @@ impl<E: Engine> Store for EngineStore<E> {
 
     fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
-            let name = || Name::of_summary(place.beginning);
-            let body = self.inner.encode(name(), summary).await?;
+            let body = self.inner.encode(Name::of_summary(place.beginning), summary).await?;
             Ok(match self.inner.engine.offer(place, &body).await? {
-                Some(theirs) => Offered::Theirs(self.inner.decode(&name(), &theirs)?.bytes()),
+                Some(theirs) => Offered::Theirs(self.inner.decode_summary(place.beginning, &theirs)?),
                 None => Offered::Stored,
             })
         })
@@ -344,9 +343,9 @@ impl<E: Engine> Store for EngineStore<E> {
 
     fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let found = self.inner.engine.inspected(&id).await?;
-            let decode = |body: Vec<u8>| Ok(self.inner.decode(&Name::of_inspected(&id), &body)?.bytes());
-            found.map(decode).transpose()
+            let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
+            let seen = self.inner.decode(&Name::of_inspected(&id), &body)?;
+            Ok(seen.map(|seen| seen.bytes()))
         })
     }
 

@@ -155,30 +155,43 @@ impl Engine {
         }
     }
 
+    /// The bodies of texts and summaries, as they are stored.
+    pub(crate) async fn bodies(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Postgres(postgres) => {
+                let all = "SELECT body FROM abridge_payloads UNION ALL
+                    SELECT body FROM abridge_summaries WHERE body IS NOT NULL";
+                let rows = postgres.client().await.unwrap().query(all, &[]).await;
+                rows.unwrap().iter().map(|row| row.get(0)).collect()
+            }
+            Self::Redis(redis) => redis.bodies(),
+        }
+    }
+
     /// Changes the last byte of each text and summary.
     pub(crate) async fn tamper(&self) {
+        let last = "octet_length(body) - 1";
+        let sql = format!("set_byte(body, {last}, get_byte(body, {last}) # 1)");
+        let lua = "string.sub(body, 1, -2) .. string.char(bit.bxor(string.byte(body, -1), 1))";
+        self.rewrite(&sql, lua).await;
+    }
+
+    /// Changes the first byte of each text and summary, which tells the encoding.
+    pub(crate) async fn rewrite_first_byte(&self, byte: u8) {
+        // In Redis, a line stands before it.
+        let lua = format!("string.gsub(body, '^(%d*%s?%d*\\n?).', '%1' .. string.char({byte}), 1)");
+        self.rewrite(&format!("set_byte(body, 0, {byte})"), &format!("({lua})")).await;
+    }
+
+    /// Makes something else of each text and summary.
+    async fn rewrite(&self, sql: &str, lua: &str) {
         match self {
             Self::Postgres(postgres) => {
                 for table in ["abridge_payloads", "abridge_summaries"] {
-                    let last = "octet_length(body) - 1";
-                    let flip = format!("set_byte(body, {last}, get_byte(body, {last}) # 1)");
-                    postgres.run(&format!("UPDATE {table} SET body = {flip} WHERE body IS NOT NULL")).await;
+                    postgres.run(&format!("UPDATE {table} SET body = {sql} WHERE body IS NOT NULL")).await;
                 }
             }
-            Self::Redis(redis) => {
-                let script = "local function flip(body)
-                        return string.sub(body, 1, -2) .. string.char(bit.bxor(string.byte(body, -1), 1))
-                    end
-                    for _, key in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do
-                        redis.call('SET', key, flip(redis.call('GET', key)))
-                    end
-                    for _, key in ipairs(redis.call('KEYS', 'abridge:{*}:s:*')) do
-                        local body = redis.call('HGET', key, 'body')
-                        if body then redis.call('HSET', key, 'body', flip(body)) end
-                    end
-                    return 'OK'";
-                assert_eq!(redis.run(&["EVAL", script, "0"]), "OK");
-            }
+            Self::Redis(redis) => redis.rewrite(lua),
         }
     }
 

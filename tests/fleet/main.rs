@@ -32,3 +32,4 @@ mod relay; // delays what passes between processes and an engine, or holds it ba
 mod replicas; // two processes behave as one
 mod sealed; // texts and handles that who runs the engine cannot read
 mod starts; // many processes start at once
+mod versions; // an earlier version beside a later one

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::seal::Name;
 use super::writer::NewRow;
 use super::{Engine, EngineError, Inner, LARGE, closed, count};
-use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, decode};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::store::codec::{Encoded, decode, is_later};
 use crate::store::shared::Note;
 use crate::store::{Op, StoreError};
 use crate::tasks::run_blocking;
@@ -34,10 +34,20 @@ impl<E: Engine> Inner<E> {
         self.compute(bytes.len(), move || seal.seal(&name, written(&Encoded::new(bytes)))).await
     }
 
-    /// A body of the engine.
-    pub(super) fn decode(&self, name: &Name, stored: &[u8]) -> Result<Payload, StoreError> {
+    /// A body of the engine; `None` if a later version has stored it in a way that this one does not know.
+    pub(super) fn decode(&self, name: &Name, stored: &[u8]) -> Result<Option<Payload>, StoreError> {
         let encoded = self.seal.open(name, stored);
-        encoded.and_then(|encoded| decode(&encoded)).ok_or_else(|| self.engine.links().damaged())
+        let decoded = encoded.as_deref().and_then(decode);
+        if decoded.is_none() && !is_later(encoded.as_deref().unwrap_or(stored)) {
+            return Err(self.engine.links().damaged());
+        }
+        Ok(decoded)
+    }
+
+    /// A summary of the engine. One of a later version cannot be read, and is not made anew.
+    pub(super) fn decode_summary(&self, beginning: ChainKey, stored: &[u8]) -> Result<Bytes, StoreError> {
+        let later = || StoreError::new(Op::Get, EngineError::Later.kind(), EngineError::Later);
+        Ok(self.decode(&Name::of_summary(beginning), stored)?.ok_or_else(later)?.bytes())
     }
 
     /// A note as the engine keeps it. It is short, so it is not compressed.

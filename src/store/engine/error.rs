@@ -41,6 +41,11 @@ pub enum EngineError {
         "what the engine holds is not encrypted, and store.seal is on; take another store.namespace, where the next requests write their texts again under the same handles"
     )]
     NotSealed,
+    /// It cannot be decoded, as a later version has stored it in another way.
+    #[error(
+        "a later version of abridge has stored it in a way that this one does not know; run the same version everywhere"
+    )]
+    Later,
     /// A text cannot be encrypted.
     #[error("the text is too long to be encrypted")]
     TooLong,
@@ -151,7 +156,8 @@ impl EngineError {
             | Self::OtherSecret
             | Self::OwnSecret
             | Self::Sealed
-            | Self::NotSealed => StoreErrorKind::Corrupt,
+            | Self::NotSealed
+            | Self::Later => StoreErrorKind::Corrupt,
             _ => StoreErrorKind::Unavailable,
         }
     }

@@ -147,7 +147,7 @@ impl<E: Engine> Inner<E> {
         let mut bodies = HashMap::new();
         for (row, body) in self.engine.bodies(&rows).await? {
             // What cannot be read is not found.
-            let payload = searched.get(&row).and_then(|key| self.decode(&Name::of_payload(*key), &body).ok());
+            let payload = searched.get(&row).and_then(|key| self.decode(&Name::of_payload(*key), &body).ok()?);
             bodies.extend(payload.map(|payload| (row, payload.bytes())));
         }
         scan.finish(|row| Ok(bodies.get(&row).cloned()))

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use super::error::EngineError;
 use crate::payload::{ChainKey, PayloadKey};
+use crate::store::codec::SEALED;
 use crate::store::secret::Secrets;
 use crate::store::shared::NoteKind;
 
@@ -40,9 +41,7 @@ struct BodyKeys {
     nonces: Zeroizing<[u8; 32]>,
 }
 
-/// The first byte of an encrypted body, behind which are the secret's id and the nonce. No encoding begins with it.
-const SEALED: u8 = 4;
-
+/// Behind [`SEALED`], an encrypted body has so many bytes that tell the secret, and then the nonce.
 const ID_LEN: usize = 4;
 
 /// How many rounds permute a name. Four are enough in theory.

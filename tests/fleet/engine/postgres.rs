@@ -215,8 +215,12 @@ impl Postgres {
         let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         for pid in self.processes() {
             let limit = [format!("--fsize={limit}:unlimited"), format!("--pid={pid}")];
+            let mut command = Command::new("prlimit");
+            if let Some(User { uid, gid }) = self.user {
+                command.uid(uid).gid(gid);
+            }
             // One may have ended by itself.
-            let _limited = Command::new("prlimit").args(limit).stderr(Stdio::null()).status();
+            let _limited = command.args(limit).stderr(Stdio::null()).status();
         }
     }
 
