@@ -90,10 +90,9 @@ pub(super) fn decode(stored: &[u8]) -> Option<Payload> {
 /// Whether a later version has written a value in a way that this one does not know.
 pub(super) fn is_later(stored: &[u8]) -> bool {
     match stored {
-        [PLAIN | ZSTD | SEALED, ..] => false,
+        [] | [PLAIN | ZSTD | SEALED, ..] => false,
         [encoding, code, ..] if *encoding < SEALED => MediaType::from_code(*code).is_none(),
         [encoding, ..] => *encoding > SEALED,
-        [] => false,
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) mod writer;
 
 pub use error::{EngineError, OpenError};
 use identity::Identity;
-use payloads::Found;
 pub(super) use interface::{Engine, Exchange, Stale, Start, Terms, count};
+use payloads::Found;
 use seal::{Name, Seal};
 use writer::Job;
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Summarizer, talk};
-use crate::it::support::{Abridge, Setup};
+use crate::it::support::{Abridge, Setup, post, request};
 use crate::replicas::{ask, get};
 
 fn place() -> Place {
@@ -204,10 +204,34 @@ async fn handles_of_a_replaced_secret_are_recalled_and_listed(engine: Engine) {
         let query = PageQuery { limit: 9, prefix: Some(key.to_string()), ..PageQuery::default() };
         assert_eq!(store.page(query).await.unwrap().entries.len(), 1, "{key}");
     }
-    // Without the old secret its handles are unknown, and its texts are not listed.
+    // Without the old secret its handles are unknown, and what is listed of it cannot be read.
     let store = open(&engine, sealed(&engine, ""), &[2]).await.unwrap();
     assert_eq!(store.get(key(&old[0])).await.unwrap(), None);
+    for info in store.list(9).await.unwrap().into_iter().filter(|info| info.key != key(&new)) {
+        assert!(store.get(info.key).await.unwrap_err().source.to_string().contains("store.old_secrets_env"));
+    }
+    assert!(!store.is_failing());
     assert_eq!(store.get(key(&new)).await.unwrap().unwrap(), long_text(0));
+}
+
+async fn handles_of_a_replaced_secret_are_recalled_by_their_caller_alone(engine: Engine) {
+    engine.init("").await;
+    let upstream = Summarizer::playing([]).await;
+    let [ann, bob] = ["ann", "bob"].map(|name| format!("authorization: Bearer {name}"));
+    let before = replica(&engine, &upstream, 1).with("recall.require_auth = true").start().await;
+    let mut client = before.connect().await;
+    client.send(post("/v1/chat/completions", &[&ann], with_results(&[long_text(1)]))).await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    let target = recalls(&upstream.chats().pop().unwrap().body).pop().unwrap();
+    before.signal("TERM");
+    before.exit().await;
+
+    let after = replica_after(&engine, &upstream, 2, 1).with("recall.require_auth = true").start().await;
+    for (fields, status) in [(&[ann.as_str()][..], 200), (&[&bob], 404), (&[], 401)] {
+        let mut client = after.connect().await;
+        client.send(request("GET", &target, fields)).await;
+        assert_eq!(client.reply().await.head.status(), status, "{fields:?}");
+    }
 }
 
 async fn pages_of_many_texts_of_one_second_leave_none_out(engine: Engine) {
@@ -267,6 +291,7 @@ on_each_engine!(
     sealed_replicas_recall_what_another_has_stored_and_the_names_of_rows_recall_nothing,
     another_secret_or_another_way_to_keep_texts_is_refused,
     handles_of_a_replaced_secret_are_recalled_and_listed,
+    handles_of_a_replaced_secret_are_recalled_by_their_caller_alone,
     pages_of_many_texts_of_one_second_leave_none_out,
     what_was_tampered_with_is_not_read_and_requests_go_on,
 );

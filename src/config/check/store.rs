@@ -83,7 +83,8 @@ impl Checker<'_> {
             return refuse(["store", "old_secrets_env"], message);
         }
         if store.seal && store.secret_env.is_none() {
-            let message = "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
+            let message =
+                "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
             return refuse(["store", "seal"], message);
         }
         let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

@@ -38,16 +38,18 @@ impl<E: Engine> Inner<E> {
     pub(super) fn decode(&self, name: &Name, stored: &[u8]) -> Result<Option<Payload>, StoreError> {
         let encoded = self.seal.open(name, stored);
         let decoded = encoded.as_deref().and_then(decode);
-        if decoded.is_none() && !is_later(encoded.as_deref().unwrap_or(stored)) {
-            return Err(self.engine.links().damaged());
+        match decoded {
+            None if is_later(encoded.as_deref().unwrap_or(stored)) => Ok(None),
+            None if self.seal.is_foreign(stored) => Err(unreadable(EngineError::OtherSecret)),
+            None => Err(self.engine.links().damaged()),
+            decoded => Ok(decoded),
         }
-        Ok(decoded)
     }
 
     /// A summary of the engine. One of a later version cannot be read, and is not made anew.
     pub(super) fn decode_summary(&self, beginning: ChainKey, stored: &[u8]) -> Result<Bytes, StoreError> {
-        let later = || StoreError::new(Op::Get, EngineError::Later.kind(), EngineError::Later);
-        Ok(self.decode(&Name::of_summary(beginning), stored)?.ok_or_else(later)?.bytes())
+        let summary = self.decode(&Name::of_summary(beginning), stored)?;
+        Ok(summary.ok_or_else(|| unreadable(EngineError::Later))?.bytes())
     }
 
     /// A note as the engine keeps it. It is short, so it is not compressed.
@@ -72,6 +74,11 @@ impl<E: Engine> Inner<E> {
         let done = if n_bytes <= LARGE { work() } else { run_blocking(work).await.map_err(|_| closed(Op::Put))? };
         done.map_err(|error| self.engine.links().fails(Op::Put, error))
     }
+}
+
+/// One body cannot be read, which is no failure of the store.
+fn unreadable(why: EngineError) -> StoreError {
+    StoreError::new(Op::Get, why.kind(), why)
 }
 
 fn written(encoded: &Encoded) -> Vec<u8> {

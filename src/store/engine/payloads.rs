@@ -118,13 +118,13 @@ impl<E: Engine> Inner<E> {
 
     /// Adds the handles of listed payloads. Those that no secret opens have none, and are left out.
     async fn name(&self, listed: &[PayloadInfo], named: &mut Vec<(PayloadKey, PayloadInfo)>) -> Result<(), StoreError> {
-        let with = |info: &PayloadInfo, handle| (info.key, PayloadInfo { key: handle, ..*info });
         let unnamed: Vec<_> =
             listed.iter().map(|info| info.key).filter(|row| self.seal.handle(*row).is_none()).collect();
         let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
         named.extend(listed.iter().filter_map(|info| {
             let by_body = || self.seal.handle_by_body(info.key, bodies.get(&info.key)?);
-            Some(with(info, self.seal.handle(info.key).or_else(by_body)?))
+            let handle = self.seal.handle(info.key).or_else(by_body)?;
+            Some((info.key, PayloadInfo { key: handle, ..*info }))
         }));
         Ok(())
     }
