@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use abridge_proxy::store::{Clock, RedbStore, Settings};
+use abridge_proxy::store::{Clock, RedbStore, Settings, Store as _};
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
@@ -131,7 +131,7 @@ async fn what_is_encrypted_is_copied_to_where_it_is_not_and_back(engine: Engine)
     assert_eq!(upstream.summaries().len(), 1);
 
     let file = folder.path().join("foreign");
-    drop(RedbStore::open(&file, Settings::default(), Clock::system()).unwrap());
+    RedbStore::open(&file, Settings::default(), Clock::system()).unwrap().close().await.unwrap();
     engine.init("sealed_new").await;
     let from = ["copy", "--from", file.to_str().unwrap()];
     let refused = store_of(&engine, &fleet_in(&engine, "sealed_new"), folder.path(), &from);
