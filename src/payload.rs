@@ -41,12 +41,16 @@ pub const HANDLE_LEN: usize = 26;
 /// How many names are remembered. One takes some 128 bytes with its share of the tables around it.
 const MAX_NAMES: usize = 65_536;
 
+/// The same of a secret that was replaced, which names nothing new.
+const MAX_OLD_NAMES: usize = 16;
+
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone)]
 pub struct Keys {
     secret: Zeroizing<[u8; 32]>,
     names: Arc<NameCache>,
     recorded: Arc<Handles>,
+    replaced: Arc<[Keys]>,
 }
 
 /// The handles that payloads have in a recording, each behind the one that [`Keys::well_known`] give it.
@@ -119,7 +123,19 @@ impl Keys {
     }
 
     fn remembering(secret: [u8; 32], most: usize) -> Self {
-        Self { secret: Zeroizing::new(secret), names: Arc::new(NameCache::new(most)), recorded: Arc::default() }
+        let names = Arc::new(NameCache::new(most));
+        Self { secret: Zeroizing::new(secret), names, recorded: Arc::default(), replaced: Arc::default() }
+    }
+
+    /// The same keys, with those of the secrets that this one has replaced.
+    #[must_use]
+    pub fn replacing<'s>(self, old: impl Iterator<Item = &'s [u8; 32]>) -> Self {
+        Self { replaced: old.map(|secret| Self::remembering(*secret, MAX_OLD_NAMES)).collect(), ..self }
+    }
+
+    /// These keys, and those that they have replaced.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&*self.replaced)
     }
 
     /// The keys of a secret that is none: handles are the same everywhere. For plans without a store.

@@ -65,6 +65,10 @@ pub struct Settings {
     ///
     /// Example: `"ABRIDGE_STORE_SECRET"`
     pub secret_env: Option<String>,
+    /// Encrypts what is stored with that secret: texts are encrypted, and stored under other names than their handles, so that
+    /// who runs the engine reads neither. Needs `secret_env`. Not with `engine = "file"`. A store that was not encrypted from
+    /// its beginning is refused.
+    pub seal: bool,
     /// The name of the environment variable with the secrets that this one has replaced, separated by commas. A store that
     /// belongs to one of them is taken over.
     ///
@@ -360,6 +364,7 @@ impl Default for Settings {
             engine: StoreEngine::File,
             url_env: None,
             secret_env: None,
+            seal: false,
             old_secrets_env: None,
             namespace: None,
             replicas_acknowledge: 0,

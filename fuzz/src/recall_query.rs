@@ -33,8 +33,7 @@ pub fn run(input: &[u8]) {
     let at = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (asked, payload) = (&input[..at], Bytes::copy_from_slice(input.get(at + 1..).unwrap_or_default()));
     let keys = Keys::new([1; 32]);
-    let caller = keys.caller(b"me");
-    let handle = keys.payload(caller, &payload);
+    let handle = keys.payload(keys.caller(b"me"), &payload);
     let target = match asked.strip_prefix(b"H") {
         Some(rest) => [PATH.as_bytes(), handle.to_string().as_bytes(), rest].concat(),
         None => [PATH.as_bytes(), asked].concat(),
@@ -45,7 +44,7 @@ pub fn run(input: &[u8]) {
     let scene = Scene { store, places: Arc::new(Semaphore::new(1)), budget: Budget::new(1 << 26) };
 
     let answer = scene.ask(&target, Requester::Unrestricted);
-    assert_eq!(answer, scene.ask(&target, Requester::Caller(keys.clone(), caller)), "the owner gets the same");
+    assert_eq!(answer, scene.ask(&target, Requester::caller(&keys, b"me")), "the owner gets the same");
     let is_it = target.path().strip_prefix(PATH) == Some(handle.to_string().as_str());
     let query = target.query().unwrap_or_default();
     let expected = match expected(query, &payload) {
@@ -57,7 +56,7 @@ pub fn run(input: &[u8]) {
         }
     };
     assert_eq!(answer.status, expected, "{target}");
-    let stranger = scene.ask(&target, Requester::Caller(keys.clone(), keys.caller(b"you")));
+    let stranger = scene.ask(&target, Requester::caller(&keys, b"you"));
     assert_ne!(stranger.status, StatusCode::OK, "a handle is nothing to another caller");
     assert_eq!(scene.ask(&target, Requester::Unauthenticated).status, StatusCode::UNAUTHORIZED);
 }

@@ -42,8 +42,8 @@ use tokio::time::timeout;
 
 use super::text;
 use crate::body::{Budget, Lease};
-use crate::payload::{Caller, Keys, MediaType, Payload, PayloadKey};
-use crate::store::{Page, Store, StoreError, StoreFuture};
+use crate::payload::{Keys, MediaType, Payload, PayloadKey};
+use crate::store::{Owner, Page, Store, StoreError, StoreFuture};
 use crate::tasks::run_blocking;
 use crate::units::Period;
 
@@ -88,8 +88,8 @@ pub struct RecallHandler {
 pub enum Requester {
     /// The handle is enough: no credential is required, or an operator sent the request.
     Unrestricted,
-    /// Only payloads that these keys name for this caller.
-    Caller(Keys, Caller),
+    /// Only payloads of this caller, who is known under each secret.
+    Caller(Vec<Owner>),
     /// A credential is required, and the request has none.
     Unauthenticated,
 }
@@ -171,14 +171,15 @@ impl RecallHandler {
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
             return retry_later(TOO_MANY);
         };
-        let owner = requester.owner();
+        let owners = requester.owners();
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
         let (key, payload, mut lease) = match found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout))) {
             Ok(found) => found,
             Err(missing) => return missing.to_response(),
         };
         let size = payload.len();
-        let is_owned = move |payload: &[u8]| owner.is_none_or(|(keys, caller)| keys.payload(caller, payload) == key);
+        let names = move |owner: &Owner, payload: &[u8]| owner.keys.payload(owner.caller, payload) == key;
+        let is_owned = move |payload: &[u8]| owners.is_none_or(|owners| owners.iter().any(|one| names(one, payload)));
         let media = payload.media().filter(|media| *media != MediaType::Text);
         let of = move || is_owned(&payload.bytes()).then(|| part.select(&payload));
         let found = if size < BLOCKING_FROM {
@@ -230,8 +231,8 @@ impl RecallHandler {
         requester: Requester,
     ) -> Result<(PayloadKey, Payload, Lease), RecallError> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::Unknown) };
-        if let Requester::Caller(keys, caller) = &requester
-            && !keys.may_be_of(*caller, key)
+        if let Requester::Caller(owners) = &requester
+            && !owners.iter().any(|owner| owner.keys.may_be_of(owner.caller, key))
         {
             return Err(RecallError::Unknown);
         }
@@ -247,10 +248,16 @@ impl RecallHandler {
 }
 
 impl Requester {
+    /// The caller who shows this credential.
+    pub fn caller(keys: &Keys, credential: &[u8]) -> Self {
+        let owner = |keys: &Keys| Owner { keys: keys.clone(), caller: keys.caller(credential) };
+        Self::Caller(keys.all().map(owner).collect())
+    }
+
     /// The caller that must own the payload; `None` without such a limit.
-    fn owner(&self) -> Option<(Keys, Caller)> {
+    fn owners(&self) -> Option<Vec<Owner>> {
         match self {
-            Self::Caller(keys, caller) => Some((keys.clone(), *caller)),
+            Self::Caller(owners) => Some(owners.clone()),
             Self::Unrestricted | Self::Unauthenticated => None,
         }
     }

@@ -46,7 +46,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             }
             let secret = store.secret().ok_or(NoSecretError)?;
             let store: Box<dyn Store> = store;
-            Ok((Some(store.into()), Keys::new(secret)))
+            Ok((Some(store.into()), Keys::new(secret).replacing(environment.store_secrets.old())))
         }
     }
 }

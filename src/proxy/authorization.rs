@@ -25,7 +25,7 @@ impl Proxy {
             return Requester::Unrestricted;
         }
         let Some(shown) = headers::credential(headers) else { return Requester::Unauthenticated };
-        Requester::Caller(self.engine.keys().clone(), self.engine.caller(Some(shown)))
+        Requester::caller(self.engine.keys(), shown)
     }
 
     /// Whose data a request may read; `None` if it must show a credential.

@@ -82,13 +82,12 @@ impl Proxy {
             return None;
         }
         parts.headers.remove(ACCEPT_ENCODING);
-        let keys = self.engine.keys().clone();
         let session = Session {
             recalls: Arc::clone(&self.recalls),
             store: self.engine.shared_store(),
-            requester: Requester::Caller(keys.clone(), self.caller(&parts.headers)),
+            requester: Requester::caller(self.engine.keys(), headers::credential(&parts.headers).unwrap_or_default()),
             audience: None,
-            keys,
+            keys: self.engine.keys().clone(),
         };
         Some(Box::new(InBandRecalls {
             dialect,

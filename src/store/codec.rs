@@ -15,6 +15,9 @@ const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 const TYPED: u8 = 2;
 
+/// The first byte of a value that is encrypted, which this module does not decode.
+pub(super) const SEALED: u8 = 4;
+
 /// A payload or summary in the form that is written.
 pub(super) struct Encoded {
     head: Vec<u8>,
@@ -84,6 +87,15 @@ pub(super) fn decode(stored: &[u8]) -> Option<Payload> {
     Some(Payload::stored(bytes, media))
 }
 
+/// Whether a later version has written a value in a way that this one does not know.
+pub(super) fn is_later(stored: &[u8]) -> bool {
+    match stored {
+        [] | [PLAIN | ZSTD | SEALED, ..] => false,
+        [encoding, code, ..] if *encoding < SEALED => MediaType::from_code(*code).is_none(),
+        [encoding, ..] => *encoding > SEALED,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +133,16 @@ mod tests {
         let mut dense = vec![0; 4096];
         hash.fill(&mut dense);
         assert_eq!(encoded(&dense).len(), 1 + dense.len());
+    }
+
+    #[test]
+    fn what_a_later_version_has_written_is_known_as_such() {
+        for later in [&b"\x05"[..], b"\x63x", b"\xFF", b"\x02\xFFx", b"\x03\xFFx"] {
+            assert!(is_later(later) && decode(later).is_none(), "{later:?}");
+        }
+        for other in [&b""[..], b"\0", b"\x01x", b"\x02", b"\x02\0x", b"\x03\0x", b"\x04x"] {
+            assert!(!is_later(other), "{other:?}");
+        }
     }
 
     #[test]

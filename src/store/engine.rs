@@ -15,23 +15,24 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
-use super::codec::{Encoded, decode};
 use super::counts::Counts;
 use super::known_keys::KnownKeys;
-use super::secret::Secrets;
+use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, Seen, SharedStore};
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreEngine, StoreError,
     StoreFuture, SweepResult, Time,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::tasks::{Tasks, run_blocking};
+use crate::tasks::Tasks;
 
+mod bodies;
 pub mod error;
 pub(super) mod identity;
 mod interface;
 pub(super) mod link;
 mod payloads;
+mod seal;
 mod sweep;
 pub(super) mod tls;
 pub(super) mod writer;
@@ -39,7 +40,9 @@ pub(super) mod writer;
 pub use error::{EngineError, OpenError};
 use identity::Identity;
 pub(super) use interface::{Engine, Exchange, Stale, Start, Terms, count};
-use writer::{Job, NewRow};
+use payloads::Found;
+use seal::{Name, Seal};
+use writer::Job;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -92,6 +95,7 @@ struct Inner<E> {
     engine: E,
     terms: Terms,
     identity: Arc<Identity>,
+    seal: Arc<Seal>,
     known: Mutex<Known>,
     is_full: AtomicBool,
     totals: Mutex<Option<Totals>>,
@@ -172,7 +176,9 @@ impl<E: Engine> EngineStore<E> {
         // Apart from the tasks of requests, which end before the store is closed.
         let tasks = Tasks::default();
         let Options { url, settings, secrets, clock, fresh } = options;
-        let identity = Arc::new(Identity::new(secrets, fresh.map_or_else(new_secret, Ok)?));
+        let seal = if settings.seal { Seal::new(&secrets).ok_or(OpenError::NoSecret)? } else { Seal::default() };
+        let texts = if settings.seal { Texts::Sealed } else { Texts::Plain };
+        let identity = Arc::new(Identity::new(secrets, texts, fresh.map_or_else(new_secret, Ok)?));
         let terms = Terms { settings, clock };
         let start = Start { url: &url, terms: terms.clone(), identity: Arc::clone(&identity), tasks: &tasks };
         let engine = E::start(start)?;
@@ -202,6 +208,7 @@ impl<E: Engine> EngineStore<E> {
             engine,
             terms,
             identity,
+            seal: Arc::new(seal),
             known: Mutex::new(Known { keys: known, epoch: 0 }),
             is_full: AtomicBool::new(false),
             totals: Mutex::default(),
@@ -222,7 +229,10 @@ impl<E: Engine> FleetStore for EngineStore<E> {
     }
 
     fn promise(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
-        Box::pin(self.inner.engine.promise())
+        Box::pin(async {
+            let promise = self.inner.engine.promise().await;
+            if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
+        })
     }
 
     fn state(&self) -> Result<(), EngineError> {
@@ -245,18 +255,13 @@ impl<E: Engine> Inner<E> {
         self.engine.links().writes.epoch()
     }
 
-    /// An encoded payload of the engine.
-    fn decode(&self, stored: &[u8]) -> Result<Payload, StoreError> {
-        decode(stored).ok_or_else(|| self.engine.links().damaged())
-    }
-
     async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
         let Some((body, is_stale)) = self.engine.summary(beginning).await? else { return Ok(None) };
         if is_stale {
             // The summary is returned even if its use cannot be noted.
             let _noted = self.engine.touch_summaries(&[beginning]).await;
         }
-        Ok(Some(self.decode(&body)?.bytes()))
+        Ok(Some(self.decode_summary(beginning, &body)?))
     }
 }
 
@@ -274,7 +279,7 @@ impl<E: Engine> Store for EngineStore<E> {
             let began = Instant::now();
             let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
             let missing = if n_bytes > LARGE { self.inner.not_stored(missing, lifetime).await? } else { missing };
-            let rows = encode_all(missing, lifetime, n_bytes).await?;
+            let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
             let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
             self.inner.counts().waits.observe_time(began.elapsed());
             stored
@@ -283,32 +288,34 @@ impl<E: Engine> Store for EngineStore<E> {
 
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
-            let Some((body, is_stale)) = self.inner.engine.get(key).await? else { return Ok(None) };
-            let payload = self.inner.decode(&body)?;
+            let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
+            let Some(payload) = self.inner.decode(&Name::of_payload(key), &body)? else { return Ok(None) };
             self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
             if is_stale {
                 // The payload is returned even if its use cannot be noted.
-                let _noted = self.touch(vec![key]).await;
+                let _noted = self.inner.engine.touch(&[row]).await;
             }
             Ok(Some(payload))
         })
     }
 
     fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        Box::pin(self.inner.engine.was_swept(key))
+        Box::pin(self.inner.was_swept(key))
     }
 
     fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let unknown = self.inner.unknown(keys).await;
-            if unknown.is_empty() { Ok(()) } else { self.inner.engine.touch(&unknown).await }
+            let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
+            if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
         })
     }
 
     fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
-            Ok(match self.inner.engine.offer(place, &encode(summary).await?).await? {
-                Some(theirs) => Offered::Theirs(self.inner.decode(&theirs)?.bytes()),
+            let body = self.inner.encode(Name::of_summary(place.beginning), summary).await?;
+            Ok(match self.inner.engine.offer(place, &body).await? {
+                Some(theirs) => Offered::Theirs(self.inner.decode_summary(place.beginning, &theirs)?),
                 None => Offered::Stored,
             })
         })
@@ -328,15 +335,17 @@ impl<E: Engine> Store for EngineStore<E> {
 
     fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            self.inner.engine.put_inspected(&id, &encode(seen).await?).await?;
+            let body = self.inner.encode(Name::of_inspected(&id), seen).await?;
+            self.inner.engine.put_inspected(&id, &body).await?;
             self.inner.engine.trim_inspected(most).await
         })
     }
 
     fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let found = self.inner.engine.inspected(&id).await?;
-            found.map(|body| Ok(self.inner.decode(&body)?.bytes())).transpose()
+            let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
+            let seen = self.inner.decode(&Name::of_inspected(&id), &body)?;
+            Ok(seen.map(|seen| seen.bytes()))
         })
     }
 
@@ -358,7 +367,10 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
-        Box::pin(async move { self.inner.list(&PageQuery::default(), most).await })
+        Box::pin(async move {
+            let listed = self.inner.list(&PageQuery::default(), most).await?;
+            Ok(listed.into_iter().map(|(_, info)| info).collect())
+        })
     }
 
     fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
@@ -403,11 +415,14 @@ impl<E: Engine> SharedStore for EngineStore<E> {
     }
 
     fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        Box::pin(self.inner.engine.note(note, keep))
+        Box::pin(async move { self.inner.engine.note(self.inner.seal_note(note)?, keep).await })
     }
 
     fn notes(&self) -> StoreFuture<'_, Vec<Note>> {
-        Box::pin(self.inner.engine.notes())
+        Box::pin(async {
+            let notes = self.inner.engine.notes().await?;
+            Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
+        })
     }
 
     fn epoch(&self) -> u64 {
@@ -421,34 +436,6 @@ fn new_secret() -> Result<[u8; 32], OpenError> {
     let mut secret = [0; 32];
     getrandom::getrandom(&mut secret).map_err(|error| OpenError::Random(std::io::Error::other(error)))?;
     Ok(secret)
-}
-
-async fn encode_all(
-    payloads: Vec<(PayloadKey, Payload)>,
-    lifetime: Lifetime,
-    n_bytes: usize,
-) -> Result<Vec<NewRow>, StoreError> {
-    let new = move |(key, payload): (PayloadKey, Payload)| NewRow {
-        key,
-        body: written(&Encoded::of(&payload)),
-        bytes: count(payload.len() as u64),
-        lifetime,
-    };
-    let encode = move || payloads.into_iter().map(new).collect();
-    if n_bytes <= LARGE { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
-}
-
-async fn encode(bytes: Bytes) -> Result<Vec<u8>, StoreError> {
-    if bytes.len() <= LARGE {
-        return Ok(written(&Encoded::new(bytes)));
-    }
-    run_blocking(move || written(&Encoded::new(bytes))).await.map_err(|_| closed(Op::Put))
-}
-
-fn written(encoded: &Encoded) -> Vec<u8> {
-    let mut body = vec![0; encoded.len()];
-    encoded.write(&mut body);
-    body
 }
 
 fn closed(op: Op) -> StoreError {

@@ -217,7 +217,7 @@ impl Store for MemoryStore {
     fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
         self.with_lock(Op::Get, move |inner, _| {
             let mut scan = query.scan();
-            inner.rows.iter().for_each(|(key, row)| _ = scan.visit(row.entry(*key)));
+            inner.rows.iter().for_each(|(key, row)| _ = scan.visit(*key, row.entry(*key)));
             let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.bytes()));
             scan.finish(read).unwrap_or_else(|never| match never {})
         })

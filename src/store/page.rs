@@ -2,7 +2,7 @@
 //! for one page is bounded.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -45,23 +45,20 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
-/// A place in the list of payloads that is sorted by last use.
+/// A place in the list of payloads that is sorted by last use, and then by what the store has them under.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Cursor {
     used: Time,
-    key: PayloadKey,
+    row: PayloadKey,
 }
 
 /// A scan of all payloads for one page.
 pub(super) struct PageScan<'a> {
     query: &'a PageQuery,
-    /// The newest candidates, and one more to know whether there is a next page.
-    found: BTreeSet<(Reverse<Time>, PayloadKey, Details)>,
+    /// The newest candidates by their places, and one more to know whether there is a next page.
+    found: BTreeMap<(Reverse<Time>, PayloadKey), PayloadInfo>,
     capacity: usize,
 }
-
-/// Length, length in the file and time of creation of a payload.
-type Details = (u64, u64, u64);
 
 /// How many payloads, and how many bytes of them, are searched for one page.
 const MAX_PAYLOADS_READ: usize = 500;
@@ -72,7 +69,7 @@ pub(super) const MAX_BYTES_READ: u64 = 64 << 20;
 impl PageQuery {
     pub(super) fn scan(&self) -> PageScan<'_> {
         let capacity = if self.text.is_some() { MAX_PAYLOADS_READ } else { self.limit };
-        PageScan { query: self, found: BTreeSet::new(), capacity }
+        PageScan { query: self, found: BTreeMap::new(), capacity }
     }
 }
 
@@ -82,45 +79,45 @@ impl PageScan<'_> {
         self.capacity
     }
 
-    /// Passes a payload to the scan. They may come in any order. Whether it may be on the page.
-    pub(super) fn visit(&mut self, entry: PayloadInfo) -> bool {
+    /// Passes a payload to the scan, and what the store has it under. They may come in any order. Whether it may be on the
+    /// page.
+    pub(super) fn visit(&mut self, row: PayloadKey, entry: PayloadInfo) -> bool {
         let PageQuery { after, prefix, text, owner, .. } = self.query;
-        let place = |used, key| (Reverse(used), key);
-        let is_behind = after.is_none_or(|after| place(entry.used, entry.key) > place(after.used, after.key));
+        let place = (Reverse(entry.used), row);
+        let is_behind = after.is_none_or(|after| place > (Reverse(after.used), after.row));
         let is_owned = || owner.as_ref().is_none_or(|owner| owner.keys.may_be_of(owner.caller, entry.key));
         let has_prefix = || prefix.as_ref().is_none_or(|prefix| entry.key.to_string().starts_with(prefix));
         if !is_behind || !is_owned() || (text.is_none() && !has_prefix()) {
             return false;
         }
-        let details = (entry.bytes, entry.stored_bytes, entry.created.0);
-        self.found.insert((Reverse(entry.used), entry.key, details));
+        self.found.insert(place, entry);
         if self.found.len() > self.capacity + 1 {
             self.found.pop_last();
         }
         true
     }
 
-    /// Builds the page when all payloads were visited. `read` returns the content of a payload to search.
+    /// Builds the page when all payloads were visited. `read` returns the content of a row to search.
     pub(super) fn finish<E>(self, read: impl Fn(PayloadKey) -> Result<Option<Bytes>, E>) -> Result<Page, E> {
         let PageQuery { limit, prefix, text, .. } = self.query;
         let (mut page, mut last, mut bytes_read) = (Page::default(), None, 0);
-        for (n, (Reverse(used), key, (bytes, stored_bytes, created))) in self.found.into_iter().enumerate() {
-            let too_much = text.is_some() && bytes_read > 0 && bytes_read + bytes > MAX_BYTES_READ;
+        for (n, ((Reverse(used), row), entry)) in self.found.into_iter().enumerate() {
+            let too_much = text.is_some() && bytes_read > 0 && bytes_read + entry.bytes > MAX_BYTES_READ;
             if n == self.capacity || page.entries.len() == *limit || too_much {
                 page.next = last;
                 break;
             }
-            last = Some(Cursor { used, key });
+            last = Some(Cursor { used, row });
             let is_wanted = match text {
                 None => true,
-                Some(_) if prefix.as_ref().is_some_and(|prefix| key.to_string().starts_with(prefix)) => true,
+                Some(_) if prefix.as_ref().is_some_and(|prefix| entry.key.to_string().starts_with(prefix)) => true,
                 Some(text) => {
-                    bytes_read += bytes;
-                    read(key)?.is_some_and(|payload| memmem::find(&payload, text.as_bytes()).is_some())
+                    bytes_read += entry.bytes;
+                    read(row)?.is_some_and(|payload| memmem::find(&payload, text.as_bytes()).is_some())
                 }
             };
             if is_wanted {
-                page.entries.push(PayloadInfo { key, bytes, stored_bytes, created: Time(created), used });
+                page.entries.push(entry);
             }
         }
         Ok(page)
@@ -144,15 +141,15 @@ pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
 // === impl Cursor ===
 
 impl Cursor {
-    /// When the payload before was last used, and its key.
+    /// When the payload before was last used, and what the store has it under.
     pub(super) fn place(self) -> (Time, PayloadKey) {
-        (self.used, self.key)
+        (self.used, self.row)
     }
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.used.0, self.key)
+        write!(f, "{}-{}", self.used.0, self.row)
     }
 }
 
@@ -160,8 +157,8 @@ impl FromStr for Cursor {
     type Err = InvalidHandle;
 
     fn from_str(text: &str) -> Result<Self, InvalidHandle> {
-        let (used, key) = text.split_once('-').ok_or(InvalidHandle)?;
-        Ok(Self { used: Time(used.parse().map_err(|_| InvalidHandle)?), key: key.parse()? })
+        let (used, row) = text.split_once('-').ok_or(InvalidHandle)?;
+        Ok(Self { used: Time(used.parse().map_err(|_| InvalidHandle)?), row: row.parse()? })
     }
 }
 
@@ -180,7 +177,7 @@ mod tests {
         let mut found = Vec::new();
         for _ in 0..5 {
             let mut scan = query.scan();
-            (0..5).for_each(|n| _ = scan.visit(entry(n)));
+            (0..5).for_each(|n| _ = scan.visit(entry(n).key, entry(n)));
             let page = scan.finish(|_| Ok::<_, ()>(Some(Bytes::from_static(b"axb")))).unwrap();
             assert!(page.entries.len() <= 1, "two of them are too long");
             found.extend(page.entries.into_iter().map(|entry| entry.used.0));
@@ -207,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_cursor_parses_back_from_its_text() {
-        let cursor = Cursor { used: Time(17), key: entry(3).key };
+        let cursor = Cursor { used: Time(17), row: entry(3).key };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for wrong in ["", "-", "1", "x-00000000000000000000000000", "1-0"] {
             assert_eq!(wrong.parse::<Cursor>(), Err(InvalidHandle), "{wrong}");

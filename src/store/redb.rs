@@ -302,7 +302,7 @@ impl Store for RedbStore {
     fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
         Box::pin(self.read(move |db| {
             let mut scan = query.scan();
-            tables::for_each_payload(db, |entry| _ = scan.visit(entry))?;
+            tables::for_each_payload(db, |entry| _ = scan.visit(entry.key, entry))?;
             scan.finish(|key| Ok(tables::get(db, key)?.map(|payload| payload.bytes())))
         }))
     }

@@ -75,10 +75,10 @@ impl Engine for Redis {
     // What is stored of a put that fails is named by nobody, and swept like what is unused.
     async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
         let mut steps = Steps::new("put", self.terms.half_grain());
-        for row in rows.values() {
-            let step = steps.of(row.key);
+        for (key, row) in rows {
+            let step = steps.of(*key);
             step.add(name_of(row.lifetime));
-            step.add(row.key.as_bytes());
+            step.add(key.as_bytes());
             step.add(row.bytes);
             step.add(row.body.as_slice());
         }

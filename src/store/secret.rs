@@ -9,6 +9,15 @@ pub struct Secrets {
     old: Vec<Zeroizing<[u8; 32]>>,
 }
 
+/// How a store keeps texts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Texts {
+    /// As they are.
+    Plain,
+    /// Encrypted.
+    Sealed,
+}
+
 /// The text is no secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not 64 hexadecimal digits; `openssl rand -hex 32` prints a secret")]
@@ -40,10 +49,14 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// What a store keeps of a secret that it is not told, so that another one is noticed.
-pub(super) fn check_value(secret: &[u8; 32]) -> [u8; 16] {
+/// What a store keeps of a secret that it is not told, so that another one is noticed, and so is another way to keep texts.
+pub(super) fn check_value(secret: &[u8; 32], texts: Texts) -> [u8; 16] {
+    let usage: &[u8] = match texts {
+        Texts::Plain => b"the secret of a store",
+        Texts::Sealed => b"the secret of a sealed store",
+    };
     let mut value = [0; 16];
-    blake3::Hasher::new_keyed(secret).update(b"the secret of a store").finalize_xof().fill(&mut value);
+    blake3::Hasher::new_keyed(secret).update(usage).finalize_xof().fill(&mut value);
     value
 }
 
@@ -78,8 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn a_check_value_tells_secrets_apart() {
-        assert_eq!(check_value(&[1; 32]), check_value(&[1; 32]));
-        assert_ne!(check_value(&[1; 32]), check_value(&[2; 32]));
+    fn a_check_value_tells_secrets_and_sealed_stores_apart() {
+        let value = check_value(&[1; 32], Texts::Plain);
+        assert_eq!(value, check_value(&[1; 32], Texts::Plain));
+        assert_ne!(value, check_value(&[2; 32], Texts::Plain));
+        assert_ne!(value, check_value(&[1; 32], Texts::Sealed));
     }
 }

@@ -31,6 +31,7 @@ impl Open for RedisStore {
 struct Opener<'a> {
     engine: &'a Engine,
     url: String,
+    secret: Option<String>,
     opened: AtomicUsize,
 }
 
@@ -41,7 +42,12 @@ impl<'a> Opener<'a> {
 
     /// Through this URL.
     fn at(engine: &'a Engine, url: String) -> Self {
-        Self { engine, url, opened: AtomicUsize::new(0) }
+        Self { engine, url, secret: None, opened: AtomicUsize::new(0) }
+    }
+
+    /// Stores that are encrypted.
+    fn sealed(engine: &'a Engine) -> Self {
+        Self { secret: Some("0a".repeat(32)), ..Self::new(engine) }
     }
 
     /// Stores that share what they hold.
@@ -49,13 +55,13 @@ impl<'a> Opener<'a> {
         let namespace = format!("n{}", self.opened.fetch_add(1, Ordering::Relaxed));
         self.engine.init(&namespace).await;
         let Settings { engine, namespace, .. } = self.engine.settings(&namespace);
-        let settings = Settings { engine, namespace, ..given };
+        let settings = Settings { engine, namespace, seal: self.secret.is_some(), ..given };
         let mut stores = Vec::new();
         for _ in 0..N {
             let options = Options {
                 url: self.url.clone(),
                 settings: settings.clone(),
-                secrets: Secrets::default(),
+                secrets: Secrets::parse(self.secret.as_deref(), None).unwrap(),
                 clock: EngineClock::Test(clock.clone()),
                 fresh: None,
             };
@@ -93,6 +99,20 @@ async fn two_stores_in_one_engine_conform(engine: Engine) {
     }
 }
 
+async fn sealed_stores_in_an_engine_conform(engine: Engine) {
+    let opener = Opener::sealed(&engine);
+    match engine {
+        Engine::Postgres(_) => {
+            opener.suite::<PostgresStore>().await;
+            opener.suite_of_two::<PostgresStore>().await;
+        }
+        Engine::Redis(_) => {
+            opener.suite::<RedisStore>().await;
+            opener.suite_of_two::<RedisStore>().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn stores_behind_a_pooler_in_transaction_mode_conform() {
     let Some(postgres) = Postgres::start().await else { return };
@@ -127,6 +147,7 @@ async fn names_of_a_namespace_are_apart_from_others(engine: Engine) {
 on_each_engine!(
     a_store_in_an_engine_conforms,
     two_stores_in_one_engine_conform,
+    sealed_stores_in_an_engine_conform,
     beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store,
     names_of_a_namespace_are_apart_from_others,
 );

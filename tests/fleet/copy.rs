@@ -1,7 +1,9 @@
-//! `abridge store copy`: what a file had is served by a fleet, under the same handles, and back.
+//! `abridge store copy`: what a file had is served by a fleet, under the same handles, and back; encrypted or not.
 
 use std::path::Path;
 use std::process::{Command, Output};
+
+use abridge_proxy::store::{Clock, RedbStore, Settings, Store as _};
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
@@ -20,13 +22,30 @@ fn settings() -> String {
     )
 }
 
+/// The settings of a fleet that is given its secret: encrypted, if its namespace is called so.
+fn fleet_in(engine: &Engine, namespace: &str) -> String {
+    let is_sealed = namespace.contains("sealed");
+    let lines = format!("store.namespace = {namespace:?}\nstore.seal = {is_sealed}\n");
+    format!("{}{lines}store.secret_env = \"STORE_SECRET\"\n", fleet(engine))
+}
+
+/// The secret that it is given.
+fn secret() -> String {
+    "0d".repeat(32)
+}
+
 /// Runs `abridge store` with these arguments, on the engine.
 fn store(engine: &Engine, folder: &Path, arguments: &[&str]) -> Output {
+    store_of(engine, &fleet(engine), folder, arguments)
+}
+
+/// The same, with these settings.
+fn store_of(engine: &Engine, lines: &str, folder: &Path, arguments: &[&str]) -> Output {
     let config = folder.join("proxy.toml");
-    std::fs::write(&config, format!("{}{}", fleet(engine), settings())).unwrap();
+    std::fs::write(&config, format!("{lines}{}", settings())).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
     command.arg("store").args(arguments).arg("--config").arg(config).env("STORE_URL", engine.url());
-    command.output().unwrap()
+    command.env("STORE_SECRET", secret()).output().unwrap()
 }
 
 /// What the upstream gets of a result and of a conversation that is summarised.
@@ -86,7 +105,42 @@ async fn a_file_is_not_copied_to_tables_of_another_secret(engine: Engine) {
     assert!(String::from_utf8(copied.stderr).unwrap().contains("another secret"));
 }
 
+async fn what_is_encrypted_is_copied_to_where_it_is_not_and_back(engine: Engine) {
+    let (upstream, folder) = (Summarizer::playing([]).await, tempfile::tempdir().unwrap());
+    let start = async |namespace: &str| {
+        let setup = Setup::to(upstream.url()).with(settings()).with(fleet_in(&engine, namespace));
+        setup.environment("STORE_URL", engine.url()).environment("STORE_SECRET", secret()).start().await
+    };
+    let copy = |namespace: &str, arguments: [&str; 3]| {
+        let copied = store_of(&engine, &fleet_in(&engine, namespace), folder.path(), &arguments);
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    };
+    engine.init("sealed").await;
+    let abridge = start("sealed").await;
+    let before = sent(&abridge, &upstream).await;
+    let handle = recalls(&before[0]).pop().unwrap();
+    for (from, to) in [("sealed", "plain"), ("plain", "sealed_again")] {
+        engine.init(to).await;
+        let file = folder.path().join(to);
+        copy(from, ["copy", "--to", file.to_str().unwrap()]);
+        copy(to, ["copy", "--from", file.to_str().unwrap()]);
+        let abridge = start(to).await;
+        assert_eq!(get(&abridge, &handle).await.body, long_text(1), "{to}");
+        assert_eq!(sent(&abridge, &upstream).await, before, "{to}");
+    }
+    assert_eq!(upstream.summaries().len(), 1);
+
+    let file = folder.path().join("foreign");
+    RedbStore::open(&file, Settings::default(), Clock::system()).unwrap().close().await.unwrap();
+    engine.init("sealed_new").await;
+    let from = ["copy", "--from", file.to_str().unwrap()];
+    let refused = store_of(&engine, &fleet_in(&engine, "sealed_new"), folder.path(), &from);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("another secret"));
+}
+
 on_each_engine!(
+    what_is_encrypted_is_copied_to_where_it_is_not_and_back,
     what_a_file_had_is_served_by_a_fleet_and_by_a_file_again,
     a_file_is_not_copied_to_tables_of_another_secret,
 );

@@ -136,6 +136,65 @@ impl Engine {
         }
     }
 
+    /// All that the server holds, in bytes.
+    pub(crate) async fn dump(&self) -> Vec<u8> {
+        match self {
+            Self::Postgres(postgres) => postgres.dump().await,
+            Self::Redis(redis) => redis.dump(),
+        }
+    }
+
+    /// What the rows of payloads are named.
+    pub(crate) async fn payload_rows(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Postgres(postgres) => {
+                let rows = postgres.client().await.unwrap().query("SELECT key FROM abridge_payloads", &[]).await;
+                rows.unwrap().iter().map(|row| row.get(0)).collect()
+            }
+            Self::Redis(redis) => redis.payload_rows(),
+        }
+    }
+
+    /// The bodies of texts and summaries, as they are stored.
+    pub(crate) async fn bodies(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Postgres(postgres) => {
+                let all = "SELECT body FROM abridge_payloads UNION ALL
+                    SELECT body FROM abridge_summaries WHERE body IS NOT NULL";
+                let rows = postgres.client().await.unwrap().query(all, &[]).await;
+                rows.unwrap().iter().map(|row| row.get(0)).collect()
+            }
+            Self::Redis(redis) => redis.bodies(),
+        }
+    }
+
+    /// Changes the last byte of each text and summary.
+    pub(crate) async fn tamper(&self) {
+        let last = "octet_length(body) - 1";
+        let sql = format!("set_byte(body, {last}, get_byte(body, {last}) # 1)");
+        let lua = "string.sub(body, 1, -2) .. string.char(bit.bxor(string.byte(body, -1), 1))";
+        self.rewrite(&sql, lua).await;
+    }
+
+    /// Changes the first byte of each text and summary, which tells the encoding.
+    pub(crate) async fn rewrite_first_byte(&self, byte: u8) {
+        // In Redis, a line stands before it.
+        let lua = format!("string.gsub(body, '^(%d*%s?%d*\\n?).', '%1' .. string.char({byte}), 1)");
+        self.rewrite(&format!("set_byte(body, 0, {byte})"), &format!("({lua})")).await;
+    }
+
+    /// Makes something else of each text and summary.
+    async fn rewrite(&self, sql: &str, lua: &str) {
+        match self {
+            Self::Postgres(postgres) => {
+                for table in ["abridge_payloads", "abridge_summaries"] {
+                    postgres.run(&format!("UPDATE {table} SET body = {sql} WHERE body IS NOT NULL")).await;
+                }
+            }
+            Self::Redis(redis) => redis.rewrite(lua),
+        }
+    }
+
     /// Removes the payloads, as a backup of before does that is restored.
     pub(crate) async fn lose_payloads(&self) {
         match self {

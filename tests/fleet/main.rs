@@ -19,8 +19,10 @@ mod it {
     pub(crate) mod support;
 }
 
+mod commands; // `abridge store init` and `abridge doctor`
 mod conformance; // what each engine does as a store
 mod copy; // from a file to an engine and back
+mod disk; // an engine whose disk is full
 mod encrypted; // TLS to the engine
 mod engine; // PostgreSQL and Redis, started and stopped
 mod failover; // a primary is killed, and its standby promoted
@@ -28,3 +30,6 @@ mod faults; // an engine that refuses, hangs, is killed, is full or has lost wha
 mod identity; // whose tables they are
 mod relay; // delays what passes between processes and an engine, or holds it back
 mod replicas; // two processes behave as one
+mod sealed; // texts and handles that who runs the engine cannot read
+mod starts; // many processes start at once
+mod versions; // an earlier version beside a later one

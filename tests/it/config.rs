@@ -351,7 +351,7 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
     let redis = fleet.replace("postgres", "redis");
     let confirmed = check(&format!("recall.public_url = \"http://a\"\n{redis}replicas_acknowledge = 8"));
     assert_eq!(confirmed.code, 0, "{}", confirmed.err);
-    let good = check(&format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"KEY\""));
+    let good = check(&format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"KEY\"\nseal = true"));
     assert_eq!(good.code, 0, "{}", good.err);
     assert!(!good.out.contains("0a0a") && !good.out.contains("postgres://"), "{}", good.out);
     for (text, said) in [
@@ -361,6 +361,8 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
         (format!("recall = {{ public_url = \"http://a\", export_dir = \"/x\" }}\n{fleet}"), "recall.export_dir"),
         (format!("recall.public_url = \"http://a\"\n{fleet}namespace = \"A;\""), "store.namespace"),
         (format!("recall.public_url = \"http://a\"\n{fleet}old_secrets_env = \"KEY\""), "store.old_secrets_env"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}seal = true"), "store.secret_env"),
+        ("store.seal = true".to_owned(), "store.engine is \"file\""),
         (format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"URL\""), "URL"),
         (format!("recall.public_url = \"http://a\"\n{fleet}replicas_acknowledge = 1"), "store.replicas_acknowledge"),
         (format!("recall.public_url = \"http://a\"\n{redis}replicas_acknowledge = 9"), "store.replicas_acknowledge"),

@@ -83,7 +83,7 @@ fn check_secrets(engine: Option<[u8; 32]>, file: [u8; 32]) -> anyhow::Result<()>
         return Ok(());
     }
     bail!(
-        "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env"
+        "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
     )
 }
 

@@ -51,6 +51,10 @@ impl Checker<'_> {
                 return Err(self.error(&["store", key], message.to_owned()));
             }
         }
+        if store.seal && store.engine == StoreEngine::File {
+            let message = "on, and store.engine is \"file\", which is not encrypted; allowed: another engine, or a disk that encrypts";
+            return Err(self.error(&["store", "seal"], message.to_owned()));
+        }
         if store.replicas_acknowledge > MAX_REPLICAS {
             let message = format!("{} is out of range; allowed: 0 to {MAX_REPLICAS}", store.replicas_acknowledge);
             return Err(self.error(&["store", "replicas_acknowledge"], message));
@@ -77,6 +81,11 @@ impl Checker<'_> {
         if store.old_secrets_env.is_some() && store.secret_env.is_none() {
             let message = "set without store.secret_env; allowed: both, or neither";
             return refuse(["store", "old_secrets_env"], message);
+        }
+        if store.seal && store.secret_env.is_none() {
+            let message =
+                "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
+            return refuse(["store", "seal"], message);
         }
         let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let namespace = store.namespace.as_deref();

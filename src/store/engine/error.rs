@@ -33,6 +33,22 @@ pub enum EngineError {
     /// The engine keeps the secret, and `store.secret_env` gives one too.
     #[error("the engine holds a secret of its own; leave store.secret_env out, or take another store.namespace")]
     OwnSecret,
+    /// What is stored is encrypted, and is not to be.
+    #[error("what the engine holds is encrypted; set store.seal = true, or take another store.namespace")]
+    Sealed,
+    /// What is stored is not encrypted, and is to be.
+    #[error(
+        "what the engine holds is not encrypted, and store.seal is on; take another store.namespace, where the next requests write their texts again under the same handles"
+    )]
+    NotSealed,
+    /// It cannot be decoded, as a later version has stored it in another way.
+    #[error(
+        "a later version of abridge has stored it in a way that this one does not know; run the same version everywhere"
+    )]
+    Later,
+    /// A text cannot be encrypted.
+    #[error("the text is too long to be encrypted")]
+    TooLong,
     /// The data is larger than `store.max_bytes`, and all of it is in use.
     #[error("store.max_bytes is reached, and all that is stored is in use")]
     Full,
@@ -92,6 +108,9 @@ pub enum OpenError {
     /// The engine could not be used.
     #[error("the store cannot be opened")]
     Engine(#[from] EngineError),
+    /// Texts are to be encrypted, and there is no secret.
+    #[error("store.seal is on without a secret; set store.secret_env")]
+    NoSecret,
     /// The system has no random numbers.
     #[error("no secret could be made")]
     Random(#[source] std::io::Error),
@@ -131,9 +150,14 @@ impl EngineError {
     pub(in crate::store) fn kind(&self) -> StoreErrorKind {
         match self {
             Self::Full | Self::Refused { means: Refusal::Full, .. } => StoreErrorKind::Full,
-            Self::Damaged | Self::NotInitialised | Self::Version(_) | Self::OtherSecret | Self::OwnSecret => {
-                StoreErrorKind::Corrupt
-            }
+            Self::Damaged
+            | Self::NotInitialised
+            | Self::Version(_)
+            | Self::OtherSecret
+            | Self::OwnSecret
+            | Self::Sealed
+            | Self::NotSealed
+            | Self::Later => StoreErrorKind::Corrupt,
             _ => StoreErrorKind::Unavailable,
         }
     }

@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 use super::error::EngineError;
-use crate::store::secret::{Secrets, check_value};
+use crate::store::secret::{Secrets, Texts, check_value};
 
 /// What the engine is to hold, and the secret once it is known.
 #[derive(Debug)]
 pub(in crate::store) struct Identity {
     secrets: Secrets,
+    texts: Texts,
     /// A secret that the engine gets if it has none.
     fresh: Zeroizing<[u8; 32]>,
     found: OnceLock<Zeroizing<[u8; 32]>>,
@@ -29,8 +30,8 @@ pub(in crate::store) trait Meta: Sync {
 // === impl Identity ===
 
 impl Identity {
-    pub(super) fn new(secrets: Secrets, fresh: [u8; 32]) -> Self {
-        Self { secrets, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
+    pub(super) fn new(secrets: Secrets, texts: Texts, fresh: [u8; 32]) -> Self {
+        Self { secrets, texts, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
     }
 
     /// The secret: that of the settings, or the engine's own once it was read.
@@ -56,16 +57,21 @@ impl Identity {
         if engine.value("secret").await?.is_some() {
             return Err(EngineError::OwnSecret);
         }
-        let value = check_value(secret);
+        let value = check_value(secret, self.texts);
         engine.put_if_absent("secret_check", &value).await?;
         let stored = engine.value("secret_check").await?.unwrap_or_default();
         if stored == value {
             return Ok(());
         }
-        if !self.secrets.old().any(|old| stored == check_value(old)) {
-            return Err(EngineError::OtherSecret);
+        let is_of = |texts| self.secrets.old().chain([secret]).any(|secret| stored == check_value(secret, texts));
+        if is_of(self.texts) {
+            return engine.replace("secret_check", &stored, &value).await;
         }
-        engine.replace("secret_check", &stored, &value).await
+        Err(match self.texts {
+            Texts::Plain if is_of(Texts::Sealed) => EngineError::Sealed,
+            Texts::Sealed if is_of(Texts::Plain) => EngineError::NotSealed,
+            _ => EngineError::OtherSecret,
+        })
     }
 
     /// Of several processes that start at once, one makes the secret.

@@ -38,7 +38,8 @@ pub(in crate::store) enum Stale {
     Unused,
 }
 
-/// What an engine does. Bodies are encoded; times are those of the engine's clock.
+/// What an engine does. Keys of payloads are the names of rows, and bodies are encoded, as `seal` makes them; times are
+/// those of the engine's clock.
 pub(in crate::store) trait Engine: Exchange {
     /// What it is called.
     const NAME: &'static str;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
+use super::seal::Name;
 use super::{Engine, Inner, Known, TOTALS_PAUSE, Totals};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
@@ -13,6 +14,17 @@ use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Stats, StoreError};
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
+
+/// How many bodies are read at a time to tell which secret listed payloads were named under.
+const NAMED_AT_ONCE: usize = 32;
+
+/// A payload as the engine has it.
+pub(super) struct Found {
+    pub(super) row: PayloadKey,
+    pub(super) body: Vec<u8>,
+    /// Whether its use is to be written.
+    pub(super) is_stale: bool,
+}
 
 impl<E: Engine> Inner<E> {
     /// The known keys. After a new connection none are known: what was written may be lost.
@@ -47,47 +59,98 @@ impl<E: Engine> Inner<E> {
         keys
     }
 
+    pub(super) async fn find(&self, key: PayloadKey) -> Result<Option<Found>, StoreError> {
+        for row in self.seal.rows(key) {
+            if let Some((body, is_stale)) = self.engine.get(row).await? {
+                return Ok(Some(Found { row, body, is_stale }));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        for row in self.seal.rows(key) {
+            if self.engine.was_swept(row).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Filters out the payloads that the engine has, with a use that need not be written.
     pub(super) async fn not_stored(
         &self,
         payloads: Vec<(PayloadKey, Payload)>,
         lifetime: Lifetime,
     ) -> Result<Vec<(PayloadKey, Payload)>, StoreError> {
-        let keys: Vec<_> = payloads.iter().map(|(key, _)| *key).collect();
-        let fresh: HashSet<_> = self.engine.fresh(&keys, lifetime).await?.into_iter().collect();
+        let rows: Vec<_> = payloads.iter().map(|(key, _)| self.seal.row(*key)).collect();
+        let fresh: HashSet<_> = self.engine.fresh(&rows, lifetime).await?.into_iter().collect();
         let now = self.terms.clock.local();
         let mut known = self.known().await;
-        for key in &fresh {
-            known.keys.insert(*key, lifetime, now, now);
+        let mut missing = Vec::new();
+        for (payload, row) in payloads.into_iter().zip(rows) {
+            if fresh.contains(&row) {
+                known.keys.insert(payload.0, lifetime, now, now);
+            } else {
+                missing.push(payload);
+            }
         }
-        Ok(payloads.into_iter().filter(|(key, _)| !fresh.contains(key)).collect())
+        Ok(missing)
     }
 
-    /// The payloads behind a place, the last used first. A prefix of the handle selects a range of keys.
-    pub(super) async fn list(&self, query: &PageQuery, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
-        let prefix = query.prefix.as_deref().filter(|_| query.text.is_none()).unwrap_or_default();
-        let Some(keys) = key_range(prefix) else { return Ok(Vec::new()) };
-        self.engine.list(query.after.map(Cursor::place), keys, most).await
+    /// The payloads behind a place, the last used first, behind the names of their rows. A prefix of the handle selects a
+    /// range of keys.
+    pub(super) async fn list(
+        &self,
+        query: &PageQuery,
+        most: usize,
+    ) -> Result<Vec<(PayloadKey, PayloadInfo)>, StoreError> {
+        let is_range = query.text.is_none() && !self.seal.is_on();
+        let prefix = query.prefix.as_deref().filter(|_| is_range).unwrap_or_default();
+        let Some(rows) = key_range(prefix) else { return Ok(Vec::new()) };
+        let listed = self.engine.list(query.after.map(Cursor::place), rows, most).await?;
+        let mut named = Vec::new();
+        for infos in listed.chunks(NAMED_AT_ONCE) {
+            self.name(infos, &mut named).await?;
+        }
+        Ok(named)
+    }
+
+    /// Adds the handles of listed payloads. Those that no secret opens have none, and are left out.
+    async fn name(&self, listed: &[PayloadInfo], named: &mut Vec<(PayloadKey, PayloadInfo)>) -> Result<(), StoreError> {
+        let unnamed: Vec<_> =
+            listed.iter().map(|info| info.key).filter(|row| self.seal.handle(*row).is_none()).collect();
+        let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
+        named.extend(listed.iter().filter_map(|info| {
+            let by_body = || self.seal.handle_by_body(info.key, bodies.get(&info.key)?);
+            let handle = self.seal.handle(info.key).or_else(by_body)?;
+            Some((info.key, PayloadInfo { key: handle, ..*info }))
+        }));
+        Ok(())
     }
 
     pub(super) async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
         let mut scan: PageScan<'_> = query.scan();
-        // The engine cannot tell whose a payload is.
-        let most = if query.owner.is_some() { MAX_LISTED_OF_ALL } else { scan.capacity() + 1 };
+        // The engine cannot tell whose a payload is, nor, of an encrypted one, how its handle begins.
+        let is_sieved = query.owner.is_some() || (query.prefix.is_some() && self.seal.is_on());
+        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity() + 1 };
         let listed = self.list(&query, most).await?;
-        let (mut searched, mut n_bytes) = (Vec::new(), 0);
-        for entry in listed {
-            let is_candidate = scan.visit(entry);
+        let (mut searched, mut n_bytes) = (HashMap::new(), 0);
+        for (row, entry) in listed {
+            let is_candidate = scan.visit(row, entry);
             if is_candidate && query.text.is_some() && n_bytes <= MAX_BYTES_READ {
                 n_bytes += entry.bytes;
-                searched.push(entry.key);
+                searched.insert(row, entry.key);
             }
         }
+        let rows: Vec<_> = searched.keys().copied().collect();
         let mut bodies = HashMap::new();
-        for (key, body) in self.engine.bodies(&searched).await? {
-            bodies.insert(key, self.decode(&body)?.bytes());
+        for (row, body) in self.engine.bodies(&rows).await? {
+            // What cannot be read is not found.
+            let payload = searched.get(&row).and_then(|key| self.decode(&Name::of_payload(*key), &body).ok()?);
+            bodies.extend(payload.map(|payload| (row, payload.bytes())));
         }
-        scan.finish(|key| Ok(bodies.get(&key).cloned()))
+        scan.finish(|row| Ok(bodies.get(&row).cloned()))
     }
 
     /// Totals of the engine, and counts of this process. Totals that take long to count are not counted each time.

@@ -15,7 +15,9 @@ use crate::tasks::Tasks;
 /// A payload to be stored.
 #[derive(Debug)]
 pub(in crate::store) struct NewRow {
-    pub(in crate::store) key: PayloadKey,
+    pub(super) key: PayloadKey,
+    /// What its row is named.
+    pub(super) row: PayloadKey,
     /// As it is stored.
     pub(in crate::store) body: Vec<u8>,
     /// Its length before that.
@@ -77,9 +79,9 @@ impl<E: Engine> Inner<E> {
         let (mut rows, mut replies) = (BTreeMap::new(), Vec::new());
         for Job { rows: of_job, reply } in group {
             replies.push(reply);
-            // A statement takes each key once. In the order of the keys, two statements never wait for each other.
+            // A statement takes each row once. In the order of the rows, two statements never wait for each other.
             for row in of_job {
-                match rows.entry(row.key) {
+                match rows.entry(row.row) {
                     Entry::Vacant(free) => _ = free.insert(row),
                     Entry::Occupied(mut kept) => kept.get_mut().lifetime = kept.get().lifetime.max(row.lifetime),
                 }

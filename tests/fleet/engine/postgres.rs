@@ -177,6 +177,26 @@ impl Postgres {
         self.client().await.unwrap().query_one_scalar(statement, &[]).await.unwrap()
     }
 
+    /// All rows of all tables, as text and with the bytes that their hexadecimal digits stand for.
+    pub(crate) async fn dump(&self) -> Vec<u8> {
+        let client = self.client().await.unwrap();
+        let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+        let mut dump = Vec::new();
+        for table in client.query(tables, &[]).await.unwrap() {
+            let rows = format!("SELECT t::text FROM {} t", table.get::<_, String>(0));
+            for row in client.query(&rows, &[]).await.unwrap() {
+                let row: String = row.get(0);
+                dump.extend(row.as_bytes());
+                for blob in row.split(r"\\x").skip(1) {
+                    let digits: Vec<_> = blob.bytes().take_while(u8::is_ascii_hexdigit).collect();
+                    let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();
+                    dump.extend(digits.chunks_exact(2).map(byte));
+                }
+            }
+        }
+        dump
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_before("")
     }
@@ -190,12 +210,29 @@ impl Postgres {
         format!("postgres://abridge@127.0.0.1:{}{others}/postgres", self.port)
     }
 
+    /// No file of the server can become longer than this, as on a full disk; none is no limit.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        for pid in self.processes() {
+            let limit = [format!("--fsize={limit}:unlimited"), format!("--pid={pid}")];
+            let mut command = Command::new("prlimit");
+            if let Some(User { uid, gid }) = self.user {
+                command.uid(uid).gid(gid);
+            }
+            // One may have ended by itself.
+            let _limited = command.args(limit).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// The server's process and its children.
+    fn processes(&self) -> Vec<u32> {
+        let server = self.server.as_ref().map(Child::id);
+        server.into_iter().chain(server.into_iter().flat_map(children)).collect()
+    }
+
     /// Sends a signal to the server and its processes.
     pub(crate) fn signal(&self, name: &str) {
-        let Some(server) = &self.server else { return };
-        let mut all = vec![server.id()];
-        all.extend(children(server.id()));
-        for pid in all {
+        for pid in self.processes() {
             // One may have ended by itself.
             let _sent =
                 Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();

@@ -109,6 +109,59 @@ impl Redis {
         run_at(self.port, &[options, command].concat())
     }
 
+    /// All that was ever written, as its file has it.
+    pub(crate) fn dump(&self) -> Vec<u8> {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
+        files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
+    }
+
+    /// What the rows of payloads are named.
+    pub(crate) fn payload_rows(&self) -> Vec<Vec<u8>> {
+        self.blobs("for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do add(string.sub(name, -16)) end")
+    }
+
+    /// The bodies of texts, with the lines before them, and of summaries.
+    pub(crate) fn bodies(&self) -> Vec<Vec<u8>> {
+        self.blobs(
+            "for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do add(redis.call('GET', name)) end
+             for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:s:*')) do
+                 add(redis.call('HGET', name, 'body') or '')
+             end",
+        )
+    }
+
+    /// What a script adds, apart from what is empty.
+    fn blobs(&self, script: &str) -> Vec<Vec<u8>> {
+        let script = format!(
+            "local found = {{}}
+             local function add(blob)
+                 local digits = string.gsub(blob, '.', function(c) return string.format('%02x', string.byte(c)) end)
+                 found[#found + 1] = digits
+             end
+             {script}
+             return table.concat(found, ' ')"
+        );
+        let said = self.run(&["EVAL", &script, "0"]);
+        let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+        said.split_whitespace().map(|blob| blob.as_bytes().chunks(2).map(byte).collect()).collect()
+    }
+
+    /// Makes something else of each text and summary.
+    pub(crate) fn rewrite(&self, lua: &str) {
+        let script = format!(
+            "for _, name in ipairs(redis.call('KEYS', 'abridge:{{*}}:p:*')) do
+                 local body = redis.call('GET', name)
+                 redis.call('SET', name, {lua})
+             end
+             for _, name in ipairs(redis.call('KEYS', 'abridge:{{*}}:s:*')) do
+                 local body = redis.call('HGET', name, 'body')
+                 if body then redis.call('HSET', name, 'body', {lua}) end
+             end
+             return 'OK'"
+        );
+        assert_eq!(self.run(&["EVAL", &script, "0"]), "OK");
+    }
+
     /// How many steps were run.
     pub(crate) fn n_steps(&self) -> u64 {
         let said = self.run(&["INFO", "commandstats"]);

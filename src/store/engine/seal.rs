@@ -1,0 +1,300 @@
+//! Encrypts what an engine holds under the secret of the settings, so that who runs the engine reads neither texts nor
+//! handles.
+//!
+//! A body has a key of its own, which is derived from the secret and from what the body is stored under; the handle of a
+//! payload is made of its caller, so no two callers have a key in common. The nonce is a keyed hash of the body: equal bodies
+//! under one name stay equal, and no two bodies have a nonce in common.
+
+use std::borrow::Cow;
+
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::error::Unspecified;
+use zeroize::Zeroizing;
+
+use super::error::EngineError;
+use crate::payload::{ChainKey, PayloadKey};
+use crate::store::codec::SEALED;
+use crate::store::secret::Secrets;
+use crate::store::shared::NoteKind;
+
+/// Encrypts and names what an engine holds. The default one leaves all as it is.
+#[derive(Default)]
+pub(super) struct Seal {
+    /// Of the secret in force, and of those that it has replaced.
+    rings: Vec<Ring>,
+}
+
+/// What a body is stored under.
+pub(super) struct Name(Vec<u8>);
+
+/// The keys that one secret makes.
+struct Ring {
+    /// Tells which secret a body was encrypted under.
+    id: [u8; ID_LEN],
+    rows: Zeroizing<[u8; 32]>,
+    bodies: Zeroizing<[u8; 32]>,
+}
+
+/// The keys of one body.
+struct BodyKeys {
+    cipher: LessSafeKey,
+    nonces: Zeroizing<[u8; 32]>,
+}
+
+/// Behind [`SEALED`], an encrypted body has so many bytes that tell the secret, and then the nonce.
+const ID_LEN: usize = 4;
+
+/// How many rounds permute a name. Four are enough in theory.
+const ROUNDS: u8 = 6;
+
+/// The lower half of a name.
+const HALF: u128 = (1 << 64) - 1;
+
+// === impl Seal ===
+
+impl Seal {
+    /// Encrypts under the secret in force; `None` if there is none.
+    pub(super) fn new(secrets: &Secrets) -> Option<Self> {
+        let current = secrets.current()?;
+        Some(Self { rings: std::iter::once(&current).chain(secrets.old()).map(Ring::new).collect() })
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        !self.rings.is_empty()
+    }
+
+    /// The name of a payload's row.
+    pub(super) fn row(&self, key: PayloadKey) -> PayloadKey {
+        self.rings.first().map_or(key, |ring| ring.row(key))
+    }
+
+    /// The names that a payload's row may have: under the secret in force, and under those that it has replaced.
+    pub(super) fn rows(&self, key: PayloadKey) -> Vec<PayloadKey> {
+        if self.is_on() { self.rings.iter().map(|ring| ring.row(key)).collect() } else { vec![key] }
+    }
+
+    /// The handle of a row's payload; `None` if only the row's body tells it.
+    pub(super) fn handle(&self, row: PayloadKey) -> Option<PayloadKey> {
+        match self.rings.as_slice() {
+            [] => Some(row),
+            [ring] => Some(ring.handle(row)),
+            _ => None,
+        }
+    }
+
+    /// The handle of the payload of a row with this body; `None` if the body is of none of the secrets.
+    pub(super) fn handle_by_body(&self, row: PayloadKey, stored: &[u8]) -> Option<PayloadKey> {
+        Some(self.ring_of(stored)?.0.handle(row))
+    }
+
+    /// Encrypts a body.
+    pub(super) fn seal(&self, name: &Name, body: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        match self.rings.first() {
+            None => Ok(body),
+            Some(ring) => ring.seal(name, &body).map_err(|Unspecified| EngineError::TooLong),
+        }
+    }
+
+    /// Decrypts a body; `None` if it is not what was stored under this name.
+    pub(super) fn open<'t>(&self, name: &Name, stored: &'t [u8]) -> Option<Cow<'t, [u8]>> {
+        if !self.is_on() {
+            return Some(Cow::Borrowed(stored));
+        }
+        let (ring, rest) = self.ring_of(stored)?;
+        let (nonce, sealed) = rest.split_first_chunk()?;
+        let mut body = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let n_bytes = ring.keys(name).ok()?.cipher.open_in_place(nonce, Aad::empty(), &mut body).ok()?.len();
+        body.truncate(n_bytes);
+        Some(Cow::Owned(body))
+    }
+
+    /// Whether a body was encrypted under a secret that is none of these.
+    pub(super) fn is_foreign(&self, stored: &[u8]) -> bool {
+        self.is_on() && stored.first() == Some(&SEALED) && self.ring_of(stored).is_none()
+    }
+
+    /// The keys that a body was encrypted with, and what is behind their id.
+    fn ring_of<'t>(&self, stored: &'t [u8]) -> Option<(&Ring, &'t [u8])> {
+        let (id, rest) = stored.strip_prefix(&[SEALED])?.split_first_chunk()?;
+        Some((self.rings.iter().find(|ring| ring.id == *id)?, rest))
+    }
+}
+
+// === impl Ring ===
+
+impl Ring {
+    fn new(secret: &[u8; 32]) -> Self {
+        let derived = |usage| Zeroizing::new(blake3::derive_key(usage, secret));
+        let mut id = [0; ID_LEN];
+        for (byte, derived) in id.iter_mut().zip(derived("abridge 2026 sealed store: which secret it is").iter()) {
+            *byte = *derived;
+        }
+        let rows = derived("abridge 2026 sealed store: names of rows");
+        Self { id, rows, bodies: derived("abridge 2026 sealed store: bodies") }
+    }
+
+    /// A permutation of all names, a Feistel network: what is listed is named without its body being read.
+    fn row(&self, handle: PayloadKey) -> PayloadKey {
+        let handle = u128::from_be_bytes(*handle.as_bytes());
+        let start = (handle >> 64, handle & HALF);
+        let (left, right) = (0..ROUNDS).fold(start, |(left, right), round| (right, left ^ self.mask(round, right)));
+        PayloadKey::from_bytes((left << 64 | right).to_be_bytes())
+    }
+
+    /// The inverse of [`Self::row`].
+    fn handle(&self, row: PayloadKey) -> PayloadKey {
+        let row = u128::from_be_bytes(*row.as_bytes());
+        let start = (row >> 64, row & HALF);
+        let (left, right) =
+            (0..ROUNDS).rev().fold(start, |(left, right), round| (right ^ self.mask(round, left), left));
+        PayloadKey::from_bytes((left << 64 | right).to_be_bytes())
+    }
+
+    fn mask(&self, round: u8, half: u128) -> u128 {
+        let mut mask = [0; 8];
+        let mut hasher = blake3::Hasher::new_keyed(&self.rows);
+        hasher.update(&[round]).update(&half.to_be_bytes()).finalize_xof().fill(&mut mask);
+        u64::from_be_bytes(mask).into()
+    }
+
+    fn seal(&self, name: &Name, body: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let BodyKeys { cipher, nonces } = self.keys(name)?;
+        let mut nonce = [0; NONCE_LEN];
+        blake3::Hasher::new_keyed(&nonces).update(body).finalize_xof().fill(&mut nonce);
+        let head = [&[SEALED][..], &self.id, &nonce].concat();
+        let mut sealed = Vec::with_capacity(head.len() + body.len() + CHACHA20_POLY1305.tag_len());
+        sealed.extend(&head);
+        sealed.extend(body);
+        let (_, text) = sealed.split_at_mut_checked(head.len()).ok_or(Unspecified)?;
+        let tag = cipher.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), text)?;
+        sealed.extend(tag.as_ref());
+        Ok(sealed)
+    }
+
+    fn keys(&self, name: &Name) -> Result<BodyKeys, Unspecified> {
+        let (mut cipher, mut nonces) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
+        let mut hash = blake3::Hasher::new_keyed(&self.bodies).update(&name.0).finalize_xof();
+        hash.fill(&mut *cipher);
+        hash.fill(&mut *nonces);
+        let cipher = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &*cipher)?);
+        Ok(BodyKeys { cipher, nonces })
+    }
+}
+
+// === impl Name ===
+
+/// A usage that none begins with keeps the usages apart.
+impl Name {
+    pub(super) fn of_payload(key: PayloadKey) -> Self {
+        Self([b"payload ".as_slice(), key.as_bytes()].concat())
+    }
+
+    pub(super) fn of_summary(beginning: ChainKey) -> Self {
+        Self([b"summary ".as_slice(), beginning.as_bytes()].concat())
+    }
+
+    pub(super) fn of_inspected(id: &str) -> Self {
+        Self([b"inspected ".as_slice(), id.as_bytes()].concat())
+    }
+
+    pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
+        Self([b"note ".as_slice(), key.as_bytes(), kind.label().as_bytes()].concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: [u8; 32] = [1; 32];
+    const SECOND: [u8; 32] = [2; 32];
+
+    fn seal(secrets: &[[u8; 32]]) -> Seal {
+        Seal { rings: secrets.iter().map(Ring::new).collect() }
+    }
+
+    fn key(n: u8) -> PayloadKey {
+        PayloadKey::from_bytes([n; 16])
+    }
+
+    fn name() -> Name {
+        Name::of_payload(key(1))
+    }
+
+    #[test]
+    fn a_body_opens_under_its_name_and_secret_alone() {
+        let (own, other) = (seal(&[FIRST]), seal(&[SECOND]));
+        let mut names = vec![name(), Name::of_payload(key(2)), Name::of_summary(ChainKey::from_bytes([1; 16]))];
+        names.extend([Name::of_inspected("req_1"), Name::of_note(NoteKind::Window, ChainKey::from_bytes([1; 16]))]);
+        for (n, name) in names.iter().enumerate() {
+            for body in [&b""[..], b"text", &[7; 10_000]] {
+                let sealed = own.seal(name, body.to_vec()).unwrap();
+                assert_eq!(sealed.len(), body.len() + 1 + ID_LEN + NONCE_LEN + 16);
+                assert_eq!(own.open(name, &sealed).as_deref(), Some(body));
+                assert_eq!(other.open(name, &sealed), None);
+                assert!(other.is_foreign(&sealed) && !own.is_foreign(&sealed));
+                let opened_by = names.iter().filter(|name| own.open(name, &sealed).is_some()).count();
+                assert_eq!(opened_by, 1, "{n}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_was_changed_anywhere_does_not_open() {
+        let (seal, name) = (seal(&[FIRST]), name());
+        let sealed = seal.seal(&name, b"text".to_vec()).unwrap();
+        for n in 0..sealed.len() {
+            let mut wrong = sealed.clone();
+            wrong[n] ^= 1;
+            assert_eq!(seal.open(&name, &wrong), None, "{n}");
+            assert_eq!(seal.open(&name, &sealed[..n]), None, "{n}");
+        }
+        assert_eq!(seal.open(&name, b"\0text"), None, "it is not encrypted");
+    }
+
+    #[test]
+    fn equal_bodies_stay_equal_and_others_have_another_nonce() {
+        let (seal, name) = (seal(&[FIRST]), name());
+        let sealed = |body: &[u8]| seal.seal(&name, body.to_vec()).unwrap();
+        let nonce = |body: &[u8]| sealed(body)[1 + ID_LEN..][..NONCE_LEN].to_vec();
+        assert_eq!(sealed(b"text"), sealed(b"text"));
+        assert_ne!(nonce(b"text"), nonce(b"texts"));
+    }
+
+    #[test]
+    fn a_row_is_named_by_who_has_the_secret() {
+        let (own, other) = (seal(&[FIRST]), seal(&[SECOND]));
+        let mut rows = std::collections::BTreeSet::new();
+        for n in 0..=255 {
+            let row = own.row(key(n));
+            assert_eq!((own.handle(row), own.rows(key(n))), (Some(key(n)), vec![row]));
+            assert_ne!(row, key(n));
+            assert_ne!(other.row(key(n)), row);
+            assert_ne!(other.handle(row), Some(key(n)));
+            rows.insert(row);
+        }
+        assert_eq!(rows.len(), 256);
+    }
+
+    #[test]
+    fn what_a_former_secret_has_sealed_opens_and_is_named() {
+        let (before, after) = (seal(&[FIRST]), seal(&[SECOND, FIRST]));
+        let (row, name) = (before.row(key(1)), name());
+        let sealed = before.seal(&name, b"text".to_vec()).unwrap();
+        assert_eq!(after.open(&name, &sealed).as_deref(), Some(&b"text"[..]));
+        assert_eq!(after.rows(key(1)), [seal(&[SECOND]).row(key(1)), row]);
+        assert_eq!((after.handle(row), after.handle_by_body(row, &sealed)), (None, Some(key(1))));
+        let again = after.seal(&name, b"text".to_vec()).unwrap();
+        assert_eq!((after.handle_by_body(after.row(key(1)), &again), before.open(&name, &again)), (Some(key(1)), None));
+    }
+
+    #[test]
+    fn without_secrets_all_stays_as_it_is() {
+        let (off, name) = (Seal::default(), name());
+        assert_eq!(off.seal(&name, b"text".to_vec()).unwrap(), b"text");
+        assert_eq!(off.open(&name, b"text").as_deref(), Some(&b"text"[..]));
+        assert_eq!((off.row(key(1)), off.handle(key(1)), off.rows(key(1))), (key(1), Some(key(1)), vec![key(1)]));
+        assert!(!off.is_on() && Seal::new(&Secrets::default()).is_none());
+    }
+}

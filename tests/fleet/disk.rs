@@ -1,0 +1,53 @@
+//! A PostgreSQL whose disk is full takes no new text and gives those that it has.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::engine::{Engine, Postgres};
+use crate::it::support::offloads::{long_text, recalls, with_results};
+use crate::it::support::summarizer::Summarizer;
+use crate::replicas::{ask, get};
+
+/// The longest that a file of the server may be. The end of a page is beyond it, so that the page is written in part, which is
+/// what a full disk does. A segment of the log is shorter.
+const FULL: u64 = (16 << 20) + 4096;
+
+#[tokio::test]
+async fn a_postgres_whose_disk_is_full_takes_no_new_text_and_gives_those_it_has() {
+    let Some(postgres) = Postgres::start().await else { return };
+    let engine = Engine::Postgres(postgres);
+    engine.init("").await;
+    let upstream = Summarizer::playing([]).await;
+    let abridge = engine.replica_to(upstream.url().to_owned()).start().await;
+    let sent = async |seed: usize| {
+        assert_eq!(ask(&abridge, with_results(&[long_text(seed)])).await.head.status(), 200);
+        upstream.chats().pop().unwrap().body
+    };
+    let handle = recalls(&sent(0).await).pop().unwrap();
+    let Engine::Postgres(postgres) = &engine else { unreachable!() };
+    // What was written in vain is not made free.
+    postgres.run("ALTER SYSTEM SET autovacuum = off").await;
+    postgres.run("SELECT pg_reload_conf()").await;
+    postgres.limit_files(Some(FULL));
+    let fill =
+        "INSERT INTO abridge_payloads SELECT decode(md5(n::text), 'hex'), convert_to(repeat('x', 1000000), 'utf8'),
+        1000000, 1000000, 0, 0, 0, 0 FROM generate_series(1, 40) AS n";
+    let refused = postgres.client().await.unwrap().batch_execute(fill).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "53100", "{refused}");
+
+    for seed in 1..4 {
+        assert_eq!(sent(seed).await, with_results(&[long_text(seed)]).as_bytes(), "{seed}");
+    }
+    assert_eq!(recalls(&sent(0).await), [handle.as_str()], "what is known stays taken out");
+    assert_eq!(get(&abridge, &handle).await.body, long_text(0));
+    let failed: Vec<_> = abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
+
+    postgres.limit_files(None);
+    let began = Instant::now();
+    while recalls(&sent(1).await).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(5), "edits are not made again");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
