@@ -28,6 +28,7 @@ pub mod mcp;
 pub mod models;
 pub mod replay;
 pub mod rewrite;
+pub mod run;
 pub mod show;
 pub mod simulate;
 pub mod status;
@@ -52,6 +53,9 @@ pub enum Command {
     /// Run the proxy (also without a command).
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Run a command with an abridge of its own, which ends with it: the exit code is the command's.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(run::Args),
     /// Show an agent's session with and without abridge, on this machine alone and without a key.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Args),
@@ -132,6 +136,7 @@ requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
 const EXAMPLES: &str = "\
 Examples:
   abridge demo                                     a demonstration without a key or a network
+  abridge run -- codex                             an agent with an abridge of its own
   abridge --upstream https://api.openai.com/v1     then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1
   abridge check-config                             check the settings, and print those in effect
   abridge rewrite request.json --report            show what would be edited in a request
@@ -145,6 +150,16 @@ Examples:
   abridge serve --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com
   abridge serve --listen unix:/run/abridge.sock --log-format json
   abridge serve --dry-run --record ./exchanges";
+
+const RUN_EXAMPLES: &str = "\
+Requests go where the command would have sent them: to what OPENAI_BASE_URL, ANTHROPIC_BASE_URL or the settings of Codex and
+Claude Code name, or else to the makers of the APIs; --upstream and the settings win. Nothing is changed on disk, and the
+store of the run is removed with it. Exit codes: 127 if the command is not found, 126 if it cannot be run.
+
+Examples:
+  abridge run -- codex
+  abridge run -- claude -p \"What is in notes.txt?\"
+  abridge run --keep --log abridge.log -- aider --model openai/gpt-4o";
 
 const DEMO_EXAMPLES: &str = "\
 The demo starts its own upstream and its own abridge on free ports of 127.0.0.1, reads no settings, and removes its files.

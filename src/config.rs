@@ -44,7 +44,7 @@ mod value;
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
 pub use preset::Preset;
-pub use sources::{Flags, Sources};
+pub use sources::{Flags, Sources, read_text};
 
 use value::LocatedValue;
 
@@ -218,7 +218,7 @@ impl Config {
             let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
             written.error_at(&["summarize", "instruction_file"], message)
         };
-        let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let text = read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
             return Err(wrong("is empty".to_owned()));
         }

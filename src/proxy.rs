@@ -19,7 +19,7 @@ use crate::body::{BufferedBody, Limits, RequestBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
-use crate::history::History;
+use crate::history::{History, Totals};
 use crate::inspect;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -434,5 +434,15 @@ impl Proxy {
     /// Makes `/abridge/readyz` report 503, and ends the event streams.
     pub fn drain(&self) {
         self.stopping.cancel();
+    }
+
+    /// The totals of all requests.
+    pub fn totals(&self) -> Totals {
+        self.accounting.history.totals()
+    }
+
+    /// How many summaries were made.
+    pub fn summaries_made(&self) -> u64 {
+        self.engine.summary_counts().made
     }
 }
