@@ -80,6 +80,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, environment, record, level, colour } = launch;
     let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = Signals::new()?;
+    let mut reloads = running.proxy.reloads();
     let (proxy, acceptor, address) = (Arc::clone(&running.proxy), running.acceptor.clone(), running.address.clone());
     for address in running.client_addresses() {
         startup::announce_listener(&address?, acceptor.is_some());
@@ -96,9 +97,18 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
 
     let grace = config.server.grace.0;
     let mut reloader = Reloader { sources, started_with: config.clone(), config, level, proxy, acceptor, address };
-    while let SignalAction::Reload = signals.next().await {
-        reloader.reload();
+    loop {
+        tokio::select! {
+            action = signals.next() => match action {
+                // The log says what came of it.
+                SignalAction::Reload => drop(reloader.reload()),
+                SignalAction::Stop => break,
+            },
+            // Who has asked may have left meanwhile.
+            Some(reply) = reloads.recv() => drop(reply.send(reloader.reload())),
+        }
     }
+    drop(reloads);
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
@@ -244,12 +254,13 @@ struct Reloader {
 
 impl Reloader {
     /// Reads the settings again. A reload takes effect as a whole or not at all.
-    fn reload(&mut self) {
-        if let Err(error) = self.try_reload() {
-            tracing::error!(error = format!("{error:#}"), "settings not reloaded; the old ones stay in force");
-        } else {
-            tracing::info!("settings reloaded");
+    fn reload(&mut self) -> Result<(), String> {
+        let reloaded = self.try_reload().map_err(|error| format!("{error:#}"));
+        match &reloaded {
+            Ok(()) => tracing::info!("settings reloaded"),
+            Err(error) => tracing::error!(error, "settings not reloaded; the old ones stay in force"),
         }
+        reloaded
     }
 
     fn try_reload(&mut self) -> anyhow::Result<()> {

@@ -55,6 +55,17 @@ use value::LocatedValue;
 )]
 pub struct NoStorePathError;
 
+/// Something that a command needs is neither set nor derivable.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum MissingError {
+    /// An address for clients.
+    #[error("server.listen has no TCP address; give one with --listen 127.0.0.1:8787")]
+    Address,
+    /// The folder of the user.
+    #[error("HOME is not set, so the files of this user cannot be found; set it")]
+    Home,
+}
+
 /// Everything that `proxy.toml` may say.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -34,6 +34,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let exit = match cli.command() {
         Command::Run(args) => return run_beside(args, sources),
         Command::Serve(args) => serve(args, sources, config?),
+        Command::Service(command) => cli::service::run(&command, &sources, &config?),
+        Command::Setup(args) => cli::setup::run(&args, &sources, &config?),
         Command::Demo(args) => cli::demo::run(&args, &sources),
         Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),

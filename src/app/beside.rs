@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::running::Running;
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, MissingError};
 use crate::history::RunTotals;
 
 /// The maximum time for answers, and then for tasks, after the end of the work: nobody reads the answers any more.
@@ -23,12 +21,12 @@ pub async fn serve_beside<T>(
     work: impl AsyncFnOnce(&str) -> T,
 ) -> anyhow::Result<(T, RunTotals)> {
     let mut running = Running::new(config, environment, None).await?;
-    let url = running.address.clone().context("server.listen has no TCP address")?;
+    let url = running.address.clone().ok_or(MissingError::Address)?;
     running.serve(config);
     let outcome = work(&url).await;
     let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE, GRACE).await;
     let stored = store.map_or(0, |store| store.counters().written);
-    Ok((outcome, RunTotals { requests: proxy.totals(), stored, summaries: proxy.summaries_made() }))
+    Ok((outcome, RunTotals { requests: proxy.history().totals(), stored, summaries: proxy.summaries_made() }))
 }

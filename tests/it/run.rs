@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SHOW: &str =
     r#"echo "$OPENAI_BASE_URL $OPENAI_API_BASE $ANTHROPIC_BASE_URL"; read line; echo "read $line"; exit 4"#;
 
+/// What the shell in a terminal shows when it takes a command.
+const PROMPT: &str = "prompt> ";
+
 /// A user with empty folders and nothing in the environment.
 struct User {
     folder: TempDir,
@@ -136,7 +139,7 @@ impl Terminal {
     /// A shell with job control. `script`, of util-linux, has a terminal for it.
     fn start(user: &User) -> Self {
         let mut script = user.command("script");
-        script.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]).env("TERM", "dumb").env("PS1", "");
+        script.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]).env("TERM", "dumb").env("PS1", PROMPT);
         let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (keys, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (sender, shown) = mpsc::channel();
@@ -149,6 +152,13 @@ impl Terminal {
             }
         });
         Self { child, keys, shown, text: String::new() }
+    }
+
+    /// Types a command when the shell takes one.
+    #[track_caller]
+    fn command(&mut self, command: &str) {
+        self.shows(PROMPT);
+        self.press(&format!("{command}\n"));
     }
 
     fn press(&mut self, keys: &str) {
@@ -370,7 +380,7 @@ fn ctrl_c_reaches_the_command_once() {
     let user = User::new();
     let mut terminal = Terminal::start(&user);
     let count = "n=0; trap 'n=$((n+1)); echo int' INT; echo rea''dy; until [ \"$x\" ]; do read x; done; echo count=$n";
-    terminal.press(&format!("{} run -q -- sh -c '{}'\n", env!("CARGO_BIN_EXE_abridge"), count.replace('\'', "'\\''")));
+    terminal.command(&format!("{} run -q -- sh -c '{}'", env!("CARGO_BIN_EXE_abridge"), count.replace('\'', "'\\''")));
     terminal.shows("ready");
     terminal.press("\x03");
     terminal.shows("int");
@@ -382,20 +392,22 @@ fn ctrl_c_reaches_the_command_once() {
 fn a_command_that_stops_gives_the_shell_its_terminal_and_goes_on_in_the_foreground() {
     let user = User::new();
     let mut terminal = Terminal::start(&user);
-    let run = |script: &str| format!("{} run -q -- sh -c '{script}'\n", env!("CARGO_BIN_EXE_abridge"));
+    let run = |script: &str| format!("{} run -q -- sh -c '{script}'", env!("CARGO_BIN_EXE_abridge"));
     // By the key.
-    terminal.press(&run("echo rea\"\"dy; read x; echo rest=$x"));
+    terminal.command(&run("echo rea\"\"dy; read x; echo re\"\"st=$x"));
     terminal.shows("ready");
     terminal.press("\x1a");
     terminal.shows("Stopped");
-    terminal.press("fg\nhello\n");
+    terminal.command("fg");
+    terminal.shows("st=$x"); // the shell says what goes on
+    terminal.press("hello\n");
     terminal.shows("rest=hello");
     // By itself, alone, as programs do that have switched the key off.
-    terminal.press(&run("kill -STOP $$; echo ba\"\"ck; exit 5"));
+    terminal.command(&run("kill -STOP $$; echo ba\"\"ck; exit 5"));
     terminal.shows("Stopped");
-    terminal.press("fg\n");
+    terminal.command("fg");
     terminal.shows("back");
-    terminal.press("echo code=$?\n");
+    terminal.command("echo co''de=$?");
     terminal.shows("code=5");
 }
 

@@ -75,9 +75,8 @@ fn wait(child: Pid) -> io::Result<u8> {
             return Ok(u8::try_from(code).unwrap_or(u8::MAX));
         }
         if status.stopped() && has_terminal() {
-            // Goes on where the shell continues abridge. A failure leaves abridge running, which serves nobody meanwhile.
+            // The shell continues both, or abridge alone, which passes that on. After a failure abridge serves nobody meanwhile.
             let _ = kill_process(getpid(), Signal::STOP);
-            let _ = kill_process(child, Signal::CONT);
         }
     }
 }

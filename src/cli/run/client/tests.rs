@@ -1,3 +1,5 @@
+//! Clients by name, with variables and settings of a user.
+
 use super::*;
 
 const URL: &str = "http://127.0.0.1:9";
