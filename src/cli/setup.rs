@@ -93,6 +93,8 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: b
             print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")])?;
             return Ok(Outcome::Done);
         };
+        let template = client.edit(file.path(), &original, edit::ANY_URL)?;
+        let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
         edit::undo(present, &original, &client.edit(file.path(), &original, url)?)
             .ok_or_else(|| anyhow!("{shown} was changed since; the original is in {}", file.backup().display()))?
     } else {

@@ -1,4 +1,4 @@
-//! Codex, Claude Code and opencode under `abridge run`, each with settings as a user may have them.
+//! Codex, Claude Code and opencode under `abridge run`, and behind `abridge setup`, with settings as a user may have them.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::it::support::{ClosedPort, Upstream};
+use crate::it::support::{ClosedPort, Setup, Upstream};
 use crate::model::{DONE, Model};
 
 /// How often the shell is called for something new.
@@ -42,20 +42,30 @@ const CLIENTS: [Client; 6] = [
     Client::Opencode,
 ];
 
+/// How a client is led to abridge.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Run,
+    /// `abridge setup`, and an abridge that serves.
+    SetUp,
+}
+
 /// Runs the clients that the folder has; says whether all was well.
 pub(crate) async fn all(folder: &Path) -> bool {
-    println!("abridge run");
+    let ways = CLIENTS.map(|client| (client, Way::Run));
+    let set_up =
+        [Client::CodexWithBaseUrl, Client::CodexWithProvider, Client::ClaudeCodeWithSettings, Client::Opencode];
     let mut passed = true;
-    for client in CLIENTS {
+    for (client, way) in ways.into_iter().chain(set_up.map(|client| (client, Way::SetUp))) {
         let program = folder.join("node_modules/.bin").join(client.program());
         if !program.exists() {
-            println!("  NOT RUN {client:?}: it is not installed");
+            println!("  NOT RUN {way:?} {client:?}: it is not installed");
             continue;
         }
-        match tokio::spawn(session(client, program)).await {
-            Ok(report) => println!("  ok      {client:?}: {report}"),
+        match tokio::spawn(session(client, way, program)).await {
+            Ok(report) => println!("  ok      {way:?} {client:?}: {report}"),
             Err(failed) => {
-                println!("  FAILED  {client:?}: {failed}");
+                println!("  FAILED  {way:?} {client:?}: {failed}");
                 passed = false;
             }
         }
@@ -63,8 +73,8 @@ pub(crate) async fn all(folder: &Path) -> bool {
     passed
 }
 
-/// A session with cleared results, one of them read back, through an abridge that nobody has set up; what it said at the end.
-async fn session(client: Client, program: PathBuf) -> String {
+/// A session with cleared results, one of them read back; what `abridge run` said at the end.
+async fn session(client: Client, way: Way, program: PathBuf) -> String {
     let mut upstream = Upstream::start().await;
     let home = tempfile::tempdir().unwrap();
     for name in ["tmp", "here", ".codex", ".claude"] {
@@ -76,15 +86,37 @@ async fn session(client: Client, program: PathBuf) -> String {
     if let Some((path, text)) = &settings {
         fs::write(path, text).unwrap();
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
-    let paths = std::env::var("PATH").unwrap_or_default();
-    let bin = program.parent().unwrap().display();
-    command.env_clear().env("PATH", format!("{bin}:{paths}")).env("HOME", home.path());
-    command.env("TMPDIR", home.path().join("tmp")).current_dir(home.path().join("here"));
-    // Other requests of the clients, such as for news, end at once.
-    command.env("https_proxy", elsewhere.url().trim_end_matches("/v1")).env("no_proxy", "127.0.0.1");
-    command.args(["run", "--config"]).arg(home.path().join("mine.toml"));
-    client.arguments(&mut command, &url, &origin);
+    let bin = program.parent().unwrap();
+    let in_home = |program: &str| {
+        let mut command = Command::new(program);
+        let paths = std::env::var("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", format!("{}:{paths}", bin.display())).env("HOME", home.path());
+        command.env("TMPDIR", home.path().join("tmp")).current_dir(home.path().join("here"));
+        // Other requests of the clients, such as for news, end at once.
+        command.env("https_proxy", elsewhere.url().trim_end_matches("/v1")).env("no_proxy", "127.0.0.1");
+        command
+    };
+    let abridge = env!("CARGO_BIN_EXE_abridge");
+    let named = format!("anthropic={origin}");
+    let serving = Setup::before(&upstream).with(SETTINGS).argument("--upstream").argument(named).start().await;
+    let mut command = match way {
+        Way::Run => {
+            let mut command = in_home(abridge);
+            command.args(["run", "--config"]).arg(home.path().join("mine.toml"));
+            command.args(client.flags(&url)).arg("--").arg(client.program());
+            client.environment(&mut command, &url, &origin);
+            command
+        }
+        Way::SetUp => {
+            let at = format!("http://{}", serving.address());
+            let set = in_home(abridge).args(["setup", "--yes", "--url", &at, client.name()]).status().unwrap();
+            assert!(set.success());
+            let mut command = in_home(client.program());
+            client.environment(&mut command, "", "");
+            command
+        }
+    };
+    command.args(client.arguments());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
 
     let query = if client.is_codex() { "?offset=0&limit=5000" } else { "" };
@@ -115,12 +147,18 @@ async fn session(client: Client, program: PathBuf) -> String {
     let (_, recalled) = last.results.last().unwrap();
     assert!(recalled.contains("listing 1, line 001: "), "{recalled}");
     // Nothing is changed or left.
+    if way == Way::SetUp {
+        assert!(in_home(abridge).args(["setup", "--yes", "--undo", client.name()]).status().unwrap().success());
+    }
     if let Some((path, text)) = settings {
         let now = fs::read_to_string(path).unwrap();
         assert!(now.starts_with(&text), "{now}");
     }
     let left: Vec<_> = fs::read_dir(home.path().join("tmp")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("abridge")), "{left:?}");
+    if way == Way::SetUp {
+        return format!("{cleared} of {LISTINGS} results cleared");
+    }
     let report = told.lines().last().unwrap_or_default();
     assert!(report.starts_with("abridge: ") && report.contains(" % less), "), "{told}");
     report.to_owned()
@@ -159,22 +197,26 @@ impl Client {
         })
     }
 
-    fn arguments(self, command: &mut Command, url: &str, origin: &str) {
-        let prompt = "List all of it.";
+    /// The name that `abridge setup` has for it.
+    fn name(self) -> &'static str {
+        if self.program() == "claude" { "claude-code" } else { self.program() }
+    }
+
+    /// The flags of abridge, before the command.
+    fn flags(self, url: &str) -> Vec<String> {
+        if self == Self::CodexWithChatGpt {
+            vec!["--upstream".to_owned(), format!("chatgpt={url}")]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Its variables, with base URLs where they are in the environment and not in settings.
+    fn environment(self, command: &mut Command, url: &str, origin: &str) {
         match self {
-            Self::CodexWithChatGpt => {
-                command.arg("--upstream").arg(format!("chatgpt={url}")).args(["--", "codex", "exec"]);
-                command.args([
-                    "-m",
-                    "gpt-5",
-                    "--dangerously-bypass-approvals-and-sandbox",
-                    "--skip-git-repo-check",
-                    prompt,
-                ]);
-            }
+            Self::CodexWithChatGpt => {}
             Self::CodexWithBaseUrl | Self::CodexWithProvider => {
                 command.env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
-                command.args(["--", "codex", "exec", "--skip-git-repo-check", prompt]);
             }
             Self::ClaudeCode | Self::ClaudeCodeWithSettings => {
                 if self == Self::ClaudeCode {
@@ -182,14 +224,27 @@ impl Client {
                 }
                 command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1").env("DISABLE_TELEMETRY", "1");
                 command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("ANTHROPIC_MODEL", "claude-opus-4-8");
-                command.args(["--", "claude", "-p", prompt, "--allowedTools", "Bash"]);
             }
             Self::Opencode => {
                 let settings = json!({ "permission": "allow", "autoupdate": false }).to_string();
-                command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", "sk-ant-client");
-                command.env("OPENCODE_CONFIG_CONTENT", settings);
-                command.args(["--", "opencode", "run", "--model", "anthropic/claude-sonnet-4-5", prompt]);
+                command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("OPENCODE_CONFIG_CONTENT", settings);
+                if !url.is_empty() {
+                    command.env("ANTHROPIC_BASE_URL", url);
+                }
             }
+        }
+    }
+
+    fn arguments(self) -> Vec<&'static str> {
+        let prompt = "List all of it.";
+        match self {
+            Self::CodexWithChatGpt => {
+                let free = "--dangerously-bypass-approvals-and-sandbox";
+                vec!["exec", "-m", "gpt-5", free, "--skip-git-repo-check", prompt]
+            }
+            Self::CodexWithBaseUrl | Self::CodexWithProvider => vec!["exec", "--skip-git-repo-check", prompt],
+            Self::ClaudeCode | Self::ClaudeCodeWithSettings => vec!["-p", prompt, "--allowedTools", "Bash"],
+            Self::Opencode => vec!["run", "--model", "anthropic/claude-sonnet-4-5", prompt],
         }
     }
 }

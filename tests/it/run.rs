@@ -96,7 +96,7 @@ impl User {
 
     #[track_caller]
     fn has_nothing_left(&self) {
-        assert_eq!(self.files(), [PathBuf::new(); 0]);
+        assert_eq!(self.files(), Vec::<PathBuf>::new());
         assert_eq!(fs::read_dir(self.path("tmp")).unwrap().count(), 0);
     }
 }

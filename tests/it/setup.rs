@@ -249,6 +249,10 @@ fn all_finds_the_clients_that_are_there() {
     // Another address is set only when the first one was taken back.
     let (code, text) = user.setup(&["codex", "--yes"]);
     assert!(code == Some(1) && text.contains("take that back with --undo first"), "{text}");
+    for case in [&CASES[0], &CASES[4]] {
+        assert_eq!(user.setup(&["--yes", "--undo", case.client]).0, Some(0), "{}", case.client);
+        assert_eq!(user.read(case.path), case.before);
+    }
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub(super) struct ChangedLines {
     pub(super) inserted: String,
 }
 
+/// Stands for any URL of abridge.
+pub(super) const ANY_URL: &str = "http://abridge.invalid";
+
 /// The first line of what stands in a shell profile.
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
 
@@ -91,6 +94,14 @@ pub(super) fn shell(text: &str, line: &str) -> String {
     }
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{end}{block}")
+}
+
+/// The URL that a change has put into a text. `inserted` is what the same change puts in with [`ANY_URL`].
+pub(super) fn url_in<'t>(present: &'t str, inserted: &str) -> Option<&'t str> {
+    let (before, after) = inserted.split_once(ANY_URL)?;
+    let (_, rest) = present.split_once(before)?;
+    let end = after.split_inclusive(['\n', ' ', '"']).next()?;
+    rest.split_once(end).map(|(url, _)| url)
 }
 
 /// `present` without what was changed from `original` to `written`; `None` if that cannot be found any more.

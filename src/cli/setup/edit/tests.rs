@@ -68,3 +68,13 @@ fn undoing_takes_back_the_change_and_keeps_what_was_changed_since() {
     assert_eq!(undo("url = 'newer'\n", original, written), None);
     assert_eq!(undo("url = 'new'\nurl = 'new'\n", original, written), None);
 }
+
+#[test]
+fn the_url_of_a_change_is_found_in_the_text() {
+    let with = |url: &str| codex("a = 1\n", &format!("{url}/v1")).unwrap();
+    let inserted = changed_lines("a = 1\n", &with(ANY_URL)).inserted;
+    assert_eq!(url_in(&with("http://10.0.0.1:1"), &inserted), Some("http://10.0.0.1:1"));
+    assert_eq!(url_in("a = 1\n", &inserted), None);
+    let inserted = shell("", &format!("export A={ANY_URL}/v1 B={ANY_URL}"));
+    assert_eq!(url_in(&shell("x", "export A=http://h/v1 B=http://h"), &inserted), Some("http://h"));
+}
