@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,24 +128,10 @@ async fn session(client: Client, way: Way, program: PathBuf) -> String {
             tokio::spawn(async move { model.converse(wire).await });
         }
     });
-    let child = command.spawn().unwrap();
-    let group = child.id();
-    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
-    let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await else {
-        Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status().unwrap();
-        panic!("{client:?} should have come to its end");
-    };
-    let ended = ended.unwrap().unwrap();
+    let ended = end(command).await;
     let [said, told] = [&ended.stdout, &ended.stderr].map(|out| String::from_utf8_lossy(out).into_owned());
     assert!(ended.status.success() && said.contains(DONE), "{}, said {said:?} and {told:?}", ended.status);
-    assert_eq!(model.refusals(), [""; 0]);
-    let seen = model.seen();
-    assert_eq!(seen.len(), LISTINGS + 2, "a request for each call, and one for the end");
-    let last = seen.last().unwrap();
-    let cleared = last.results.iter().filter(|(_, text)| text.starts_with("[Cleared: ")).count();
-    assert!(cleared > 0, "nothing was cleared");
-    let (_, recalled) = last.results.last().unwrap();
-    assert!(recalled.contains("listing 1, line 001: "), "{recalled}");
+    let cleared = judge(&model);
     // Nothing is changed or left.
     if way == Way::SetUp {
         assert!(in_home(abridge).args(["setup", "--yes", "--undo", client.name()]).status().unwrap().success());
@@ -162,6 +148,31 @@ async fn session(client: Client, way: Way, program: PathBuf) -> String {
     let report = told.lines().last().unwrap_or_default();
     assert!(report.starts_with("abridge: ") && report.contains(" % less), "), "{told}");
     report.to_owned()
+}
+
+/// Runs a command to its end.
+async fn end(mut command: Command) -> Output {
+    let child = command.spawn().unwrap();
+    let group = child.id();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await else {
+        Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status().unwrap();
+        panic!("the client should have come to its end");
+    };
+    ended.unwrap().unwrap()
+}
+
+/// Checks what the model has seen; the number of results that were cleared in the end.
+fn judge(model: &Model) -> usize {
+    assert_eq!(model.refusals(), [""; 0]);
+    let seen = model.seen();
+    assert_eq!(seen.len(), LISTINGS + 2, "a request for each call, and one for the end");
+    let last = seen.last().unwrap();
+    let cleared = last.results.iter().filter(|(_, text)| text.starts_with("[Cleared: ")).count();
+    assert!(cleared > 0, "nothing was cleared");
+    let (_, recalled) = last.results.last().unwrap();
+    assert!(recalled.contains("listing 1, line 001: "), "{recalled}");
+    cleared
 }
 
 // === impl Client ===
@@ -252,10 +263,11 @@ impl Client {
 /// A login with `ChatGPT` that nobody has signed.
 fn login() -> String {
     use base64::Engine as _;
-    let part = |json: serde_json::Value| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json.to_string());
+    let part = |json: String| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json);
     let account = json!({ "chatgpt_plan_type": "plus", "chatgpt_account_id": "acc-1", "chatgpt_user_id": "u" });
     let claims = json!({ "email": "a@example.com", "exp": 4_000_000_000_u64, "https://api.openai.com/auth": account });
-    let token = format!("{}.{}.c2ln", part(json!({ "alg": "none", "typ": "JWT" })), part(claims));
+    let token =
+        format!("{}.{}.c2ln", part(json!({ "alg": "none", "typ": "JWT" }).to_string()), part(claims.to_string()));
     json!({ "auth_mode": "chatgpt", "OPENAI_API_KEY": null, "last_refresh": "2030-01-01T00:00:00Z", "tokens": {
         "id_token": token, "access_token": token, "refresh_token": "r", "account_id": "acc-1",
     } })
