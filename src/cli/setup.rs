@@ -95,8 +95,12 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: b
         };
         let template = client.edit(file.path(), &original, edit::ANY_URL)?;
         let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-        edit::undo(present, &original, &client.edit(file.path(), &original, url)?)
-            .ok_or_else(|| anyhow!("{shown} was changed since; the original is in {}", file.backup().display()))?
+        edit::undo(present, &original, &client.edit(file.path(), &original, url)?).ok_or_else(|| {
+            anyhow!(
+                "{shown} was changed since where abridge had set it; what was there before is in {}",
+                file.backup().display()
+            )
+        })?
     } else {
         client.edit(file.path(), present, url)?
     };

@@ -195,7 +195,7 @@ fn what_was_changed_since_stays_and_only_our_change_is_taken_back() {
     user.write(case.path, "model = 'other'\n");
     let (code, text) = user.setup(&["codex", "--undo", "--yes"]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("was changed since; the original is in ") && text.contains("abridge-backup"), "{text}");
+    assert!(text.contains("was changed since where abridge had set it; ") && text.contains("abridge-backup"), "{text}");
     assert_eq!(user.read(case.path), "model = 'other'\n");
 }
 

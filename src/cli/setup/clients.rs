@@ -24,6 +24,9 @@ pub(super) enum Client {
     Shell,
 }
 
+/// The settings of opencode before anything is set.
+const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
+
 const ALL: [Client; 8] = [
     Client::Codex,
     Client::ClaudeCode,
@@ -92,8 +95,12 @@ impl Client {
         let edited = match self {
             Self::Codex => edit::codex(text, &v1),
             Self::ClaudeCode => jsonc::set(text, &["env", "ANTHROPIC_BASE_URL"], url),
-            Self::Opencode => jsonc::set(text, &["provider", "openai", "options", "baseURL"], &v1)
-                .and_then(|text| jsonc::set(&text, &["provider", "anthropic", "options", "baseURL"], &v1)),
+            Self::Opencode => {
+                // opencode puts its schema into a file without one.
+                let text = if text.trim().is_empty() { OPENCODE } else { text };
+                jsonc::set(text, &["provider", "openai", "options", "baseURL"], &v1)
+                    .and_then(|text| jsonc::set(&text, &["provider", "anthropic", "options", "baseURL"], &v1))
+            }
             Self::Aider => edit::yaml_key(text, "openai-api-base", &v1),
             Self::Goose => {
                 edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))

@@ -32,9 +32,9 @@ impl SettingsFile {
         &self.path
     }
 
-    /// Where the original is.
+    /// The original, or the mark that there was none.
     pub(super) fn backup(&self) -> &Path {
-        &self.backup
+        if self.created.exists() { &self.created } else { &self.backup }
     }
 
     /// The text; none if there is no file.
@@ -50,8 +50,7 @@ impl SettingsFile {
     /// Writes the text, and keeps the original.
     pub(super) fn write(&self, text: &str) -> anyhow::Result<()> {
         if self.original()?.is_some() {
-            let backup = if self.created.exists() { &self.created } else { &self.backup };
-            bail!("it was set up before, as {} shows; take that back with --undo first", backup.display());
+            bail!("it was set up before, as {} shows; take that back with --undo first", self.backup().display());
         }
         if self.path.exists() {
             fs::copy(&self.path, &self.backup)
