@@ -59,8 +59,11 @@ pub type TextFuture<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 /// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";
 
+/// The path that reloads the settings. The proxy answers it, because the settings are read by the app.
+pub const RELOAD: &str = "/abridge/reload";
+
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize and POST /abridge/mcp\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {
@@ -80,7 +83,7 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    if path == SUMMARIZE {
+    if matches!(path, SUMMARIZE | RELOAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
@@ -111,7 +114,8 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+/// An answer of plain text, which is not cached.
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let body = body.into();
     // Set here, because hyper omits a length of 0 in the answer to HEAD.
     let length = HeaderValue::from(body.len());

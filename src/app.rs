@@ -8,37 +8,32 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Secret, Sources, clients};
+use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
-use crate::engine::{Engine, EngineConfig};
-use crate::events::Events;
-use crate::history::History;
-use crate::metrics::Metrics;
 use crate::payload::Keys;
 use crate::proxy::rescue::RescuePolicy;
-use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, Services, WindowDiscovery};
-use crate::recording::Recorder;
-use crate::server::listen::{Address, Listener, local_url};
+use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
+use crate::server::DrainOutcome;
 use crate::server::tls::Acceptor;
-use crate::server::{DrainOutcome, Server};
-use crate::tasks::{Tasks, run_blocking, yield_thread};
+use crate::tasks::yield_thread;
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::{KeyHeader, routes};
-use crate::webhook::Webhook;
 
+pub mod beside;
 mod fleet;
 pub mod manual_summary;
+mod running;
 mod startup;
 mod store;
 
+use running::Running;
 use startup::StartupOutput;
 
 /// The input of [`serve`].
@@ -83,73 +78,40 @@ const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, environment, record, level, colour } = launch;
-    let tasks = Tasks::default();
-    let recorder = record
-        .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
-        .transpose()?;
-    let (store, keys) = store::open(&config, &environment).await?;
-    let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
-    let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
-    let listeners = listeners(&config.server.listen.0)?;
-    let bound: Vec<Address> = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
-    let address = local_url(&bound, acceptor.is_some());
-    let live = build_live(&config, &environment, address.clone(), keys.clone(), None)?;
-    if config.tokens.preload {
-        let meter = live.destinations.default().rules.planner.meter.clone();
-        // After a failure, the vocabulary is loaded when it is first needed.
-        let _loaded = run_blocking(move || meter.load()).await;
-    }
-    let events = Events::new(&config.events);
-    let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
-    let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
-    let summaries = Arc::clone(engine.summaries());
-    tasks.spawn(async move { summaries.read_index().await });
-    let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-    let shared = Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
-    let proxy = Arc::new(Proxy::new(live, engine, limits(&config), config.server.max_in_flight, shared));
-    proxy.trim_inspected();
-    let notes = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await;
-    let webhook = webhook.map(WebhookTask::start);
+    let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = Signals::new()?;
-
-    let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
-    for listener in listeners {
-        startup::announce_listener(&listener.address()?, acceptor.is_some());
-        server.listen(listener);
+    let mut reloads = running.proxy.reloads();
+    let (proxy, acceptor, address) = (Arc::clone(&running.proxy), running.acceptor.clone(), running.address.clone());
+    for address in running.client_addresses() {
+        startup::announce_listener(&address?, acceptor.is_some());
     }
-    for listener in operators {
-        startup::announce_operators(&listener.address()?, acceptor.is_some());
-        server.listen_for_operators(listener);
+    for address in running.operator_addresses() {
+        startup::announce_operators(&address?, acceptor.is_some());
     }
-    let upkeep = store.clone().map(|store| store::maintain(store, Arc::clone(&proxy), config.store.clone(), &tasks));
+    running.serve(&config);
     let output = StartupOutput::of(&config, colour);
     startup::report_settings(&config, &environment, address.as_deref(), output);
-    let probing = startup::spawn_probes(&config, &proxy.live().destinations, &tasks, output);
+    running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 
     let grace = config.server.grace.0;
     let mut reloader = Reloader { sources, started_with: config.clone(), config, level, proxy, acceptor, address };
-    while let SignalAction::Reload = signals.next().await {
-        reloader.reload();
+    loop {
+        tokio::select! {
+            action = signals.next() => match action {
+                // The log says what came of it.
+                SignalAction::Reload => drop(reloader.reload()),
+                SignalAction::Stop => break,
+            },
+            // Who has asked may have left meanwhile.
+            Some(reply) = reloads.recv() => drop(reply.send(reloader.reload())),
+        }
     }
-    reloader.proxy.drain();
+    drop(reloads);
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
-    let draining = async {
-        let drained = server.drain(grace).await;
-        drop((upkeep, notes, probing));
-        // Only the last writes remain, or tunnels that would never end by themselves.
-        let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
-        if let Some(webhook) = webhook {
-            webhook.finish().await;
-        }
-        if let Some(store) = store {
-            store::close(&*store).await;
-        }
-        drained
-    };
     let drained = tokio::select! {
-        drained = draining => drained,
+        drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
         () = signals.stop() => DrainOutcome::Interrupted,
     };
     match drained {
@@ -276,43 +238,6 @@ fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> 
     })
 }
 
-// === addresses ===
-
-fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
-    let bind = |address| Listener::bind(address).with_context(|| listen_error(address));
-    addresses.iter().map(bind).collect()
-}
-
-fn listen_error(address: &Address) -> String {
-    format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
-}
-
-// === webhook ===
-
-/// The maximum time for posting the last events to the webhook.
-const WEBHOOK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The task that posts events. It is apart from the others, because they publish until they end.
-struct WebhookTask {
-    tasks: Tasks,
-    stop: CancellationToken,
-}
-
-impl WebhookTask {
-    fn start(webhook: Webhook) -> Self {
-        let (tasks, stop) = (Tasks::default(), CancellationToken::new());
-        tasks.spawn(webhook.run(stop.clone()));
-        Self { tasks, stop }
-    }
-
-    async fn finish(self) {
-        self.stop.cancel();
-        if timeout(WEBHOOK_DRAIN_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("the last events were not posted to the webhook in time");
-        }
-    }
-}
-
 // === reload ===
 
 /// The state that a reload needs.
@@ -329,12 +254,13 @@ struct Reloader {
 
 impl Reloader {
     /// Reads the settings again. A reload takes effect as a whole or not at all.
-    fn reload(&mut self) {
-        if let Err(error) = self.try_reload() {
-            tracing::error!(error = format!("{error:#}"), "settings not reloaded; the old ones stay in force");
-        } else {
-            tracing::info!("settings reloaded");
+    fn reload(&mut self) -> Result<(), String> {
+        let reloaded = self.try_reload().map_err(|error| format!("{error:#}"));
+        match &reloaded {
+            Ok(()) => tracing::info!("settings reloaded"),
+            Err(error) => tracing::error!(error, "settings not reloaded; the old ones stay in force"),
         }
+        reloaded
     }
 
     fn try_reload(&mut self) -> anyhow::Result<()> {

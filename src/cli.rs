@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::client::ClientError;
-use crate::config::{ConfigError, Flags, NoStorePathError, Sources};
+use crate::config::{ConfigError, Flags, MissingError, NoStorePathError, Sources};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
@@ -28,6 +28,9 @@ pub mod mcp;
 pub mod models;
 pub mod replay;
 pub mod rewrite;
+pub mod run;
+pub mod service;
+pub mod setup;
 pub mod show;
 pub mod simulate;
 pub mod status;
@@ -52,6 +55,15 @@ pub enum Command {
     /// Run the proxy (also without a command).
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Run a command with an abridge of its own, which ends with it: the exit code is the command's.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(run::Args),
+    /// Point the settings of clients at abridge, as a diff that is written when you agree; --undo takes it back.
+    #[command(after_help = SETUP_EXAMPLES)]
+    Setup(setup::Args),
+    /// Have the system start abridge when you log in.
+    #[command(subcommand, after_help = SERVICE_EXAMPLES)]
+    Service(service::Command),
     /// Show an agent's session with and without abridge, on this machine alone and without a key.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Args),
@@ -132,6 +144,7 @@ requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
 const EXAMPLES: &str = "\
 Examples:
   abridge demo                                     a demonstration without a key or a network
+  abridge run -- codex                             an agent with an abridge of its own
   abridge --upstream https://api.openai.com/v1     then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1
   abridge check-config                             check the settings, and print those in effect
   abridge rewrite request.json --report            show what would be edited in a request
@@ -145,6 +158,34 @@ Examples:
   abridge serve --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com
   abridge serve --listen unix:/run/abridge.sock --log-format json
   abridge serve --dry-run --record ./exchanges";
+
+const RUN_EXAMPLES: &str = "\
+Requests go where the command would have sent them: to what OPENAI_BASE_URL, ANTHROPIC_BASE_URL or the settings of Codex and
+Claude Code name, or else to the makers of the APIs; --upstream and the settings win. Nothing is changed on disk, and the
+store of the run is removed with it. Exit codes: 127 if the command is not found, 126 if it cannot be run.
+
+Examples:
+  abridge run -- codex
+  abridge run -- claude -p \"What is in notes.txt?\"
+  abridge run --keep --log abridge.log -- aider --model openai/gpt-4o";
+
+const SETUP_EXAMPLES: &str = "\
+The original is kept beside each file. Without a terminal and without --yes nothing is written. Exit code 1 if a change was
+not written.
+
+Examples:
+  abridge setup codex claude-code
+  abridge setup --all --yes
+  abridge setup codex --undo";
+
+const SERVICE_EXAMPLES: &str = "\
+A user unit of systemd, an agent of launchd, or a task of Windows. Keys that the settings name by variables must be in the
+environment of the service. Exit code 69 if the service cannot be started.
+
+Examples:
+  abridge service install
+  abridge service install --config proxy.toml
+  abridge service install --print --manager launchd";
 
 const DEMO_EXAMPLES: &str = "\
 The demo starts its own upstream and its own abridge on free ports of 127.0.0.1, reads no settings, and removes its files.
@@ -353,7 +394,11 @@ impl Exit {
             return Self::NoInput;
         }
         // Files and proxies that the settings name and that cannot be used.
-        if error.is::<TlsError>() || error.is::<ConnectorError>() || error.is::<NoStorePathError>() {
+        if error.is::<TlsError>()
+            || error.is::<ConnectorError>()
+            || error.is::<NoStorePathError>()
+            || error.is::<MissingError>()
+        {
             return Self::Config;
         }
         if let Some(none) = error.downcast_ref::<ManualSummaryError>() {

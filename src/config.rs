@@ -44,7 +44,7 @@ mod value;
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
 pub use preset::Preset;
-pub use sources::{Flags, Sources};
+pub use sources::{Flags, Sources, read_text};
 
 use value::LocatedValue;
 
@@ -54,6 +54,17 @@ use value::LocatedValue;
     "the store has no path, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
 )]
 pub struct NoStorePathError;
+
+/// Something that a command needs is neither set nor derivable.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum MissingError {
+    /// An address for clients.
+    #[error("server.listen has no TCP address; give one with --listen 127.0.0.1:8787")]
+    Address,
+    /// The folder of the user.
+    #[error("HOME is not set, so the files of this user cannot be found; set it")]
+    Home,
+}
 
 /// Everything that `proxy.toml` may say.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -218,7 +229,7 @@ impl Config {
             let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
             written.error_at(&["summarize", "instruction_file"], message)
         };
-        let text = sources::read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let text = read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
             return Err(wrong("is empty".to_owned()));
         }

@@ -16,14 +16,14 @@ use crate::upstream::routes::DialectName;
 
 use agent::Agent;
 use client::Client;
-use proxy::{AbridgeProcess, TempFolder};
+use proxy::AbridgeProcess;
 use runner::DemoRunner;
 use script::MODEL;
 use upstream::{Upstream, WINDOW_TOKENS};
 
 pub use client::RequestError;
 pub use output::DemoOutput;
-pub use proxy::{StartError, StoreCheckError};
+pub use proxy::{StartError, StoreCheckError, TempFolder};
 
 mod agent;
 mod client;

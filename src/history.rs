@@ -172,6 +172,17 @@ pub struct Totals {
     pub added_ms: AddedLatency,
 }
 
+/// What a proxy has done in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunTotals {
+    /// Its requests.
+    pub requests: Totals,
+    /// The texts that were taken out and stored.
+    pub stored: u64,
+    /// The summaries that were made.
+    pub summaries: u64,
+}
+
 /// Percentiles of the added latency over the kept entries, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct AddedLatency {

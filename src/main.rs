@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use abridge_proxy::app::{self, Launch};
+use abridge_proxy::cli::run::{AgentCommand, Args as RunArgs};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
 use abridge_proxy::server::DrainOutcome;
@@ -17,23 +18,24 @@ fn main() -> ExitCode {
     };
     // The panic hook has already printed the panic.
     let ended = catch_unwind(AssertUnwindSafe(|| run(cli)));
-    ended
-        .map_or(Exit::Bug, |result| {
-            result.unwrap_or_else(|error| {
-                cli::print_error(&error);
-                Exit::of(&error)
-            })
+    ended.map_or(Exit::Bug.into(), |result| {
+        result.unwrap_or_else(|error| {
+            cli::print_error(&error);
+            Exit::of(&error).into()
         })
-        .into()
+    })
 }
 
-fn run(cli: Cli) -> anyhow::Result<Exit> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = cli.sources();
     // `doctor` reports load errors itself, and `demo` ignores the settings; all others fail on them.
     let config = Config::load(&sources);
     let replay_policy = cli.replay_policy();
-    match cli.command() {
+    let exit = match cli.command() {
+        Command::Run(args) => return run_beside(args, sources),
         Command::Serve(args) => serve(args, sources, config?),
+        Command::Service(command) => cli::service::run(&command, &sources, &config?),
+        Command::Setup(args) => cli::setup::run(&args, &sources, &config?),
         Command::Demo(args) => cli::demo::run(&args, &sources),
         Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
@@ -57,7 +59,14 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Mcp(args) => cli::mcp::run(&args, &sources, &config?),
         Command::Diff(args) => cli::diff::run(&args, &sources, &config?),
         Command::Health(args) => Ok(cli::health::run(&args, &config?)),
-    }
+    }?;
+    Ok(exit.into())
+}
+
+fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
+    cli::run::run(args, sources, &async |config: &Config, environment: &Environment, agent: &mut AgentCommand| {
+        app::beside::serve_beside(config, environment, async |url: &str| agent.run(url).await).await
+    })
 }
 
 fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Exit> {

@@ -46,6 +46,7 @@ mod manual_summary;
 mod page_requests;
 mod prefix_tracker;
 mod recording_input;
+mod reload;
 pub mod rescue;
 mod respond;
 pub mod responses;
@@ -66,6 +67,7 @@ use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
+use reload::Reloads;
 use rescue::{RescueCounters, RescuePolicy, RetryContext, Treatment};
 use respond::ProxyError;
 use responses::SocketLog;
@@ -98,6 +100,7 @@ pub struct Proxy {
     stats: StatsCache,
     events: Events,
     accounting: Arc<Accounting>,
+    reloads: Reloads,
     stopping: CancellationToken,
 }
 
@@ -143,6 +146,8 @@ enum Route {
     Events,
     /// To abridge itself, for the Model Context Protocol.
     Mcp,
+    /// To abridge itself, to reload the settings.
+    Reload,
     /// To abridge itself, for a manual summary.
     Summarize(ManualSummary),
     /// Through the edits.
@@ -201,6 +206,7 @@ impl Proxy {
                 caches: CacheLedger::default(),
                 factors,
             }),
+            reloads: Reloads::default(),
             stopping: CancellationToken::new(),
         }
     }
@@ -230,6 +236,7 @@ impl Proxy {
             }
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
+            Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
@@ -373,6 +380,9 @@ fn route(request: &Request<Incoming>) -> Route {
     if path == mcp::PATH {
         return Route::Mcp;
     }
+    if path == admin::RELOAD && request.method() == Method::POST {
+        return Route::Reload;
+    }
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
     }
@@ -440,5 +450,10 @@ impl Proxy {
     /// Makes `/abridge/readyz` report 503, and ends the event streams.
     pub fn drain(&self) {
         self.stopping.cancel();
+    }
+
+    /// How many summaries were made.
+    pub fn summaries_made(&self) -> u64 {
+        self.engine.summary_counts().made
     }
 }

@@ -1,6 +1,7 @@
 //! Logging to standard error, as text for people or as JSON for collectors.
 
 use std::fmt::{self, Write};
+use std::fs::File;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -66,8 +67,20 @@ pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
 /// Installs the log subscriber of the whole process.
 pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitError> {
+    install(settings, colour, io::stderr)
+}
+
+/// Installs the log subscriber of the whole process, which writes to a file and not to standard error.
+pub fn init_file(settings: &Settings, file: File) -> Result<LevelHandle, TryInitError> {
+    install(settings, Colour::Off, file)
+}
+
+fn install<W>(settings: &Settings, colour: Colour, to: W) -> Result<LevelHandle, TryInitError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let (level, handle) = level(settings.level);
-    tracing_subscriber::registry().with(level).with(lines(settings.format, colour, io::stderr)).try_init()?;
+    tracing_subscriber::registry().with(level).with(lines(settings.format, colour, to)).try_init()?;
     Ok(LevelHandle(handle))
 }
 

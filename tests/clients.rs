@@ -34,6 +34,8 @@ mod agents; // Codex and Claude Code
 mod in_band; // agents whose model reads what was cleared with the tool that abridge adds
 #[path = "clients/model.rs"]
 mod model; // the model that they are given
+#[path = "clients/run.rs"]
+mod run_command; // clients under `abridge run`
 
 use it::support::wire::Head;
 use it::support::{Setup, Upstream, Wire, upstream, validator};
@@ -144,6 +146,7 @@ fn main() -> ExitCode {
         }
         passed &= in_band::all(&folder).await;
         passed &= agents::all(&folder).await;
+        passed &= run_command::all(&folder).await;
         if !passed {
             eprintln!("abridge wrote:\n{}", abridge.stderr().join("\n"));
         }

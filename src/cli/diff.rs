@@ -10,7 +10,7 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, print_error};
 use crate::config::{Config, Sources};
 
-mod render;
+pub(super) mod render;
 
 use render::{DiffWriter, RenderOptions};
 

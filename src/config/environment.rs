@@ -16,6 +16,7 @@ use crate::handler::Handler;
 use crate::store::engine::{EngineClock, Options};
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
+use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{KeyHeader, routes};
 
 /// The accepted proxy schemes. `https` and `socks4` pass this check and are refused later with their own message.
@@ -92,6 +93,12 @@ impl Variables {
         is_set.then(|| Secret::from_variable(self, name, "it is sent as a bearer token")).transpose()
     }
 
+    /// The base URL in the first of the variables that is set. An error does not show it, as it may have a password.
+    pub fn base_url(&self, names: &[&str]) -> Result<Option<BaseUrl>, ConfigError> {
+        let Some((name, url)) = self.first_set(names)? else { return Ok(None) };
+        url.parse().map(Some).map_err(|error: BaseUrlError| variable_error(name, &error.to_string()))
+    }
+
     /// Whether `NO_COLOR` or `TERM` asks for output without colour.
     pub fn wants_plain_text(&self) -> Result<bool, ConfigError> {
         let no_colour = self.first_set(&["NO_COLOR"])?.is_some();
@@ -99,7 +106,7 @@ impl Variables {
     }
 
     /// The first of the variables that is set to a non-empty value.
-    fn first_set<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, ConfigError> {
+    pub fn first_set<'a>(&'a self, names: &[&'a str]) -> Result<Option<(&'a str, &'a str)>, ConfigError> {
         for name in names {
             if let Some(text) = self.text(name)?.map(str::trim).filter(|text| !text.is_empty()) {
                 return Ok(Some((name, text)));

@@ -177,8 +177,8 @@ fn named_upstream(flag: &str) -> Option<(&str, &str)> {
     flag.split_once('=').filter(|(name, _)| !name.contains([':', '/']))
 }
 
-/// Reads a text file of at most [`MAX_FILE_BYTES`].
-pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
+/// Reads a text file of at most 1 MiB.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {

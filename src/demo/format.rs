@@ -39,10 +39,11 @@ pub(super) trait Format: Debug + Send + Sync {
     /// The body of an answer with status 400.
     fn refusal(&self, refusal: &Refusal) -> String;
 
-    /// The commands that run abridge in front of the real upstream of this format, and point an agent at it.
-    fn commands(&self) -> [&'static str; 2] {
+    /// The commands that run an agent with abridge, and abridge by itself in front of the real upstream of this format.
+    fn commands(&self) -> [&'static str; 3] {
         [
-            "abridge --upstream https://api.openai.com/v1",
+            "abridge run -- codex                                # for one command; or",
+            "abridge --upstream https://api.openai.com/v1        # for all of them, and",
             "export OPENAI_BASE_URL=http://127.0.0.1:8787/v1     # in the agent's shell",
         ]
     }

@@ -18,7 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A temporary folder, removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct TempFolder(PathBuf);
+pub struct TempFolder(PathBuf);
 
 /// The child process. It is killed when it is dropped.
 #[derive(Debug)]
@@ -54,12 +54,17 @@ pub enum StoreCheckError {
 
 impl TempFolder {
     /// Creates a folder in `parent` that only this user can read.
-    pub(super) fn new(parent: &Path) -> io::Result<Self> {
+    pub fn new(parent: &Path) -> io::Result<Self> {
         let mut name = [0; 8];
         getrandom::getrandom(&mut name)?;
-        let path = parent.join(format!("abridge-demo-{:016x}", u64::from_le_bytes(name)));
+        let path = parent.join(format!("abridge-{:016x}", u64::from_le_bytes(name)));
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
+    }
+
+    /// The path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 

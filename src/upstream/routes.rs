@@ -32,7 +32,8 @@ pub struct Settings {
     /// Which requests go to it. The tables are tried from the first to the last, and the first one that matches counts.
     ///
     /// Not set: those that the name stands for: `messages` and `anthropic` for the dialect `messages`,
-    /// `chat_completions` and `responses` for these dialects, `openai` for both of them. Other names need `when`.
+    /// `chat_completions` and `responses` for these dialects, `openai` for both of them, `chatgpt` for the requests of a
+    /// Codex that is logged in with `ChatGPT`. Other names need `when`.
     ///
     /// Example: `{ dialect = "messages" }`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,6 +200,9 @@ const HELLO: &str = "/api/hello";
 /// The header field that every client of Anthropic's API sends.
 const ANTHROPIC_VERSION: &str = "anthropic-version";
 
+/// The header field that Codex sends where its user has logged in with `ChatGPT`.
+const CHATGPT_ACCOUNT: &str = "chatgpt-account-id";
+
 // === impl Settings ===
 
 impl Settings {
@@ -257,6 +261,10 @@ impl RequestMatch {
             "responses" => vec![dialect(DialectName::Responses)],
             "messages" | "anthropic" => vec![dialect(DialectName::Messages), hello],
             "openai" => vec![dialect(DialectName::ChatCompletions), dialect(DialectName::Responses)],
+            "chatgpt" => {
+                let header = HeaderMatch { name: http::HeaderName::from_static(CHATGPT_ACCOUNT), value: None };
+                vec![RequestCondition { header: Some(header), ..RequestCondition::default() }]
+            }
             _ => return None,
         }))
     }

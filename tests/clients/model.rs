@@ -127,7 +127,10 @@ impl Model {
     /// Answers the requests of one connection.
     pub(crate) async fn converse(&self, mut wire: Wire) {
         while let Some(head) = wire.next_head().await {
-            let body = wire.body(&head).await.bytes;
+            let mut body = wire.body(&head).await.bytes;
+            if head.is("content-encoding", "zstd") {
+                body = zstd::decode_all(&*body).unwrap().into();
+            }
             let path = head.target().split('?').next().unwrap_or_default();
             match (head.start.split(' ').next().unwrap_or_default(), path) {
                 ("POST", "/v1/responses") => self.answer(&mut wire, Api::Responses, &body).await,

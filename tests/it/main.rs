@@ -56,7 +56,10 @@ mod rescue; // a second attempt of a refused request
 mod responses; // paths of OpenAI Responses
 mod responses_streams; // refusals in the first events of a stream
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
+mod run; // `abridge run`
 mod secrets; // keys and contents that must never be logged
+mod service; // `abridge service`
+mod setup; // `abridge setup`
 mod shutdown; // drain, and the second signal
 mod simulate; // `abridge simulate`
 mod smuggling; // requests that could be read in two ways

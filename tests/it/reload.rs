@@ -155,3 +155,29 @@ async fn what_was_learned_of_models_is_kept_unless_it_may_be_wrong_now() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_post_of_an_operator_reloads_and_is_answered_with_the_outcome() {
+    let mut scene = Scene::new().await;
+    let config = scene.abridge.config().to_owned();
+    let written = std::fs::read_to_string(&config).unwrap();
+    let write = |lines: &str| std::fs::write(&config, format!("{written}{lines}\n")).unwrap();
+    let mut operator = scene.abridge.connect().await;
+    let mut ask = async |method: &str, fields: &[&str]| {
+        operator.send(request(method, "/abridge/reload", &[fields, &["content-length: 0"]].concat())).await;
+        let reply = operator.reply().await;
+        (reply.head.status(), String::from_utf8(reply.body.to_vec()).unwrap())
+    };
+    write("policy.edits = []");
+    assert_eq!(ask("GET", &[]).await.0, 405);
+    assert_eq!(ask("POST", &["origin: https://page.example"]).await.0, 403);
+    assert_patched(&passes_on(&mut scene).await);
+    assert_eq!(ask("POST", &[]).await, (200, "settings reloaded\n".to_owned()));
+    assert_eq!(passes_on(&mut scene).await, DANGLING);
+    write("policy.edits = 3");
+    let (status, text) = ask("POST", &[]).await;
+    let file = config.display().to_string();
+    assert!(status == 422 && text.starts_with("settings not reloaded; the old ones stay in force: "), "{text}");
+    assert!(text.contains(&file), "{file} is missing: {text}");
+    assert_eq!(passes_on(&mut scene).await, DANGLING);
+}

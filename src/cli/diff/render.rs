@@ -4,15 +4,15 @@ use crate::cli::escape;
 
 /// Options of the output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RenderOptions {
-    pub(super) colour: bool,
-    pub(super) full: bool,
+pub(in crate::cli) struct RenderOptions {
+    pub(in crate::cli) colour: bool,
+    pub(in crate::cli) full: bool,
 }
 
 /// Collects the output.
 #[derive(Debug)]
-pub(super) struct DiffWriter {
-    pub(super) text: String,
+pub(in crate::cli) struct DiffWriter {
+    pub(in crate::cli) text: String,
     options: RenderOptions,
 }
 
@@ -42,7 +42,7 @@ const GREEN: &str = "32";
 const DIM: &str = "2";
 
 impl DiffWriter {
-    pub(super) fn new(options: RenderOptions) -> Self {
+    pub(in crate::cli) fn new(options: RenderOptions) -> Self {
         Self { text: String::new(), options }
     }
 
@@ -52,7 +52,7 @@ impl DiffWriter {
     }
 
     /// Writes the line above a message.
-    pub(super) fn write_message_header(&mut self, text: &str) {
+    pub(in crate::cli) fn write_message_header(&mut self, text: &str) {
         self.text.push('\n');
         self.write_styled(CYAN, &format!("@@ {} @@", escape::to_single_line(text, 400)));
     }
@@ -63,12 +63,12 @@ impl DiffWriter {
     }
 
     /// Writes a text that was removed.
-    pub(super) fn write_removed(&mut self, text: &str) {
+    pub(in crate::cli) fn write_removed(&mut self, text: &str) {
         self.write_lines(LineKind::Removed, &split_lines(text));
     }
 
     /// Writes a text that was added.
-    pub(super) fn write_added(&mut self, text: &str) {
+    pub(in crate::cli) fn write_added(&mut self, text: &str) {
         self.write_lines(LineKind::Added, &split_lines(text));
     }
 

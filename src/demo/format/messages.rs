@@ -107,9 +107,10 @@ impl Format for Messages {
         format!(r#"{{"type":"error","error":{{"type":"invalid_request_error","message":{message}}}}}"#)
     }
 
-    fn commands(&self) -> [&'static str; 2] {
+    fn commands(&self) -> [&'static str; 3] {
         [
-            "abridge --upstream anthropic=https://api.anthropic.com",
+            "abridge run -- claude                                     # for one command; or",
+            "abridge --upstream anthropic=https://api.anthropic.com    # for all, and",
             "export ANTHROPIC_BASE_URL=http://127.0.0.1:8787     # in the agent's shell",
         ]
     }

@@ -1,0 +1,32 @@
+//! A proxy that serves for as long as a piece of work lasts, without a line of output.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::running::Running;
+use crate::config::{Config, Environment, MissingError};
+use crate::history::RunTotals;
+
+/// The maximum time for answers, and then for tasks, after the end of the work: nobody reads the answers any more.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Serves on the addresses of the settings while `work` runs, which is given the URL.
+///
+/// # Errors
+///
+/// When the proxy cannot start. The work has not begun then.
+pub async fn serve_beside<T>(
+    config: &Config,
+    environment: &Environment,
+    work: impl AsyncFnOnce(&str) -> T,
+) -> anyhow::Result<(T, RunTotals)> {
+    let mut running = Running::new(config, environment, None).await?;
+    let url = running.address.clone().ok_or(MissingError::Address)?;
+    running.serve(config);
+    let outcome = work(&url).await;
+    let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
+    // Answers that were cut had no reader.
+    let _drained = running.drain(GRACE, GRACE).await;
+    let stored = store.map_or(0, |store| store.counters().written);
+    Ok((outcome, RunTotals { requests: proxy.history().totals(), stored, summaries: proxy.summaries_made() }))
+}

@@ -1,0 +1,163 @@
+//! A proxy with all that it needs, from its store to its sockets: made, set to serve, drained.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::{Config, Environment};
+use crate::engine::Engine;
+use crate::events::Events;
+use crate::history::History;
+use crate::metrics::Metrics;
+use crate::proxy::{Proxy, Services};
+use crate::recording::Recorder;
+use crate::server::listen::{Address, Listener, local_url};
+use crate::server::tls::Acceptor;
+use crate::server::{DrainOutcome, Server};
+use crate::store::Store;
+use crate::tasks::{Tasks, run_blocking};
+use crate::webhook::Webhook;
+
+use super::{build_live, fleet, limits, store};
+
+/// A proxy that serves, or is ready to.
+pub(super) struct Running {
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) acceptor: Option<Acceptor>,
+    /// The URL at which clients on this machine reach it.
+    pub(super) address: Option<String>,
+    pub(super) tasks: Tasks,
+    pub(super) store: Option<Arc<dyn Store>>,
+    server: Server,
+    clients: Vec<Listener>,
+    operators: Vec<Listener>,
+    webhook: Option<WebhookTask>,
+    // What stops its task when it is dropped.
+    guards: Vec<DropGuard>,
+}
+
+impl Running {
+    /// Opens the store, binds the addresses and builds the proxy. Connections wait until [`Self::serve`].
+    pub(super) async fn new(
+        config: &Config,
+        environment: &Environment,
+        record: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let tasks = Tasks::default();
+        let recorder = record
+            .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
+            .transpose()?;
+        let (store, keys) = store::open(config, environment).await?;
+        let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
+        let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
+        let clients = listeners(&config.server.listen.0)?;
+        let bound: Vec<Address> = clients.iter().filter_map(|listener| listener.address().ok()).collect();
+        let address = local_url(&bound, acceptor.is_some());
+        let live = build_live(config, environment, address.clone(), keys.clone(), None)?;
+        if config.tokens.preload {
+            let meter = live.destinations.default().rules.planner.meter.clone();
+            // After a failure, the vocabulary is loaded when it is first needed.
+            let _loaded = run_blocking(move || meter.load()).await;
+        }
+        let events = Events::new(&config.events);
+        let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
+        let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
+        let summaries = Arc::clone(engine.summaries());
+        tasks.spawn(async move { summaries.read_index().await });
+        let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
+        let shared =
+            Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
+        let proxy = Arc::new(Proxy::new(live, engine, limits(config), config.server.max_in_flight, shared));
+        proxy.trim_inspected();
+        let guards = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
+        let webhook = webhook.map(WebhookTask::start);
+        let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
+        Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, guards })
+    }
+
+    /// The addresses for clients, until it serves.
+    pub(super) fn client_addresses(&self) -> impl Iterator<Item = io::Result<Address>> {
+        self.clients.iter().map(Listener::address)
+    }
+
+    /// The addresses for operators, until it serves.
+    pub(super) fn operator_addresses(&self) -> impl Iterator<Item = io::Result<Address>> {
+        self.operators.iter().map(Listener::address)
+    }
+
+    /// Accepts connections, and maintains the store.
+    pub(super) fn serve(&mut self, config: &Config) {
+        for listener in self.clients.drain(..) {
+            self.server.listen(listener);
+        }
+        for listener in self.operators.drain(..) {
+            self.server.listen_for_operators(listener);
+        }
+        if let Some(store) = self.store.clone() {
+            self.guards.push(store::maintain(store, Arc::clone(&self.proxy), config.store.clone(), &self.tasks));
+        }
+    }
+
+    /// Keeps these guards until the last answer of a drain.
+    pub(super) fn hold(&mut self, guards: Vec<DropGuard>) {
+        self.guards.extend(guards);
+    }
+
+    /// Stops accepting, lets running answers finish within `grace`, and then other tasks within `task_grace`.
+    pub(super) async fn drain(self, grace: Duration, task_grace: Duration) -> DrainOutcome {
+        self.proxy.drain();
+        let drained = self.server.drain(grace).await;
+        drop(self.guards);
+        // Only the last writes remain, or tunnels that would never end by themselves.
+        let _ended = timeout(task_grace, self.tasks.wait()).await;
+        if let Some(webhook) = self.webhook {
+            webhook.finish().await;
+        }
+        if let Some(store) = self.store {
+            store::close(&*store).await;
+        }
+        drained
+    }
+}
+
+// === addresses ===
+
+fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
+    let bind = |address| Listener::bind(address).with_context(|| listen_error(address));
+    addresses.iter().map(bind).collect()
+}
+
+fn listen_error(address: &Address) -> String {
+    format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
+}
+
+// === webhook ===
+
+/// The maximum time for posting the last events to the webhook.
+const WEBHOOK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The task that posts events. It is apart from the others, because they publish until they end.
+struct WebhookTask {
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+impl WebhookTask {
+    fn start(webhook: Webhook) -> Self {
+        let (tasks, stop) = (Tasks::default(), CancellationToken::new());
+        tasks.spawn(webhook.run(stop.clone()));
+        Self { tasks, stop }
+    }
+
+    async fn finish(self) {
+        self.stop.cancel();
+        if timeout(WEBHOOK_DRAIN_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("the last events were not posted to the webhook in time");
+        }
+    }
+}

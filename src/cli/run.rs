@@ -1,0 +1,169 @@
+//! `abridge run`: runs one command with an abridge of its own, which ends with it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, anyhow};
+use tokio::runtime;
+
+use crate::cli::print_error;
+use crate::config::{Config, Environment, Sources};
+use crate::demo::TempFolder;
+use crate::history::{RunTotals, Totals};
+use crate::store::{OpenError, StoreEngine};
+use crate::telemetry;
+use crate::units::grouped;
+
+mod child;
+mod client;
+
+use child::Signals;
+use client::Client;
+
+/// Arguments of `run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print nothing at the end
+    #[arg(long, short)]
+    quiet: bool,
+    /// Keep what is taken out, and summaries, in the usual store, for a session that is resumed later
+    #[arg(long)]
+    keep: bool,
+    /// Append the log to FILE; without it there is none
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// A command that can be started.
+#[derive(Debug)]
+pub struct AgentCommand {
+    command: Vec<OsString>,
+    client: Client,
+    variables: Vec<(&'static str, String)>,
+    signals: Signals,
+}
+
+/// The address of the private abridge: a free port of this machine alone.
+const LISTEN: &str = "127.0.0.1:0";
+
+/// The exit codes of a shell for a command that is not there, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUNNABLE: u8 = 126;
+
+/// Runs the command. `serve` runs it with a proxy beside it, and returns its exit code and what the proxy has done.
+pub fn run(
+    args: Args,
+    mut sources: Sources,
+    serve: &impl AsyncFn(&Config, &Environment, &mut AgentCommand) -> anyhow::Result<(io::Result<u8>, RunTotals)>,
+) -> anyhow::Result<ExitCode> {
+    let program = args.command.first().context("no command")?.clone();
+    let (client, mut config) = settle(&program, &mut sources)?;
+    let environment = Environment::read(&sources.variables, &config)?;
+    if let Some(path) = &args.log {
+        let file = File::options().append(true).create(true).open(path);
+        telemetry::init_file(&config.log, file.with_context(|| format!("cannot write to {}", path.display()))?)?;
+    }
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let (code, totals) = runtime.block_on(async {
+        // Before anything is there that a signal would leave behind.
+        let signals = Signals::new().context("cannot install signal handlers")?;
+        let variables = client::direct(&sources.variables)?;
+        let mut agent = AgentCommand { command: args.command, client, variables, signals };
+        if args.keep || config.store.path.is_some() || config.store.engine != StoreEngine::File {
+            match serve(&config, &environment, &mut agent).await {
+                Err(error) if is_in_use(&error) => print_error(&error.context("this run has a store of its own")),
+                served => return served,
+            }
+        }
+        let folder = TempFolder::new(&std::env::temp_dir()).context("cannot make a temporary folder")?;
+        config.store.path = Some(folder.path().join("store.redb"));
+        serve(&config, &environment, &mut agent).await
+    })?;
+    runtime.shutdown_background();
+    let code = match code {
+        Ok(code) => code,
+        Err(error) => return Ok(report_not_started(&program, error).into()),
+    };
+    if !args.quiet {
+        // A failed write to standard error cannot be reported anywhere.
+        let _ = writeln!(io::stderr(), "abridge: {}", describe(&totals));
+    }
+    Ok(code.into())
+}
+
+/// The client, and the settings of a private abridge for it.
+fn settle(program: &OsStr, sources: &mut Sources) -> anyhow::Result<(Client, Config)> {
+    let settings = Config::load(sources)?;
+    let client = Client::of(program, &sources.variables, &settings)?;
+    sources.flags.upstream.extend(client.upstreams(&settings));
+    if sources.flags.listen.is_empty() {
+        sources.flags.listen.push(LISTEN.to_owned());
+    }
+    let mut config = Config::load(sources)?;
+    // These are for the abridge that others share.
+    (config.tls, config.admin.listen, config.recall.public_url) = (None, None, None);
+    Ok((client, config))
+}
+
+/// Says why the command was not started. Returns the exit code of a shell for that.
+fn report_not_started(program: &OsStr, error: io::Error) -> u8 {
+    let program = program.to_string_lossy();
+    if error.kind() == ErrorKind::NotFound {
+        print_error(&anyhow!("cannot run {program:?}: command not found; name one of PATH, or a path such as ./agent"));
+        return NOT_FOUND;
+    }
+    print_error(&anyhow::Error::new(error).context(format!("cannot run {program:?}")));
+    NOT_RUNNABLE
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
+}
+
+// === impl AgentCommand ===
+
+impl AgentCommand {
+    /// Runs the command, led to abridge at `url`, and returns its exit code.
+    ///
+    /// # Errors
+    ///
+    /// When the command cannot be started.
+    pub async fn run(&mut self, url: &str) -> io::Result<u8> {
+        let (program, arguments) = self.command.split_first().ok_or(ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command.args(self.client.arguments(url)).args(arguments);
+        command.envs(self.client.variables(url)).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        child::run(&mut command, &mut self.signals).await
+    }
+}
+
+// === the report ===
+
+/// What was saved, in one line.
+fn describe(totals: &RunTotals) -> String {
+    let RunTotals { requests, stored, summaries } = *totals;
+    let Totals { total, edited, would_be_edited, tokens_before, tokens_after, .. } = requests;
+    if total == 0 {
+        return "no request came through abridge; a command that sends some does not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL".to_owned();
+    }
+    let saved = tokens_before.saturating_sub(tokens_after);
+    let percent = (saved * 100).checked_div(tokens_before).unwrap_or(0);
+    let count =
+        |n: u64, one: &str, more: &str| (n > 0).then(|| format!("{} {}", grouped(n), if n == 1 { one } else { more }));
+    let parts = [
+        count(total, "request", "requests"),
+        Some(format!("{} edited", grouped(edited))),
+        count(would_be_edited, "would be edited", "would be edited"),
+        (saved > 0)
+            .then(|| format!("{} → {} tokens ({percent} % less)", grouped(tokens_before), grouped(tokens_after))),
+        count(stored, "text taken out", "texts taken out"),
+        count(summaries, "summary made", "summaries made"),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,226 @@
+//! How a command is led to abridge: the variables that clients read, and the arguments of those that need more.
+//!
+//! A client gets the base URL that it has without abridge, with the address of abridge in it. So it asks for the paths that
+//! its upstream knows, and its upstream is where the requests go.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::config::{Config, ConfigError, Variables, read_text};
+use crate::upstream::routes;
+use crate::upstream::target::BaseUrl;
+
+/// A client, and its base URLs without abridge.
+#[derive(Debug)]
+pub(super) struct Client {
+    kind: Kind,
+    // None where it has no base URL of its own, or where the settings of abridge name the upstream.
+    openai: Option<BaseUrl>,
+    anthropic: Option<BaseUrl>,
+}
+
+/// The clients that need more than the usual variables.
+#[derive(Debug, Eq, PartialEq)]
+enum Kind {
+    /// Codex reads no variable. The key of its settings for the base URL of its provider; none of a provider without one.
+    Codex(Option<String>),
+    /// Claude Code. Whether its settings name a base URL, which wins over the variable.
+    ClaudeCode(SettingsUrl),
+    /// opencode, whose base URL for Anthropic ends in `/v1`.
+    Opencode,
+    /// Goose, which has variables of its own.
+    Goose,
+    Other,
+}
+
+/// Whether the settings of a client name a base URL.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SettingsUrl {
+    Named,
+    NotNamed,
+}
+
+/// The settings of Codex that say where it sends its requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CodexSettings {
+    model_provider: Option<String>,
+    openai_base_url: Option<String>,
+    model_providers: BTreeMap<String, CodexProvider>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CodexProvider {
+    base_url: Option<String>,
+}
+
+/// The settings of Claude Code that say where it sends its requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaudeSettings {
+    env: ClaudeEnv,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaudeEnv {
+    #[serde(rename = "ANTHROPIC_BASE_URL")]
+    base_url: Option<String>,
+}
+
+/// Where the API of Anthropic is, and the one of Codex for those who have logged in with `ChatGPT`.
+const ANTHROPIC: &str = "https://api.anthropic.com";
+const CHATGPT: &str = "https://chatgpt.com/backend-api/codex";
+
+/// The variables that lead a client's requests to a proxy.
+const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+
+// === impl Client ===
+
+impl Client {
+    /// The client that a program is, by its name, with what its variables and its settings say.
+    pub(super) fn of(program: &OsStr, variables: &Variables, config: &Config) -> Result<Self, ConfigError> {
+        let mut client = Self {
+            kind: Kind::Other,
+            openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
+            anthropic: variables.base_url(&["ANTHROPIC_BASE_URL"])?,
+        };
+        match Path::new(program).file_stem().and_then(OsStr::to_str) {
+            Some("codex") => client.read_codex(variables),
+            Some("claude") => client.read_claude(variables),
+            Some("opencode") => client.kind = Kind::Opencode,
+            Some("goose") => {
+                client.kind = Kind::Goose;
+                client.openai = variables.base_url(&["OPENAI_HOST"])?;
+                client.anthropic = variables.base_url(&["ANTHROPIC_HOST"])?;
+            }
+            _ => {}
+        }
+        if names_upstream(config) {
+            client.openai = None;
+        }
+        if names_anthropic(config) {
+            client.anthropic = None;
+        }
+        Ok(client)
+    }
+
+    /// The values of `--upstream` that lead abridge to where the requests go without it, as far as `config` does not say.
+    pub(super) fn upstreams(&self, config: &Config) -> Vec<String> {
+        let mut flags = Vec::new();
+        match &self.openai {
+            Some(url) => flags.push(url.to_string()),
+            None if names_upstream(config) || config.upstreams.iter().any(|upstream| upstream.name == "chatgpt") => {}
+            None => flags.push(format!("chatgpt={CHATGPT}")),
+        }
+        if !names_anthropic(config) {
+            let url = self.anthropic.as_ref().map_or_else(|| ANTHROPIC.to_owned(), BaseUrl::to_string);
+            flags.push(format!("anthropic={url}"));
+        }
+        flags
+    }
+
+    /// The variables that lead the client to abridge at `url`.
+    pub(super) fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
+        let (openai, anthropic) = (self.openai_base(url), self.anthropic_base(url));
+        match self.kind {
+            Kind::Goose => vec![("OPENAI_HOST", openai), ("ANTHROPIC_HOST", anthropic)],
+            _ => vec![
+                ("OPENAI_BASE_URL", openai.clone()),
+                ("OPENAI_API_BASE", openai),
+                ("ANTHROPIC_BASE_URL", anthropic),
+            ],
+        }
+    }
+
+    /// The arguments that lead the client to abridge at `url`; they stand before its own.
+    pub(super) fn arguments(&self, url: &str) -> Vec<String> {
+        match &self.kind {
+            Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
+            Kind::ClaudeCode(SettingsUrl::Named) => {
+                let env = format!("{{\"env\":{{\"ANTHROPIC_BASE_URL\":{:?}}}}}", self.anthropic_base(url));
+                vec!["--settings".to_owned(), env]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn openai_base(&self, url: &str) -> String {
+        let default = if self.kind == Kind::Goose { "" } else { "/v1" };
+        format!("{url}{}", self.openai.as_ref().map_or(default, path_of))
+    }
+
+    fn anthropic_base(&self, url: &str) -> String {
+        let default = if self.kind == Kind::Opencode { "/v1" } else { "" };
+        format!("{url}{}", self.anthropic.as_ref().map_or(default, path_of))
+    }
+
+    fn read_codex(&mut self, variables: &Variables) {
+        let text =
+            folder(variables, "CODEX_HOME", ".codex").and_then(|folder| read_text(&folder.join("config.toml")).ok());
+        let settings: CodexSettings = text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
+        let (key, url) = match settings.model_provider.as_deref() {
+            None | Some("openai") => (Some("openai_base_url".to_owned()), settings.openai_base_url),
+            Some(name) => {
+                let url = settings.model_providers.get(name).and_then(|provider| provider.base_url.clone());
+                // Codex splits a key at each full stop.
+                let key = url.is_some() && !name.contains('.');
+                (key.then(|| format!("model_providers.{name}.base_url")), url)
+            }
+        };
+        (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.parse().ok()));
+    }
+
+    fn read_claude(&mut self, variables: &Variables) {
+        let of_user = folder(variables, "CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join("settings.json"));
+        // The first one wins.
+        let of_project = [".claude/settings.local.json", ".claude/settings.json"].map(PathBuf::from);
+        let named = of_project.into_iter().chain(of_user).find_map(|path| {
+            let settings: ClaudeSettings = serde_json::from_str(&read_text(&path).ok()?).ok()?;
+            settings.env.base_url?.parse().ok()
+        });
+        let is_named = if named.is_some() { SettingsUrl::Named } else { SettingsUrl::NotNamed };
+        (self.kind, self.anthropic) = (Kind::ClaudeCode(is_named), named.or(self.anthropic.take()));
+    }
+}
+
+// === helpers ===
+
+/// The variables with which a client speaks to abridge directly, where a proxy is set.
+pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)>, ConfigError> {
+    if variables.first_set(&PROXIES)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let present = variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts);
+    let hosts = present.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
+    // A star is understood only where it stands alone.
+    let hosts = if present == Some("*") { "*".to_owned() } else { hosts };
+    Ok(vec![("no_proxy", hosts.clone()), ("NO_PROXY", hosts)])
+}
+
+/// The folder with the settings of a client.
+fn folder(variables: &Variables, variable: &str, below_home: &str) -> Option<PathBuf> {
+    let set = |name| variables.first_set(&[name]).ok().flatten().map(|(_, path)| PathBuf::from(path));
+    set(variable).or_else(|| Some(set("HOME")?.join(below_home)))
+}
+
+fn path_of(url: &BaseUrl) -> &str {
+    url.uri().path().trim_end_matches('/')
+}
+
+/// Whether the settings of abridge name an upstream of their own.
+fn names_upstream(config: &Config) -> bool {
+    config.upstream.url != BaseUrl::default()
+}
+
+/// Whether they say where requests in the dialect `messages` go.
+fn names_anthropic(config: &Config) -> bool {
+    config.upstreams.iter().any(|upstream| upstream.name == "anthropic" || routes::Settings::speaks_messages(upstream))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! `abridge setup`: points the settings of clients at a running abridge, and takes that back.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::anyhow;
+
+use crate::cli::diff::render::{DiffWriter, RenderOptions};
+use crate::cli::{Exit, print, print_error};
+use crate::config::{Config, MissingError, Sources};
+use crate::server::listen::local_url;
+use crate::upstream::target::BaseUrl;
+
+mod clients;
+mod edit;
+mod file;
+mod jsonc;
+
+use clients::Client;
+use file::SettingsFile;
+
+/// Arguments of `setup`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The clients
+    #[arg(required_unless_present = "all", value_name = "CLIENT")]
+    clients: Vec<Client>,
+    /// All clients that this user has
+    #[arg(long, conflicts_with = "clients")]
+    all: bool,
+    /// Write without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// Take back what was written
+    #[arg(long)]
+    undo: bool,
+    /// The address of abridge [default: the first of server.listen]
+    #[arg(long, value_name = "URL")]
+    url: Option<BaseUrl>,
+}
+
+/// What became of one client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Outcome {
+    /// Its settings are as they should be.
+    Done,
+    /// They are not.
+    Left,
+}
+
+const AFTERWARDS: &str = "\
+abridge must run while these clients do:
+  abridge serve --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com \\
+    --upstream chatgpt=https://chatgpt.com/backend-api/codex
+";
+
+/// Shows each change as a diff, asks, and writes it. Exit code 1 if one was not written.
+pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+    let variables = &sources.variables;
+    let url = match &args.url {
+        Some(url) => url.to_string().trim_end_matches('/').to_owned(),
+        None => local_url(&config.server.listen.0, config.tls.is_some()).ok_or(MissingError::Address)?,
+    };
+    let clients = if args.all { Client::found(variables) } else { args.clients.clone() };
+    if clients.is_empty() {
+        print(["no settings of a known client were found\n"])?;
+    }
+    let colour = io::stdout().is_terminal() && !variables.wants_plain_text()?;
+    let mut outcomes = Vec::new();
+    for client in clients {
+        let Some(path) = client.path(variables)? else {
+            print([client.by_hand(&url)])?;
+            continue;
+        };
+        let settings = SettingsFile::at(path);
+        let outcome = change(client, &settings, &url, args, colour);
+        outcomes.push(outcome.unwrap_or_else(|error| {
+            print_error(&error.context(client.to_string()));
+            Outcome::Left
+        }));
+    }
+    if !args.undo && outcomes.contains(&Outcome::Done) {
+        print([AFTERWARDS])?;
+    }
+    Ok(if outcomes.contains(&Outcome::Left) { Exit::No } else { Exit::Ok })
+}
+
+fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: bool) -> anyhow::Result<Outcome> {
+    let shown = file.path().display();
+    let before = file.read()?;
+    let present = before.as_deref().unwrap_or_default();
+    let after = if args.undo {
+        let Some(original) = file.original()? else {
+            print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")])?;
+            return Ok(Outcome::Done);
+        };
+        let template = client.edit(file.path(), &original, edit::ANY_URL)?;
+        let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
+        edit::undo(present, &original, &client.edit(file.path(), &original, url)?).ok_or_else(|| {
+            anyhow!(
+                "{shown} was changed since where abridge had set it; what was there before is in {}",
+                file.backup().display()
+            )
+        })?
+    } else {
+        client.edit(file.path(), present, url)?
+    };
+    if after == present && !args.undo {
+        print([format!("{client}: {shown} already leads to {url}\n")])?;
+        return Ok(Outcome::Done);
+    }
+    let mut diff = DiffWriter::new(RenderOptions { colour, full: false });
+    diff.write_message_header(&format!("{client}: {shown}"));
+    // No lines around the change: they may have keys.
+    let edit::ChangedLines { removed, inserted } = edit::changed_lines(present, &after);
+    if !removed.is_empty() {
+        diff.write_removed(&removed);
+    }
+    if !inserted.is_empty() {
+        diff.write_added(&inserted);
+    }
+    print([diff.text])?;
+    if !(args.yes || asked()?) {
+        print([format!("{client}: not changed; --yes writes it without asking\n")])?;
+        return Ok(Outcome::Left);
+    }
+    if args.undo {
+        file.restore(&after)?;
+        print([format!("{client}: taken back\n")])?;
+    } else {
+        file.write(&after)?;
+        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Asks on the terminal; without one the answer is no.
+fn asked() -> io::Result<bool> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Ok(false);
+    }
+    write!(io::stderr(), "Write this? [y/N] ")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

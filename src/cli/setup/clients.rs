@@ -1,0 +1,158 @@
+//! The clients that can be set up: where their settings are, and what is set there.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use super::{edit, jsonc};
+use crate::config::{ConfigError, MissingError, Variables};
+
+/// A client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(super) enum Client {
+    Codex,
+    #[value(alias = "claude")]
+    ClaudeCode,
+    Opencode,
+    Aider,
+    Goose,
+    Continue,
+    Cline,
+    /// The variables in the profile of the shell.
+    Shell,
+}
+
+/// The settings of opencode before anything is set.
+const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
+
+const ALL: [Client; 8] = [
+    Client::Codex,
+    Client::ClaudeCode,
+    Client::Opencode,
+    Client::Aider,
+    Client::Goose,
+    Client::Continue,
+    Client::Cline,
+    Client::Shell,
+];
+
+impl Client {
+    /// The clients whose settings, or whose folder for them, this user has.
+    pub(super) fn found(variables: &Variables) -> Vec<Self> {
+        ALL.into_iter().filter(|client| client.is_found(variables)).collect()
+    }
+
+    fn is_found(self, variables: &Variables) -> bool {
+        let home = home(variables).unwrap_or_default();
+        match (self, self.path(variables)) {
+            (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
+            (Self::Shell, Ok(Some(path))) => path.exists(),
+            (Self::Cline, _) => {
+                let is_it = |name: OsString| name.to_string_lossy().starts_with("saoudrizwan.claude-dev");
+                let extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
+                extensions.into_iter().any(|extension| is_it(extension.file_name()))
+            }
+            (_, path) => path.ok().flatten().and_then(|path| path.parent().map(Path::exists)).unwrap_or(false),
+        }
+    }
+
+    /// The file with its settings; none if they are in no file that can be written.
+    pub(super) fn path(self, variables: &Variables) -> anyhow::Result<Option<PathBuf>> {
+        let home = home(variables).ok_or(MissingError::Home)?;
+        let folder = |variable, default: &str| -> Result<PathBuf, ConfigError> {
+            let set = variables.first_set(&[variable])?;
+            Ok(set.map_or_else(|| home.join(default), |(_, path)| PathBuf::from(path)))
+        };
+        Ok(Some(match self {
+            Self::Codex => folder("CODEX_HOME", ".codex")?.join("config.toml"),
+            Self::ClaudeCode => folder("CLAUDE_CONFIG_DIR", ".claude")?.join("settings.json"),
+            Self::Opencode => {
+                let folder = folder("XDG_CONFIG_HOME", ".config")?.join("opencode");
+                let with_comments = folder.join("opencode.jsonc");
+                if with_comments.exists() { with_comments } else { folder.join("opencode.json") }
+            }
+            Self::Aider => home.join(".aider.conf.yml"),
+            Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
+            Self::Continue => home.join(".continue/config.yaml"),
+            Self::Cline => return Ok(None),
+            Self::Shell => {
+                let shell = variables.first_set(&["SHELL"])?.map_or("", |(_, shell)| shell);
+                match shell.rsplit('/').next() {
+                    Some("fish") => folder("XDG_CONFIG_HOME", ".config")?.join("fish/config.fish"),
+                    Some("zsh") => folder("ZDOTDIR", "")?.join(".zshrc"),
+                    Some("bash") => home.join(".bashrc"),
+                    _ => home.join(".profile"),
+                }
+            }
+        }))
+    }
+
+    /// The settings of this file with the address of abridge.
+    pub(super) fn edit(self, path: &Path, text: &str, url: &str) -> anyhow::Result<String> {
+        let v1 = format!("{url}/v1");
+        let edited = match self {
+            Self::Codex => edit::codex(text, &v1),
+            Self::ClaudeCode => jsonc::set(text, &["env", "ANTHROPIC_BASE_URL"], url),
+            Self::Opencode => {
+                // opencode puts its schema into a file without one.
+                let text = if text.trim().is_empty() { OPENCODE } else { text };
+                jsonc::set(text, &["provider", "openai", "options", "baseURL"], &v1)
+                    .and_then(|text| jsonc::set(&text, &["provider", "anthropic", "options", "baseURL"], &v1))
+            }
+            Self::Aider => edit::yaml_key(text, "openai-api-base", &v1),
+            Self::Goose => {
+                edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))
+            }
+            Self::Continue => edit::continue_models(text, &v1),
+            Self::Cline => None,
+            Self::Shell => Some(edit::shell(text, &exports(path, url))),
+        };
+        edited.ok_or_else(|| {
+            anyhow!("the settings are not in a form that is changed safely; {}", self.by_hand(url).trim_end())
+        })
+    }
+
+    /// What a person does.
+    pub(super) fn by_hand(self, url: &str) -> String {
+        match self {
+            Self::Codex => format!("set openai_base_url, or base_url of the provider, to {url}/v1 by hand\n"),
+            Self::Continue => format!("set apiBase of each model to {url}/v1 by hand\n"),
+            Self::Cline => format!(
+                "cline: its settings are not in a file. In VS Code: the Cline panel, the gear, API Configuration, and there\n  \
+                 API Provider \"OpenAI Compatible\" with Base URL {url}/v1, or\n  \
+                 API Provider \"Anthropic\", \"Use custom base URL\" on, {url}\n"
+            ),
+            _ => format!("set the base URL to {url} by hand\n"),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Codex => "codex",
+            Self::ClaudeCode => "claude-code",
+            Self::Opencode => "opencode",
+            Self::Aider => "aider",
+            Self::Goose => "goose",
+            Self::Continue => "continue",
+            Self::Cline => "cline",
+            Self::Shell => "shell",
+        })
+    }
+}
+
+/// The line of a shell profile that sets the variables.
+fn exports(path: &Path, url: &str) -> String {
+    let variables = [("OPENAI_BASE_URL", "/v1"), ("OPENAI_API_BASE", "/v1"), ("ANTHROPIC_BASE_URL", "")];
+    if path.extension().is_some_and(|end| end == "fish") {
+        return variables.map(|(name, version)| format!("set -gx {name} {url}{version}")).join("; ");
+    }
+    format!("export {}", variables.map(|(name, version)| format!("{name}={url}{version}")).join(" "))
+}
+
+fn home(variables: &Variables) -> Option<PathBuf> {
+    variables.first_set(&["HOME"]).ok().flatten().map(|(_, path)| PathBuf::from(path))
+}
