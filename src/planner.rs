@@ -445,7 +445,8 @@ mod tests {
             let planner =
                 planner(&format!("policy.edits = ['summarize']\nsummarize = {{ trigger = {{ {trigger} }} }}"));
             let text = "x".repeat(n_bytes);
-            let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}]}}"#);
+            let body =
+                format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}},{{"role":"user"}}]}}"#);
             let dialect = dialect::for_path("/v1/chat/completions").unwrap();
             planner.policy.root(dialect, &body.into(), &planner.anonymous(&NoSummaries), 16 << 10).is_some()
         };
