@@ -63,8 +63,15 @@ impl User {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
+        // Not with the signals that the tests were started to ignore, as those of a script in the background are.
+        let mut command = Command::new("env");
+        command
+            .arg("--default-signal")
+            .arg(program)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.path("home"))
+            .env("TMPDIR", self.path("tmp"));
         // Never the foreground group of the terminal of the tests.
         command.current_dir(self.path("here")).stdin(Stdio::null()).process_group(0);
         command
@@ -345,7 +352,7 @@ fn a_base_url_that_is_none_is_an_error_that_names_the_variable_and_not_its_value
 
 /// Prints `ready`, and ends with 7 at this signal.
 fn trap(signal: &str) -> String {
-    format!("trap 'kill $!; exit 7' {signal}; sleep 1000 & echo ready; wait")
+    format!("trap 'kill $!; exit 7' {signal}; sleep 30 & echo ready; wait")
 }
 
 #[test]
@@ -358,7 +365,7 @@ fn signals_reach_the_command_and_its_answer_is_the_exit_code() {
         assert_eq!(running.end(), (Some(7), String::new()), "{signal}");
     }
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
-        let mut running = Running::start(&mut user.run(&["-q", "--", "sh", "-c", "echo ready; exec sleep 1000"]));
+        let mut running = Running::start(&mut user.run(&["-q", "--", "sh", "-c", "echo ready; exec sleep 30"]));
         assert_eq!(running.line(), "ready");
         running.signal(signal);
         assert_eq!(running.end(), (Some(code), String::new()), "{signal}");
@@ -379,7 +386,7 @@ fn a_signal_that_is_ignored_from_the_start_is_ignored_by_the_command_too() {
 fn ctrl_c_reaches_the_command_once() {
     let user = User::new();
     let mut terminal = Terminal::start(&user);
-    let count = "n=0; trap 'n=$((n+1)); echo int' INT; echo rea''dy; until [ \"$x\" ]; do read x; done; echo count=$n";
+    let count = "n=0; trap 'n=$((n+1)); echo int' INT; echo rea''dy; read x; [ \"$x\" ] || read x; echo count=$n";
     terminal.command(&format!("{} run -q -- sh -c '{}'", env!("CARGO_BIN_EXE_abridge"), count.replace('\'', "'\\''")));
     terminal.shows("ready");
     terminal.press("\x03");
