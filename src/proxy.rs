@@ -213,7 +213,7 @@ impl Proxy {
 
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
     ///
-    /// The future is moved before it runs, so what few requests wait for is boxed, here and in [`Self::edit`].
+    /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
     pub async fn handle(&self, request: Request<Incoming>, connection: ConnectionInfo) -> Response<ResponseBody> {
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
