@@ -140,7 +140,7 @@ impl Meter {
         Self::with_yield(tokens, models, || ())
     }
 
-    /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 20 ms, and where there is
+    /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 25 to 40 ms, and where there is
     /// one processor for all, others are served meanwhile.
     pub fn with_yield(tokens: &Settings, models: &[models::Settings], yield_now: fn()) -> Self {
         let memo = Memo::new(tokens.memo.as_usize());

@@ -349,20 +349,23 @@ async fn after_a_panic_in_redb_the_file_is_reopened_and_the_write_is_run_again()
 async fn a_value_is_read_while_others_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("store.redb")).unwrap();
-    let large = vec![(key(b"large"), dense(1, 1 << 20))];
-    store.put_all(large.clone()).await.unwrap();
-    let read = async {
-        for _ in 0..300 {
-            assert_eq!(store.get(large[0].0).await.unwrap(), Some(large[0].1.clone()));
+    // It takes little room in its page, and long to decode.
+    let long = vec![(key(b"long"), Bytes::from(vec![b'a'; 4 << 20]))];
+    store.put_all(long.clone()).await.unwrap();
+    let is_written = AtomicBool::new(false);
+    let read = || async {
+        while !is_written.load(Ordering::SeqCst) {
+            assert!(store.get(long[0].0).await.unwrap().as_ref() == Some(&long[0].1));
         }
     };
-    // Each write frees pages that a reader may have.
+    // Each write frees pages that a reader may have, which redb takes for a fault.
     let write = async {
-        for n in 2..40 {
+        for n in 0..60 {
             store.put_all(one(n)).await.unwrap();
         }
+        is_written.store(true, Ordering::SeqCst);
     };
-    tokio::join!(read, write);
+    tokio::join!(read(), read(), write);
     assert_eq!(store.stats().await.unwrap().failures, 0);
 }
 
