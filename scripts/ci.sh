@@ -42,6 +42,8 @@ beside_the_tests() {
     lint --all-targets
     # `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
     lint --test sessions
+    # Without the features that may be left out.
+    lint --lib --no-default-features
     nice -n 19 cargo test "$@" --no-run --quiet
     nice -n 19 cargo bench --locked --no-run --quiet --bench core --bench load
 }

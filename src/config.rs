@@ -29,7 +29,7 @@ use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
 use crate::upstream::routes;
-use crate::{events, inspect, planner, recall, server, store, telemetry, tokens, upstream};
+use crate::{events, inspect, otel, planner, recall, server, store, telemetry, tokens, upstream};
 
 mod check;
 pub mod clients;
@@ -147,6 +147,8 @@ pub struct Config {
     pub messages: marks::Settings,
     /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
+    /// Traces and metrics for an OpenTelemetry collector. Changes need a restart.
+    pub otel: otel::Settings,
     /// What is kept of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
     /// of changes are shown with and without it.
     pub inspect: inspect::Settings,
@@ -193,6 +195,7 @@ impl Default for Config {
             tools: tools::Settings::default(),
             handlers: handler::Settings::default(),
             events: events::Settings::default(),
+            otel: otel::Settings::default(),
             inspect: inspect::Settings::default(),
             rescue: rescue::Settings::default(),
             responses: responses::Settings::default(),

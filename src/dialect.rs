@@ -68,6 +68,11 @@ pub trait Dialect: Debug + Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
 
+    /// The maker of the format, as the conventions of OpenTelemetry name it.
+    fn provider(&self) -> &'static str {
+        "openai"
+    }
+
     /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
     fn tag(&self) -> u8;
 

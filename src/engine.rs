@@ -39,6 +39,7 @@ mod planning;
 mod recent_summaries;
 pub mod summaries;
 pub mod summarizer;
+mod waits;
 
 use breaker::BreakerError;
 use cold_passes::ColdPasses;
@@ -50,6 +51,7 @@ use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
 use summaries::Summaries;
 use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
+pub use waits::{Wait, WaitCause, Waits};
 
 /// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]
@@ -129,10 +131,8 @@ pub struct EditedBody {
     pub error: Option<EngineError>,
     /// Why a summary that the request waited for was not made.
     pub summary_error: Option<SummaryError>,
-    /// How long the request waited for a summary; `None` if it did not wait.
-    pub summary_time: Option<Duration>,
-    /// How long the request waited for answers of handlers; `None` if it did not wait.
-    pub handler_time: Option<Duration>,
+    /// What the request waited for.
+    pub waits: Waits,
     /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
     /// The parts of the edited body that the model reads, where their tokens were counted.
@@ -193,8 +193,7 @@ impl EditedBody {
             parse_error: None,
             error: None,
             summary_error: None,
-            summary_time: None,
-            handler_time: None,
+            waits: Waits::default(),
             offloaded_bytes: 0,
             segments: Vec::new(),
             offloads: Vec::new(),

@@ -45,6 +45,7 @@ pub mod inspect;
 pub mod language;
 pub mod metrics;
 pub mod names;
+pub mod otel;
 pub mod payload;
 pub mod plan;
 pub mod planner;

@@ -22,6 +22,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
+use crate::otel;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
 use crate::recording::Recorder;
@@ -99,6 +100,7 @@ pub struct Proxy {
     inspector: Inspector,
     stats: StatsCache,
     events: Events,
+    otel: Option<otel::Exporter>,
     accounting: Arc<Accounting>,
     reloads: Reloads,
     stopping: CancellationToken,
@@ -117,6 +119,8 @@ pub struct Services {
     pub history: History,
     /// Counters and histograms.
     pub metrics: Metrics,
+    /// Sends traces and metrics to a collector, if the settings name one.
+    pub otel: Option<otel::Exporter>,
 }
 
 /// The configuration that a reload can replace while the proxy runs.
@@ -176,7 +180,7 @@ impl LiveConfig {
 impl Proxy {
     /// Creates a proxy.
     pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
-        let Services { recorder, tasks, events, history, metrics } = services;
+        let Services { recorder, tasks, events, history, metrics, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             Arc::new(RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout()));
@@ -199,6 +203,7 @@ impl Proxy {
             inspector,
             stats: StatsCache::default(),
             events,
+            otel,
             accounting: Arc::new(Accounting {
                 history,
                 metrics,
@@ -312,6 +317,7 @@ impl Proxy {
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.set_conversation(dialect, &parts.uri, text.len(), readable, cache);
+        exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &destination.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)

@@ -127,6 +127,14 @@ impl Serialize for Period {
 impl Eq for Fraction {} // never NaN
 
 impl Fraction {
+    /// The whole.
+    pub const ONE: Self = Self(1.0);
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
     /// The fraction, if it is one.
     pub fn new(part: f64) -> Option<Self> {
         (part > 0.0 && part <= 1.0).then_some(Self(part))

@@ -29,7 +29,7 @@ const FLOORS: [&[&str]; 14] = [
     // The I/O line: below it nothing waits, and nothing asks the world.
     &["body", "events", "history", "metrics", "recording", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
-    &["admin", "engine", "webhook"],
+    &["admin", "engine", "otel", "webhook"],
     &["demo", "proxy", "replay", "simulate"],
     &["server"],
     &["config"],

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
+use crate::otel;
 use crate::proxy::{Proxy, Services};
 use crate::recording::Recorder;
 use crate::server::listen::{Address, Listener, local_url};
@@ -37,6 +38,7 @@ pub(super) struct Running {
     clients: Vec<Listener>,
     operators: Vec<Listener>,
     webhook: Option<WebhookTask>,
+    otel: Option<otel::Exporter>,
     // What stops its task when it is dropped.
     guards: Vec<DropGuard>,
 }
@@ -64,20 +66,27 @@ impl Running {
             // After a failure, the vocabulary is loaded when it is first needed.
             let _loaded = run_blocking(move || meter.load()).await;
         }
+        let otel = otel::Exporter::new(&config.otel, &environment.proxies).context("otel.endpoint")?;
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
         let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
         let summaries = Arc::clone(engine.summaries());
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-        let shared =
-            Services { recorder, tasks: tasks.clone(), events, history: History::new(), metrics: Metrics::new() };
+        let shared = Services {
+            recorder,
+            tasks: tasks.clone(),
+            events,
+            history: History::new(),
+            metrics: Metrics::new(),
+            otel: otel.clone(),
+        };
         let proxy = Arc::new(Proxy::new(live, engine, limits(config), config.server.max_in_flight, shared));
         proxy.trim_inspected();
         let guards = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
-        Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, guards })
+        Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
     }
 
     /// The addresses for clients, until it serves.
@@ -117,6 +126,10 @@ impl Running {
         let _ended = timeout(task_grace, self.tasks.wait()).await;
         if let Some(webhook) = self.webhook {
             webhook.finish().await;
+        }
+        if let Some(otel) = self.otel {
+            // It has sent the last, or given that up, when this returns.
+            let _ended = run_blocking(move || otel.shutdown()).await;
         }
         if let Some(store) = self.store {
             store::close(&*store).await;

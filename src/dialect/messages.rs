@@ -49,6 +49,10 @@ impl Dialect for Messages {
         NAME
     }
 
+    fn provider(&self) -> &'static str {
+        "anthropic"
+    }
+
     fn tag(&self) -> u8 {
         2
     }

@@ -13,7 +13,6 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +21,7 @@ use super::error::SummaryError;
 use super::factors::FirstFactor;
 use super::handlers::RequestAnswers;
 use super::summarizer::SummaryOrigin;
-use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError};
+use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError, WaitCause, Waits};
 use crate::dialect::{Dialect, ParseError};
 use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
@@ -46,7 +45,7 @@ pub(super) struct Planning<'a> {
     n_plans: usize,
     // One deadline covers all summaries that a request waits for.
     deadline: Option<Instant>,
-    summary_time: Option<Duration>,
+    waits: Waits,
     summary_error: Option<SummaryError>,
     // Why payloads could not be stored; the plans made since then need no store.
     store_error: Option<EngineError>,
@@ -58,7 +57,6 @@ pub(super) struct Planning<'a> {
     answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
     n_asked: usize,
     ask_deadline: Option<Instant>,
-    handler_time: Option<Duration>,
 }
 
 /// The next step.
@@ -111,7 +109,7 @@ impl<'a> Planning<'a> {
         body: Bytes,
         options: EditOptions<'a>,
     ) -> Self {
-        let (n_plans, deadline, summary_time, summary_error, store_error, factor) = (0, None, None, None, None, None);
+        let (n_plans, deadline, summary_error, store_error, factor) = (0, None, None, None, None);
         let knows_cache = false;
         Self {
             engine,
@@ -121,7 +119,7 @@ impl<'a> Planning<'a> {
             options,
             n_plans,
             deadline,
-            summary_time,
+            waits: Waits::default(),
             summary_error,
             store_error,
             factor,
@@ -129,7 +127,6 @@ impl<'a> Planning<'a> {
             answers: Arc::default(),
             n_asked: 0,
             ask_deadline: None,
-            handler_time: None,
         }
     }
 
@@ -220,7 +217,7 @@ impl<'a> Planning<'a> {
         let deadline = *self.deadline.get_or_insert(began + within);
         let making = engine.summarizer.make(config, job, origin());
         let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
-        *self.summary_time.get_or_insert_default() += began.elapsed();
+        self.waits.add(WaitCause::Summary, began);
         match made {
             // The next plan uses the summary, and has other payloads.
             Ok(()) => State::Plan,
@@ -245,14 +242,8 @@ impl<'a> Planning<'a> {
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
-        let Self { body, summary_time, handler_time, summary_error, store_error, .. } = self;
-        EditedBody {
-            summary_error,
-            summary_time,
-            handler_time,
-            offloaded_bytes,
-            ..EditedBody::planned(body, planned, store_error)
-        }
+        let Self { body, waits, summary_error, store_error, .. } = self;
+        EditedBody { summary_error, waits, offloaded_bytes, ..EditedBody::planned(body, planned, store_error) }
     }
 
     // === helpers ===
@@ -323,11 +314,14 @@ impl<'a> Planning<'a> {
     }
 
     /// Stores the payloads of a plan. After an error the plan must not be used.
-    async fn persist(&self, plan: &Plan) -> Result<(), EngineError> {
+    async fn persist(&mut self, plan: &Plan) -> Result<(), EngineError> {
         let offloads = plan.offloads.iter().filter(|_| self.stores());
         let payloads: Vec<_> = offloads.map(|offload| (offload.key, offload.payload.clone())).collect();
         let Some(store) = self.engine.shared_store().filter(|_| !payloads.is_empty()) else { return Ok(()) };
-        Ok(self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime).await?)
+        let began = Instant::now();
+        let stored = self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime).await;
+        self.waits.add(WaitCause::Store, began);
+        Ok(stored?)
     }
 
     /// Whether payloads are stored.

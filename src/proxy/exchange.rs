@@ -21,7 +21,7 @@ use super::inspection::PendingInspection;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
 use crate::dialect::Dialect;
-use crate::engine::{EditedBody, EngineError};
+use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::events::AnswerEnd;
 use crate::history;
 use crate::metrics::StreamGuard;
@@ -36,11 +36,13 @@ use crate::upstream::UpstreamName;
 mod accounting;
 mod log_line;
 mod rescue_kind;
+mod traced;
 
 use accounting::Conversation;
 pub(super) use accounting::{Accounting, OverheadTimer};
 use log_line::LogLine;
 pub(super) use rescue_kind::RescueKind;
+use traced::Traced;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -86,6 +88,8 @@ pub struct Exchange {
     /// Set if the request is edited and events have a listener.
     pub(super) edit_events: Option<EditEvents>,
     tasks: Tasks,
+    // The trace of the request, if traces are sent.
+    traced: Option<Box<Traced>>,
     // Released when the answer has ended.
     in_flight: Option<OwnedSemaphorePermit>,
 }
@@ -98,8 +102,7 @@ struct EditState {
     dry_run: bool,
     report_headers: bool,
     understood: bool,
-    summary_time: Option<Duration>,
-    handler_time: Option<Duration>,
+    waits: Waits,
     offloaded_bytes: usize,
     segments: Vec<PromptSegment>,
     counted: Option<CountedWith>,
@@ -156,6 +159,7 @@ impl Exchange {
             recording: None,
             edit_events: None,
             tasks,
+            traced: None,
             in_flight: Some(in_flight),
         }
     }
@@ -168,7 +172,7 @@ impl Exchange {
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
         let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
-        let EditedBody { report, summary_time, handler_time, offloaded_bytes, segments, basis, .. } = edited;
+        let EditedBody { report, waits, offloaded_bytes, segments, basis, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit = Some(EditState {
             tap,
@@ -176,8 +180,7 @@ impl Exchange {
             dry_run,
             report_headers,
             understood,
-            summary_time,
-            handler_time,
+            waits,
             offloaded_bytes,
             segments,
             counted: basis.counted,
@@ -201,8 +204,9 @@ impl Exchange {
     /// Notes that the request is handed to this upstream's connection pool now.
     pub(super) fn mark_sent(&mut self, upstream: &UpstreamName) {
         self.upstream = upstream.clone();
-        let times = self.edit.as_ref().map(|edit| [edit.summary_time, edit.handler_time]);
-        let waited = times.into_iter().flatten().flatten().sum();
+        let waits = self.edit.as_ref().map(|edit| &edit.waits);
+        let total = |cause| waits.and_then(|waits| waits.total(cause));
+        let waited = [WaitCause::Summary, WaitCause::Handlers].into_iter().filter_map(total).sum();
         (self.sent, self.added) = self.timer.read(waited);
     }
 
@@ -294,8 +298,8 @@ impl Exchange {
                     output_tokens = usage.map(|usage| usage.output),
                     tap_overflowed = overflowed.then_some(true),
                     added_ms = millis(self.added),
-                    summary_ms = edit.summary_time.map(millis),
-                    handler_ms = edit.handler_time.map(millis),
+                    summary_ms = edit.waits.total(WaitCause::Summary).map(millis),
+                    handler_ms = edit.waits.total(WaitCause::Handlers).map(millis),
                     offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
                     prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
                     "{}", $message
@@ -314,7 +318,8 @@ impl Exchange {
 
     /// The log message: a summary of the edits to read.
     fn log_message(&self, edit: &EditState, report: &Report) -> String {
-        let EditState { dry_run, summary_time, offloaded_bytes, .. } = *edit;
+        let EditState { dry_run, offloaded_bytes, .. } = *edit;
+        let summary_time = edit.waits.total(WaitCause::Summary);
         let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
         LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
     }

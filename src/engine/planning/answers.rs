@@ -14,7 +14,7 @@ use crate::edit::clear_tool_results::digest;
 use crate::engine::handlers::Answers;
 use crate::engine::persist::PersistError;
 use crate::engine::summarizer::{Summarizer, SummaryOrigin};
-use crate::engine::{EditMode, EngineConfig};
+use crate::engine::{EditMode, EngineConfig, WaitCause};
 use crate::handler::{Answer, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, Lifetime};
 
@@ -42,7 +42,7 @@ impl Planning<'_> {
             EditMode::Apply => self.settled(asks).await,
             EditMode::DryRun => self.kept(asks).await,
         };
-        *self.handler_time.get_or_insert_default() += began.elapsed();
+        self.waits.add(WaitCause::Handlers, began);
         match got {
             Ok(got) => {
                 if got.is_empty() {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::Dialect;
+use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
@@ -51,6 +52,7 @@ pub(super) struct Conversation {
 pub(in crate::proxy) struct OverheadTimer {
     began: Instant,
     excluded: Duration,
+    read: Option<Instant>,
 }
 
 // === impl OverheadTimer ===
@@ -58,7 +60,7 @@ pub(in crate::proxy) struct OverheadTimer {
 impl OverheadTimer {
     /// Starts now.
     pub(in crate::proxy) fn start() -> Self {
-        Self { began: Instant::now(), excluded: Duration::ZERO }
+        Self { began: Instant::now(), excluded: Duration::ZERO, read: None }
     }
 
     /// When the timer was started.
@@ -66,11 +68,18 @@ impl OverheadTimer {
         self.began
     }
 
+    /// When the last wait that was excluded ended, which is that for the body.
+    pub(super) fn body_read(&self) -> Option<Instant> {
+        self.read
+    }
+
     /// Awaits `wait`, which also depends on the client, and excludes that time.
     pub(in crate::proxy) async fn excluding<F: Future>(&mut self, wait: F) -> F::Output {
         let began = Instant::now();
         let output = wait.await;
-        self.excluded += began.elapsed();
+        let ended = Instant::now();
+        self.excluded += ended.duration_since(began);
+        self.read = Some(ended);
         output
     }
 
@@ -133,6 +142,7 @@ impl Exchange {
                 });
             }
         }
+        self.end_trace(&entry);
         entry.inspectable = self.pending_inspection.is_some();
         self.note_changes(&accounting.history);
         entry.seq = accounting.history.push(entry.clone());
@@ -224,7 +234,7 @@ impl Exchange {
             token_factor: edit.and_then(EditState::token_factor),
             offloaded_bytes: edit.map_or(0, |edit| edit.offloaded_bytes as u64),
             added_ms: millis(self.added),
-            summary_ms: edit.and_then(|edit| edit.summary_time).map(millis),
+            summary_ms: edit.and_then(|edit| edit.waits.total(WaitCause::Summary)).map(millis),
             first_byte_ms: answer.map(|(_, after)| after),
             total_ms: millis(total),
             status: answer.map(|(status, _)| status),

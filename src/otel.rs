@@ -1,0 +1,91 @@
+//! Traces and metrics of requests, sent to an OpenTelemetry collector: OTLP over HTTP, in protobuf, with the semantic
+//! conventions for generative AI. Names, numbers and times; nothing of what messages say, and no key.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::Entry;
+use crate::units::Fraction;
+use crate::upstream::connect::ConnectorError;
+use crate::upstream::target::BaseUrl;
+
+#[cfg(not(feature = "otel"))]
+#[path = "otel/without.rs"]
+mod exporter;
+#[cfg(feature = "otel")]
+mod exporter;
+#[cfg(feature = "otel")]
+mod http_client;
+#[cfg(feature = "otel")]
+mod instruments;
+#[cfg(feature = "otel")]
+mod trace;
+
+pub use exporter::{Exporter, RequestTrace};
+
+/// `[otel]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The collector, which speaks OTLP over HTTP: traces are posted to `/v1/traces` below it, metrics to `/v1/metrics`. Each
+    /// edited request then names its span to the upstream in `traceparent`. Header fields for the collector are read from
+    /// `OTEL_EXPORTER_OTLP_HEADERS`, and its pauses and queues from the other variables of OpenTelemetry.
+    ///
+    /// Not set: nothing is sent.
+    ///
+    /// Example: `"http://127.0.0.1:4318"`
+    pub endpoint: Option<BaseUrl>,
+    /// The share of requests that get a trace, more than 0 and at most 1. For a request with a `traceparent`, that decides.
+    pub sample: Fraction,
+    /// What abridge is called in traces and metrics.
+    pub service_name: String,
+}
+
+/// A request that is sent now.
+#[derive(Clone, Copy, Debug)]
+pub struct StartedRequest<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// The maker whose wire format it has, as the conventions name it.
+    pub provider: &'static str,
+    /// When it came.
+    pub began: SystemTime,
+    /// When it was sent.
+    pub sent: SystemTime,
+}
+
+/// A request whose answer has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedRequest<'a> {
+    /// What is to be said of it.
+    pub entry: &'a Entry,
+    /// What was done before it was sent, each with its beginning and end.
+    pub steps: &'a [(&'static str, SystemTime, SystemTime)],
+    /// When it was sent.
+    pub sent: SystemTime,
+    /// When its answer ended.
+    pub at: SystemTime,
+}
+
+/// Why traces and metrics cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum OtelError {
+    /// The HTTP client could not be set up.
+    #[error(transparent)]
+    Connector(#[from] ConnectorError),
+    /// The exporter could not be set up.
+    #[error("{0}")]
+    Exporter(String),
+    /// The feature is not built in.
+    #[error("this abridge was built without OpenTelemetry; remove the setting, or build it with `--features otel`")]
+    NotBuiltIn,
+}
+
+// === impl Settings ===
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { endpoint: None, sample: Fraction::ONE, service_name: "abridge".to_owned() }
+    }
+}

@@ -1,0 +1,81 @@
+//! The HTTP client of the exporters: that of upstreams. The log has one line when the collector fails, and one when it works
+//! again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::body::{self, Lease, RequestBody};
+use crate::upstream::Upstream;
+
+/// Posts what exporters have encoded. They call it on threads of their own, and it runs on the server's runtime.
+#[derive(Clone, Debug)]
+pub(super) struct CollectorClient {
+    collector: Arc<Collector>,
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+struct Collector {
+    client: Upstream,
+    is_failing: AtomicBool,
+}
+
+/// How long one post may take. The exporters give up after 10 s, retries included.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an answer's body is read and discarded, so that the connection can be reused.
+const MAX_DISCARD: Duration = Duration::from_secs(1);
+
+impl CollectorClient {
+    /// Creates the client; it must be called on the server's runtime.
+    pub(super) fn new(client: Upstream) -> Self {
+        let collector = Collector { client, is_failing: AtomicBool::new(false) };
+        Self { collector: Arc::new(collector), runtime: Handle::current() }
+    }
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let collector = Arc::clone(&self.collector);
+        let posted = self.runtime.spawn(async move {
+            let posted = timeout(TIMEOUT, collector.post(request)).await;
+            let posted = posted.unwrap_or_else(|_| Err("it did not answer in time".into()));
+            collector.note(&posted);
+            posted
+        });
+        posted.await?
+    }
+}
+
+impl Collector {
+    async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let request = request.map(|bytes| RequestBody::buffered(&[bytes], Lease::default()));
+        let (head, rest) = self.client.send(request).await?.into_parts();
+        body::discard(rest, MAX_DISCARD).await;
+        Ok(Response::from_parts(head, Bytes::new()))
+    }
+
+    fn note(&self, posted: &Result<Response<Bytes>, HttpError>) {
+        let failure = match posted {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Err(error) => Some(error.to_string()),
+        };
+        let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
+        match failure {
+            Some(reason) if !was_failing => tracing::warn!(
+                %reason,
+                "traces and metrics cannot be sent to otel.endpoint; what is not sent in time is lost"
+            ),
+            None if was_failing => tracing::info!("traces and metrics are sent to otel.endpoint again"),
+            _ => {}
+        }
+    }
+}
