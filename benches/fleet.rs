@@ -69,6 +69,12 @@ struct Options {
     /// Conversations that go on at the same time
     #[arg(long, default_value_t = 8)]
     agents: usize,
+    /// The tokens from which on results are cleared; at twice as many the conversation is summarised
+    #[arg(long, default_value_t = 30_000)]
+    trigger: usize,
+    /// Encrypt what the engine holds
+    #[arg(long)]
+    seal: bool,
     /// Check nothing, and answer at once
     #[arg(long)]
     unchecked: bool,
@@ -87,11 +93,19 @@ enum Kind {
 /// The result of a run.
 struct Run {
     seconds: f64,
-    /// In milliseconds.
-    times: Vec<f64>,
+    times: Times,
     /// Seconds of processor time of all replicas.
     processor: f64,
     seen: Seen,
+}
+
+/// How long requests took, in milliseconds.
+#[derive(Default)]
+struct Times {
+    /// Those whose newest result is truncated, and stored.
+    storing: Vec<f64>,
+    /// All others; a pass may store something there, too.
+    others: Vec<f64>,
 }
 
 /// What the upstream has found.
@@ -114,10 +128,11 @@ struct Judge {
     summarised: Mutex<HashSet<Bytes>>,
 }
 
-const POLICY: &str = "clear_tool_results = { when = \"any\", trigger = { tokens = 5000 }, clear_at_least = 0, keep = { results = 3 }, keep_reads = 0 }
-truncate_tool_results = { max_bytes = 8000 }
-summarize = { when = \"any\", trigger = { tokens = 8000 }, instruction = \"WRITE THE SUMMARY NOW\" }
-tokens.counter = \"estimate\"";
+/// Results that are longer than this, in bytes, are truncated, so the next request stores them.
+const MAX_RESULT: usize = 8000;
+
+/// The settings of replicas that encrypt.
+const SEALED: &str = "store.seal = true\nstore.secret_env = \"STORE_SECRET\"";
 
 const INSTRUCTION: &str = "WRITE THE SUMMARY NOW";
 
@@ -128,8 +143,8 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let failed = runtime.block_on(async {
-        println!("| engine | replicas | requests/s | p50 ms | p99 ms | processor ms a request | handles read | passes | summaries | failures |");
-        println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+        println!("| engine | replicas | requests/s | storing: p50 ms | p99 | others: p50 ms | p99 | processor ms a request | handles read | passes | summaries | failures |");
+        println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
         let mut failed = 0;
         for kind in &options.engine {
             let counts = if *kind == Kind::File { &[1][..] } else { &options.replicas };
@@ -159,11 +174,12 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
                 if replicas.is_empty() {
                     engine.init("").await;
                 }
-                engine.replica(&upstream)
+                let replica = engine.replica(&upstream);
+                if options.seal { replica.with(SEALED).environment("STORE_SECRET", "5e".repeat(32)) } else { replica }
             }
             None => Setup::before(&upstream).with("recall.public_url = \"http://abridge.test\""),
         };
-        replicas.push(setup.with(POLICY).start().await);
+        replicas.push(setup.with(policy(options.trigger)).start().await);
     }
     let addresses: Vec<_> = replicas.iter().map(Abridge::address).collect();
     let judge = Arc::new(Judge {
@@ -188,7 +204,11 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
         let n_requests = options.requests / options.agents + usize::from(agent < options.requests % options.agents);
         agents.spawn(drive(agent, n_requests, addresses.clone()));
     }
-    let times = agents.join_all().await.concat();
+    let mut times = Times::default();
+    for of_agent in agents.join_all().await {
+        times.storing.extend(of_agent.storing);
+        times.others.extend(of_agent.others);
+    }
     let seconds = began.elapsed().as_secs_f64();
     let processor = processor_time(&replicas) - before;
     serving.abort();
@@ -201,15 +221,26 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     Some(Run { seconds, times, processor, seen })
 }
 
+/// The settings of all replicas.
+fn policy(trigger: usize) -> String {
+    let summarize = 2 * trigger;
+    format!(
+        "clear_tool_results = {{ when = \"any\", trigger = {{ tokens = {trigger} }}, keep = {{ results = 3 }}, keep_reads = 0 }}\n\
+         truncate_tool_results = {{ max_bytes = {MAX_RESULT} }}\n\
+         summarize = {{ when = \"any\", trigger = {{ tokens = {summarize} }}, instruction = \"{INSTRUCTION}\" }}\n\
+         tokens.counter = \"estimate\""
+    )
+}
+
 /// Grows conversations, each request through a replica that is drawn; returns how long each took.
-async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Vec<f64> {
+async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Times {
     let mut draw = Random::new(agent as u64);
-    let mut times = Vec::with_capacity(n_requests);
-    let (mut conversation, mut messages) = (0, String::new());
+    let mut times = Times::default();
+    let (mut conversation, mut messages, mut stores) = (0, String::new(), false);
     for n in 0..n_requests {
         let round = n % MAX_ROUNDS;
         if round == 0 {
-            conversation += 1;
+            (conversation, stores) = (conversation + 1, false);
             messages = format!(r#"{{"role":"user","content":"talk ({agent}.{conversation})"}}"#);
         }
         let through = draw.below(replicas.len());
@@ -221,9 +252,11 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ve
         wire.send(chat(&body)).await;
         let reply = wire.reply().await;
         assert_eq!(reply.head.status(), 200, "{}", String::from_utf8_lossy(&reply.body));
-        times.push(began.elapsed().as_secs_f64() * 1e3);
-        let text =
-            serde_json::to_string(&result(&format!("{agent}.{conversation}.{round}"), 20 + draw.below(300))).unwrap();
+        let of_kind = if stores { &mut times.storing } else { &mut times.others };
+        of_kind.push(began.elapsed().as_secs_f64() * 1e3);
+        let text = result(&format!("{agent}.{conversation}.{round}"), 20 + draw.below(300));
+        stores = text.len() > MAX_RESULT;
+        let text = serde_json::to_string(&text).unwrap();
         write!(
             messages,
             r#",{{"role":"assistant","content":"Next.","tool_calls":[{{"id":"c{round}","type":"function","function":{{"name":"bash","arguments":"{{\"n\":{round}}}"}}}}]}},{{"role":"tool","tool_call_id":"c{round}","content":{text}}}"#
@@ -338,10 +371,12 @@ impl Run {
     fn print(&self, kind: Kind, n_replicas: usize, n_requests: usize) {
         let Self { seconds, times, processor, seen } = self;
         let (rate, each) = (n_requests as f64 / seconds, 1e3 * processor / n_requests as f64);
-        let (p50, p99) = (quantile(times, 500), quantile(times, 990));
+        let Times { storing, others } = times;
+        let [p50, p99, p50_others, p99_others] =
+            [(storing, 500), (storing, 990), (others, 500), (others, 990)].map(|(times, at)| quantile(times, at));
         let Seen { handles, passes, summaries, failures } = seen;
         println!(
-            "| {kind:?} | {n_replicas} | {rate:.0} | {p50:.2} | {p99:.2} | {each:.2} | {handles} | {passes} | {summaries} | {} |",
+            "| {kind:?} | {n_replicas} | {rate:.0} | {p50:.2} | {p99:.2} | {p50_others:.2} | {p99_others:.2} | {each:.2} | {handles} | {passes} | {summaries} | {} |",
             failures.len()
         );
     }

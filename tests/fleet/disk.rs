@@ -1,10 +1,10 @@
-//! A PostgreSQL whose disk is full takes no new text and gives those that it has.
+//! An engine whose disk is full takes no new text and gives those that it has.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::engine::{Engine, Postgres};
+use crate::engine::{Engine, Postgres, Redis};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
 use crate::replicas::{ask, get};
@@ -45,6 +45,43 @@ async fn a_postgres_whose_disk_is_full_takes_no_new_text_and_gives_those_it_has(
     assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
 
     postgres.limit_files(None);
+    let began = Instant::now();
+    while recalls(&sent(1).await).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(5), "edits are not made again");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// With `appendfsync always` Redis ends where its disk is full, and is away; otherwise it goes on and refuses to write.
+#[tokio::test]
+async fn a_redis_whose_disk_is_full_takes_no_new_text_and_gives_those_it_has() {
+    let Some(redis) = Redis::start_with(&["--appendfsync", "everysec"]).await else { return };
+    let engine = Engine::Redis(redis);
+    let upstream = Summarizer::playing([]).await;
+    let abridge = engine.replica_to(upstream.url().to_owned()).start().await;
+    let sent = async |seed: usize| {
+        assert_eq!(ask(&abridge, with_results(&[long_text(seed)])).await.head.status(), 200);
+        upstream.chats().pop().unwrap().body
+    };
+    let handle = recalls(&sent(0).await).pop().unwrap();
+    let Engine::Redis(redis) = &engine else { unreachable!() };
+    redis.limit_files(Some(redis.dump().len() as u64 + 100));
+    // It notices when it writes to its file, once a second.
+    let began = Instant::now();
+    while !redis.run(&["SET", "other", "x"]).starts_with("MISCONF") {
+        assert!(began.elapsed() < Duration::from_secs(10), "it has room");
+        sleep(Duration::from_millis(50)).await;
+    }
+
+    for seed in 1..4 {
+        assert_eq!(sent(seed).await, with_results(&[long_text(seed)]).as_bytes(), "{seed}");
+    }
+    assert_eq!(recalls(&sent(0).await), [handle.as_str()], "what is known stays taken out");
+    assert_eq!(get(&abridge, &handle).await.body, long_text(0));
+    let failed: Vec<_> = abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
+
+    redis.limit_files(None);
     let began = Instant::now();
     while recalls(&sent(1).await).is_empty() {
         assert!(began.elapsed() < Duration::from_secs(5), "edits are not made again");

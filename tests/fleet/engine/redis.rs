@@ -67,7 +67,10 @@ impl Redis {
 
     /// Starts the server on what it had.
     pub(crate) async fn serve(&mut self) {
-        let mut command = Command::new("/usr/bin/redis-server");
+        // What a shell ignores, the program that takes its place ignores too: a file that cannot grow is an error to it, as on
+        // a full disk, and not its end.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec /usr/bin/redis-server \"$@\"", "redis-server"]);
         let (open, encrypted) = if self.is_encrypted { (0, self.port) } else { (self.port, 0) };
         command.args(["--bind", "127.0.0.1", "--port", &open.to_string(), "--tls-port", &encrypted.to_string()]);
         command.arg("--dir").arg(self.folder.path());
@@ -107,6 +110,15 @@ impl Redis {
     pub(crate) fn run(&self, command: &[&str]) -> String {
         let options: &[&str] = if self.is_encrypted { &["--tls", "--insecure"] } else { &[] };
         run_at(self.port, &[options, command].concat())
+    }
+
+    /// Lets no file of the server grow beyond this many bytes, as a full disk does.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let pid = self.server.as_ref().unwrap().id();
+        let limited =
+            Command::new("prlimit").args([format!("--fsize={limit}:unlimited"), format!("--pid={pid}")]).status();
+        assert!(limited.unwrap().success());
     }
 
     /// All that was ever written, as its file has it.
@@ -206,7 +218,10 @@ impl Redis {
                 self.port
             );
             std::fs::write(&file, lines).unwrap();
-            let mut command = Command::new("/usr/bin/redis-server");
+            // What a shell ignores, the program that takes its place ignores too: a file that cannot grow is an error to it, as on
+            // a full disk, and not its end.
+            let mut command = Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; exec /usr/bin/redis-server \"$@\"", "redis-server"]);
             processes.push(command.arg(file).arg("--sentinel").stdout(Stdio::null()).spawn().unwrap());
             ports.push(port);
         }
