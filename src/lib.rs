@@ -48,6 +48,7 @@ pub mod names;
 pub mod payload;
 pub mod plan;
 pub mod planner;
+pub mod platform;
 pub mod proxy;
 mod raw;
 pub mod recall;
