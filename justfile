@@ -72,6 +72,10 @@ soak seconds="1200":
 release *args:
     scripts/release.sh {{ args }}
 
+# Compile for other systems; `just cross check x86_64-pc-windows-gnu`, `just cross build x86_64-unknown-linux-musl` (needs zig)
+cross *args:
+    scripts/cross.sh {{ args }}
+
 # Check licences, duplicates, sources and advisories (needs cargo-deny, and for the last github.com)
 deny *args:
     cargo deny check {{ args }}

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
@@ -17,6 +16,8 @@ use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
+use crate::platform::SignalAction;
+use crate::platform::process::ProxySignals;
 use crate::proxy::rescue::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
@@ -79,7 +80,7 @@ const MAX_BLOCKING_THREADS: usize = 32;
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, environment, record, level, colour } = launch;
     let mut running = Running::new(&config, &environment, record).await?;
-    let mut signals = Signals::new()?;
+    let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
     let mut reloads = running.proxy.reloads();
     let (proxy, acceptor, address) = (Arc::clone(&running.proxy), running.acceptor.clone(), running.address.clone());
     for address in running.client_addresses() {
@@ -112,7 +113,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
-        () = signals.stop() => DrainOutcome::Interrupted,
+        () = second_stop(&mut signals) => DrainOutcome::Interrupted,
     };
     match drained {
         DrainOutcome::Complete => tracing::info!("stopped: every answer was finished"),
@@ -122,6 +123,11 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(drained)
+}
+
+/// Waits for the next signal that stops the proxy.
+async fn second_stop(signals: &mut ProxySignals) {
+    while signals.next().await == SignalAction::Reload {}
 }
 
 fn limits(config: &Config) -> Limits {
@@ -296,43 +302,5 @@ impl Reloader {
             ("log.format", now.log.format != started_with.log.format),
         ];
         changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))
-    }
-}
-
-// === signals ===
-
-/// The signals that the proxy handles.
-struct Signals {
-    hangup: Signal,
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-enum SignalAction {
-    Reload,
-    Stop,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot install signal handlers");
-        Ok(Self {
-            hangup: listen(SignalKind::hangup())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) -> SignalAction {
-        tokio::select! {
-            _ = self.hangup.recv() => SignalAction::Reload,
-            _ = self.interrupt.recv() => SignalAction::Stop,
-            _ = self.terminate.recv() => SignalAction::Stop,
-        }
-    }
-
-    /// Waits for the next signal that stops the proxy.
-    async fn stop(&mut self) {
-        while let SignalAction::Reload = self.next().await {}
     }
 }

@@ -24,6 +24,7 @@ use crate::edit::{
 use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
+use crate::platform::files::{HOME, NO_STATE_FOLDER};
 use crate::proxy::{rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
@@ -50,9 +51,7 @@ use value::LocatedValue;
 
 /// The path of the store is neither set nor derivable.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error(
-    "the store has no path, because neither XDG_STATE_HOME nor HOME is set; set store.path, or store.enabled = false"
-)]
+#[error("the store has no path, because {NO_STATE_FOLDER}; set store.path, or store.enabled = false")]
 pub struct NoStorePathError;
 
 /// Something that a command needs is neither set nor derivable.
@@ -62,7 +61,7 @@ pub enum MissingError {
     #[error("server.listen has no TCP address; give one with --listen 127.0.0.1:8787")]
     Address,
     /// The folder of the user.
-    #[error("HOME is not set, so the files of this user cannot be found; set it")]
+    #[error("{} is not set, so the files of this user cannot be found; set it", HOME.join(" or "))]
     Home,
 }
 

@@ -49,6 +49,7 @@ pub mod otel;
 pub mod payload;
 pub mod plan;
 pub mod planner;
+pub mod platform;
 pub mod proxy;
 mod raw;
 pub mod recall;

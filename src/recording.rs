@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect;
 use crate::handler::Answer;
 use crate::payload::{ChainKey, Handles};
+use crate::platform::files::{private_file, private_folder};
 use crate::summary::{Summary, UsedSummary};
 use crate::tokens::factor::Factor;
 
@@ -232,7 +232,7 @@ impl Exchange {
     /// Writes the files into `dir`, which must not exist yet. Not atomic: [`Recording::finish`] writes to a temporary
     /// folder and renames it.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).create(dir)?;
+        private_folder().create(dir)?;
         write_file(dir, "request.json", [&self.request])?;
         if let Some(body) = &self.rewritten {
             write_file(dir, "rewritten.json", [body])?;
@@ -320,7 +320,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<Item = P>) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(name))?;
+    let mut file = private_file().write(true).create_new(true).open(dir.join(name))?;
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
 }
 

@@ -94,7 +94,8 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
     /// The file. One process uses it at a time.
     ///
-    /// Not set: `abridge/store.redb` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
+    /// Not set: `abridge/store.redb` in `$XDG_STATE_HOME`, or else in `~/.local/state`; on macOS in
+    /// `~/Library/Application Support`, on Windows in `%LOCALAPPDATA%`.
     ///
     /// Example: `"/var/lib/abridge/store.redb"`
     pub path: Option<PathBuf>,

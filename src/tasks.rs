@@ -7,6 +7,8 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use crate::platform::process::lower_thread_priority;
+
 /// A set of background tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks(TaskTracker);
@@ -38,20 +40,16 @@ impl Tasks {
     }
 }
 
-/// The `nice` value of threads that compute: on a busy processor they get a third of the time of those that serve requests.
-///
-/// On one processor, a new request would otherwise wait while the tokens of another one are counted.
-const NICE: i32 = 5;
-
 thread_local! {
     /// Whether the priority of this thread has been lowered.
     static PRIORITY_LOWERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lowers the priority of this thread below those that serve requests. A failure is ignored.
+/// Lowers the priority of this thread, once. On one processor, a new request would otherwise wait while the tokens of another
+/// one are counted.
 fn lower_priority() {
     if !PRIORITY_LOWERED.replace(true) {
-        let _present = rustix::process::nice(NICE); // of this thread alone, on Linux
+        lower_thread_priority();
     }
 }
 

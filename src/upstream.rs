@@ -14,10 +14,10 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::body::RequestBody;
+use crate::platform::{DescriptorLimit, files, process};
 use crate::units::Period;
 
 pub mod connect;
@@ -188,15 +188,6 @@ pub enum UpstreamErrorKind {
     /// The upstream closed the connection, or broke the protocol.
     #[error("the upstream closed the connection without an answer")]
     Closed,
-}
-
-/// The limit on file descriptors that is reached.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum DescriptorLimit {
-    /// The limit of this process.
-    Process,
-    /// The limit of the system.
-    System,
 }
 
 /// The most header fields in one head of HTTP/1.1, in requests and answers. With one more, hyper reads heads on the heap,
@@ -446,14 +437,9 @@ impl fmt::Display for UpstreamName {
 
 /// The limit on file descriptors that caused an error, if one did.
 fn descriptor_limit(error: &(dyn StdError + 'static)) -> Option<DescriptorLimit> {
-    let limit = |error: &io::Error| match Errno::from_io_error(error)? {
-        Errno::MFILE => Some(DescriptorLimit::Process),
-        Errno::NFILE => Some(DescriptorLimit::System),
-        _ => None,
-    };
-    let reported = chain(error).find_map(|error| limit(error.downcast_ref()?));
+    let reported = chain(error).find_map(|error| process::descriptor_limit(error.downcast_ref()?));
     // A DNS look-up opens files, too, and reports an unknown name where it cannot.
-    let probed = || File::open("/dev/null").err().and_then(|error| limit(&error));
+    let probed = || process::descriptor_limit(&File::open(files::NULL_DEVICE).err()?);
     reported.or_else(|| probe::is_dns_error(error).then(probed).flatten())
 }
 
@@ -468,15 +454,6 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| error.source())
     })
-}
-
-impl fmt::Display for DescriptorLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Process => "abridge",
-            Self::System => "the machine",
-        })
-    }
 }
 
 /// Host and port, without user and password.

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{Config, Secret, Sources};
+use crate::platform::sockets;
 use crate::server::listen::Address;
 
 /// The environment variable with the token of `[admin]`.
@@ -198,11 +198,9 @@ impl RunningProxy {
                 stream.set_write_timeout(Some(STEP_TIMEOUT))?;
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
-            RemoteAddress::Unix(path) => UnixStream::connect(path).and_then(|stream| {
-                stream.set_read_timeout(Some(STEP_TIMEOUT))?;
-                stream.set_write_timeout(Some(STEP_TIMEOUT))?;
-                Ok(Box::new(stream) as Box<dyn Stream>)
-            }),
+            RemoteAddress::Unix(path) => {
+                sockets::connect_blocking(path, STEP_TIMEOUT).map(|stream| Box::new(stream) as Box<dyn Stream>)
+            }
         };
         connected.map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => ClientError::NotListening(self.name.clone(), flag),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Exit;
 use crate::config::Sources;
 use crate::demo::{self, DemoError, DemoOutput, DemoPaths, Verdict};
+use crate::platform::process::ProxySignals;
 use crate::telemetry::Colour;
 use crate::upstream::routes::DialectName;
 
@@ -70,14 +70,9 @@ pub fn run(args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
 
 /// Waits for a signal that ends the process.
 async fn stopped() -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("cannot install signal handlers");
-    let (mut interrupt, mut terminate, mut hangup) =
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
+    let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
+    // Also one that asks a proxy for a reload.
+    signals.next().await;
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::pin::pin;
+use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use tokio::runtime;
@@ -13,14 +14,14 @@ use crate::cli::print_error;
 use crate::config::{Config, Environment, Sources};
 use crate::demo::TempFolder;
 use crate::history::{RunTotals, Totals};
+use crate::platform::process::{self, CommandSignals};
 use crate::store::{OpenError, StoreEngine};
+use crate::tasks::run_blocking;
 use crate::telemetry;
 use crate::units::grouped;
 
-mod child;
 mod client;
 
-use child::Signals;
 use client::Client;
 
 /// Arguments of `run`.
@@ -46,7 +47,7 @@ pub struct AgentCommand {
     command: Vec<OsString>,
     client: Client,
     variables: Vec<(&'static str, String)>,
-    signals: Signals,
+    signals: CommandSignals,
 }
 
 /// The address of the private abridge: a free port of this machine alone.
@@ -72,7 +73,7 @@ pub fn run(
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     let (code, totals) = runtime.block_on(async {
         // Before anything is there that a signal would leave behind.
-        let signals = Signals::new().context("cannot install signal handlers")?;
+        let signals = CommandSignals::new().context("cannot install signal handlers")?;
         let variables = client::direct(&sources.variables)?;
         let mut agent = AgentCommand { command: args.command, client, variables, signals };
         if args.keep || config.store.path.is_some() || config.store.engine != StoreEngine::File {
@@ -129,17 +130,26 @@ fn is_in_use(error: &anyhow::Error) -> bool {
 // === impl AgentCommand ===
 
 impl AgentCommand {
-    /// Runs the command, led to abridge at `url`, and returns its exit code.
+    /// Runs the command, led to abridge at `url`, and returns its exit code. It has the terminal and the process group of
+    /// abridge, and gets the signals that abridge gets.
     ///
     /// # Errors
     ///
     /// When the command cannot be started.
     pub async fn run(&mut self, url: &str) -> io::Result<u8> {
         let (program, arguments) = self.command.split_first().ok_or(ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
+        let mut command = process::command(program);
         command.args(self.client.arguments(url)).args(arguments);
         command.envs(self.client.variables(url)).envs(self.variables.iter().map(|(name, value)| (name, value)));
-        child::run(&mut command, &mut self.signals).await
+        let child = command.spawn()?;
+        let id = child.id();
+        let mut ended = pin!(run_blocking(move || process::wait(child)));
+        loop {
+            tokio::select! {
+                code = &mut ended => return code.map_err(io::Error::other)?,
+                signal = self.signals.next() => process::pass_on(signal, id),
+            }
+        }
     }
 }
 

@@ -121,8 +121,7 @@ fn text(path: PathBuf) -> anyhow::Result<String> {
 
 fn definition_path(manager: Manager, sources: &Sources, config: &Config) -> anyhow::Result<PathBuf> {
     let variables = &sources.variables;
-    let home = variables.first_set(&["HOME", "USERPROFILE"])?.map(|(_, path)| PathBuf::from(path));
-    let home = home.ok_or(MissingError::Home)?;
+    let home = variables.home()?.ok_or(MissingError::Home)?;
     let folder =
         variables.first_set(&["XDG_CONFIG_HOME"])?.map_or_else(|| home.join(".config"), |(_, path)| path.into());
     let state = Environment::read(variables, config)?.state.unwrap_or_else(|| home.clone());

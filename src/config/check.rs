@@ -9,6 +9,7 @@ use super::error::ConfigError;
 use super::value::LocatedValue;
 use crate::admin::access::Exposure;
 use crate::edit::tools::Truncate;
+use crate::platform::sockets;
 use crate::recall;
 use crate::server::listen::{Address, local_url};
 use crate::units::{ByteSize, Period};
@@ -129,7 +130,15 @@ impl Checker<'_> {
     }
 
     fn addresses(&self) -> Result<(), ConfigError> {
-        let listen = &self.config.server.listen.0;
+        let Config { server, admin, .. } = self.config;
+        let operators = admin.listen.as_ref();
+        for (path, addresses) in [(["server", "listen"], Some(&server.listen)), (["admin", "listen"], operators)] {
+            let mut sockets = addresses.iter().flat_map(|all| &all.0).filter(|one| matches!(one, Address::Unix(_)));
+            if let (Some(socket), Err(error)) = (sockets.next(), sockets::available()) {
+                return Err(self.error(&path, format!("{socket}: {error}")));
+            }
+        }
+        let listen = &server.listen.0;
         for (n, address) in listen.iter().enumerate() {
             if !has_free_port(address) && listen.iter().take(n).any(|earlier| earlier == address) {
                 return Err(self.error(&["server", "listen"], format!("{address} is there twice; allowed: once")));

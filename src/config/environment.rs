@@ -13,6 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::{Config, ConfigError};
 use crate::handler::Handler;
+use crate::platform::files::{HOME, state_folder};
 use crate::store::engine::{EngineClock, Options};
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
@@ -52,7 +53,7 @@ pub struct Environment {
     pub store_url: Option<Secret>,
     /// The values of the variables that `store.secret_env` and `store.old_secrets_env` name.
     pub store_secrets: Secrets,
-    /// The folder for a user's state, from `XDG_STATE_HOME` or `HOME`; `None` if neither is set.
+    /// The folder for a user's state; `None` if no variable says where it is.
     pub state: Option<PathBuf>,
     /// Whether terminal output is without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
     pub plain_terminal: bool,
@@ -74,6 +75,15 @@ impl Variables {
     pub fn of_process() -> Self {
         let read = std::env::vars_os().map(|(name, value)| (name, Variable(value)));
         Self(read.filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect())
+    }
+
+    /// The user's folder, from the first variable for it that is set.
+    pub fn home(&self) -> Result<Option<PathBuf>, ConfigError> {
+        Ok(self.first_set(HOME)?.map(|(_, path)| PathBuf::from(path)))
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.0.get(name).map(|value| PathBuf::from(&value.0))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -164,7 +174,7 @@ impl Environment {
             Some(key(handler.key_env.as_deref()?, &named_by).map(|key| (name.clone(), key)))
         };
         let handler_keys = config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?;
-        let (state, plain_terminal) = (state_folder(variables), variables.wants_plain_text()?);
+        let (state, plain_terminal) = (state_folder(|name| variables.path(name)), variables.wants_plain_text()?);
         let proxies = proxies(variables)?;
         let store_url = config.store.url_env.as_deref();
         let store_url =
@@ -223,12 +233,6 @@ fn read_admin_token(variables: &Variables, name: &str) -> Result<Secret, ConfigE
         return Err(variable_error(name, &message));
     }
     Ok(token)
-}
-
-/// The state folder by the XDG rules: a path that is not absolute is ignored.
-fn state_folder(variables: &Variables) -> Option<PathBuf> {
-    let folder = |name| variables.0.get(name).map(|value| PathBuf::from(&value.0)).filter(|path| path.is_absolute());
-    folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
 }
 
 /// The proxies in the well-known variables. Lower case overrides upper case.
@@ -398,16 +402,6 @@ mod tests {
         assert_eq!(keys, [("ONE", "sk-1"), ("TWO", "sk-2")]);
         let error = read(&[("ONE", "sk-1")]).unwrap_err().to_string();
         assert_eq!(error, "TWO: not set; api_key_env of [summarize] names it for a model's key");
-    }
-
-    #[test]
-    fn the_state_folder_is_xdg_state_home_or_below_home() {
-        let state = |variables: &[(&str, &str)]| read(variables, None).unwrap().state;
-        let home = ("HOME", "/home/me");
-        assert_eq!(state(&[home, ("XDG_STATE_HOME", "/state")]), Some("/state".into()));
-        assert_eq!(state(&[home, ("XDG_STATE_HOME", "state")]), Some("/home/me/.local/state".into()));
-        assert_eq!(state(&[home]), Some("/home/me/.local/state".into()));
-        assert_eq!(state(&[("HOME", "")]), None);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The demo's proxy: this program as a child process, with settings and a store in a temporary folder.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
@@ -11,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::platform::files::private_folder;
+use crate::platform::process::clear_environment;
 use crate::store::{Clock, OpenError, RedbStore, Settings, Stats, Store, StoreError};
 
 /// The maximum time until it listens.
@@ -58,7 +59,7 @@ impl TempFolder {
         let mut name = [0; 8];
         getrandom::getrandom(&mut name)?;
         let path = parent.join(format!("abridge-{:016x}", u64::from_le_bytes(name)));
-        DirBuilder::new().mode(0o700).create(&path)?;
+        private_folder().create(&path)?;
         Ok(Self(path))
     }
 
@@ -82,11 +83,10 @@ impl AbridgeProcess {
     pub(super) async fn start(program: &Path, folder: &TempFolder, settings: &str) -> Result<Self, StartError> {
         let (file, store) = (folder.0.join("proxy.toml"), folder.0.join("store.redb"));
         fs::write(&file, format!("{settings}\n[store]\npath = {:?}\n", store.display().to_string()))?;
-        let mut child = Command::new(program)
+        let mut child = clear_environment(&mut Command::new(program))
             .args(["serve", "--config"])
             .arg(&file)
             .current_dir(&folder.0)
-            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -4,9 +4,8 @@
 //! size. Only files that abridge wrote are touched: regular files named `HANDLE.txt`, or with the end of another
 //! type on the list of `payload/media.rs`, with mode 0600.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::RwLock;
 
 use crate::payload::{Payload, PayloadKey, media::extensions};
+use crate::platform::files::{is_private_file, make_private, private_file, private_folder, sync};
 use crate::store::{IN_USE, Settings, SweepResult, Time};
 
 /// Makes the names of temporary files unique.
@@ -26,12 +26,10 @@ static REMOVAL_LOCK: RwLock<()> = RwLock::const_new(());
 /// A use is noted only if the noted one is older than this.
 const USE_RESOLUTION: Duration = Duration::from_secs(10);
 
-const MODE: u32 = 0o600;
-
 /// Writes each payload to `{dir}/{handle}.txt`, or with the end of its type, unless it is there; an existing file counts as used now. A reader sees
 /// all of a file or none. When this returns, the files survive a crash of the machine. Blocks.
 pub(super) fn write_all(dir: &Path, payloads: &[(PayloadKey, Payload)], now: Time) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    private_folder().recursive(true).create(dir)?;
     let _staying = REMOVAL_LOCK.blocking_read();
     let mut written = false;
     for (key, payload) in payloads {
@@ -41,7 +39,7 @@ pub(super) fn write_all(dir: &Path, payloads: &[(PayloadKey, Payload)], now: Tim
             written = true;
         }
     }
-    if written { File::open(dir)?.sync_all() } else { Ok(()) }
+    if written { sync(dir) } else { Ok(()) }
 }
 
 /// Whether an exported file holds the payload; if so, it counts as used now.
@@ -57,9 +55,9 @@ fn is_exported(path: &Path, payload: &Payload, now: Time) -> bool {
 
 fn write(dir: &Path, path: &Path, key: PayloadKey, payload: &Payload) -> io::Result<()> {
     let temporary = dir.join(format!(".{key}.{}.{}", process::id(), NEXT_SUFFIX.fetch_add(1, Ordering::Relaxed)));
-    let written = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&temporary).and_then(|mut file| {
-        // Regardless of the umask: exported files are recognised by their mode.
-        file.set_permissions(Permissions::from_mode(MODE))?;
+    let written = private_file().write(true).create_new(true).open(&temporary).and_then(|mut file| {
+        // Exported files are recognised by their mode.
+        make_private(&file)?;
         file.write_all(&payload.bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -71,7 +69,7 @@ fn write(dir: &Path, path: &Path, key: PayloadKey, payload: &Payload) -> io::Res
 }
 
 fn note_use(path: &Path, now: Time) -> io::Result<()> {
-    File::open(path)?.set_modified(UNIX_EPOCH + Duration::from_secs(now.0))
+    File::options().write(true).open(path)?.set_modified(UNIX_EPOCH + Duration::from_secs(now.0))
 }
 
 /// Removes files that were unused for longer than `keep_for`, and the oldest while all exceed `max_bytes`. Blocks.
@@ -133,23 +131,21 @@ fn files(dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
 /// Whether abridge wrote a file, by its name, mode and link count. A symbolic link is not.
 fn is_exported_file(path: &Path, metadata: &Metadata) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'));
-    metadata.is_file()
-        && metadata.nlink() == 1
-        && metadata.mode() & 0o7777 == MODE
+    is_private_file(metadata)
         && name.is_some_and(|(key, end)| key.parse::<PayloadKey>().is_ok() && extensions().any(|known| known == end))
 }
 
 fn last_use(metadata: &Metadata) -> Time {
-    Time(metadata.mtime().try_into().unwrap_or_default())
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Time(modified.unwrap_or_default().as_secs())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use bytes::Bytes;
 
     use super::*;
+    use crate::platform::testing::{HAS_MODES, is_private, share, symlink};
     use crate::units::{ByteSize, Period};
 
     const DAY: u64 = 86_400;
@@ -180,8 +176,7 @@ mod tests {
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
         let path = dir.join(name(2));
         assert_eq!(fs::read(&path).unwrap(), payloads[1].1.bytes());
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(is_private(&path) && is_private(&dir));
 
         fs::write(&path, "half").unwrap();
         write_all(&dir, &payloads, Time(9)).unwrap();
@@ -206,8 +201,7 @@ mod tests {
             write_all(dir, &[payload(n, 100)], Time(day * DAY)).unwrap();
             // The file is written now, and its last use is set to that day.
             write_all(dir, &[payload(n, 100)], Time(day * DAY)).unwrap();
-            let file = File::open(dir.join(name(n))).unwrap();
-            file.set_modified(UNIX_EPOCH + Duration::from_secs(day * DAY)).unwrap();
+            note_use(&dir.join(name(n)), Time(day * DAY)).unwrap();
         };
         keep(1, 100);
         keep(2, 100);
@@ -228,8 +222,7 @@ mod tests {
         let dir = folder.path();
         for n in 1..=5 {
             write_all(dir, &[payload(n, 1000)], Time(0)).unwrap();
-            let file = File::open(dir.join(name(n))).unwrap();
-            file.set_modified(UNIX_EPOCH + Duration::from_secs(1000 * DAY + u64::from(n) * 30)).unwrap();
+            note_use(&dir.join(name(n)), Time(1000 * DAY + u64::from(n) * 30)).unwrap();
         }
         let settings = Settings { max_bytes: ByteSize(3000), keep_for: Period::secs(DAY), ..Settings::default() };
         let swept = sweep(dir, &settings, Time(1000 * DAY + 160)).unwrap();
@@ -262,8 +255,8 @@ mod tests {
         write_all(&dir, &[payload(1, 10)], Time(0)).unwrap();
         let private = |path: &Path| {
             fs::write(path, "precious").unwrap();
-            fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
-            File::open(path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+            make_private(&File::open(path).unwrap()).unwrap();
+            note_use(path, Time(0)).unwrap();
         };
         private(&elsewhere);
         private(&dir.join("notes.txt"));
@@ -271,17 +264,19 @@ mod tests {
         private(&dir.join(name(9).replace(".txt", ".md")));
         private(&dir.join(format!("x{}", name(9))));
         symlink(&elsewhere, dir.join(name(2))).unwrap();
-        fs::hard_link(&elsewhere, dir.join(name(3))).unwrap();
-        fs::create_dir(dir.join(name(4))).unwrap();
-        private(&dir.join(name(5)));
-        fs::set_permissions(dir.join(name(5)), Permissions::from_mode(0o644)).unwrap();
-        File::open(dir.join(name(1))).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        fs::create_dir(dir.join(name(3))).unwrap();
+        if HAS_MODES {
+            fs::hard_link(&elsewhere, dir.join(name(4))).unwrap();
+            private(&dir.join(name(5)));
+            share(&dir.join(name(5)));
+        }
+        note_use(&dir.join(name(1)), Time(0)).unwrap();
         let before = names(&dir);
 
         let swept = sweep(&dir, &Settings::default(), Time(20_000 * DAY)).unwrap();
         assert_eq!(swept.aged, 1);
         let after: Vec<_> = before.into_iter().filter(|found| *found != name(1)).collect();
-        assert_eq!((names(&dir), after.len()), (after, 8));
+        assert_eq!(names(&dir), after);
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         // Nothing is written through a link.
         write_all(&dir, &[payload(2, 10)], Time(0)).unwrap();

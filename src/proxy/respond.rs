@@ -13,9 +13,10 @@ use crate::admin::access::AccessError;
 use crate::body::ReadError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
+use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
 use crate::upstream::target::NoPathError;
-use crate::upstream::{DescriptorLimit, UpstreamError, UpstreamErrorKind};
+use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Marks an error as abridge's and not the upstream's; the value is the error's code.
 pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");

@@ -1,9 +1,7 @@
 //! `GET /abridge/metrics`: the counters of the proxy, and the gauges that are read at each scrape.
 
-use std::fs;
 use std::time::Duration;
 
-use rustix::param::page_size;
 use tokio::runtime::Handle;
 
 use super::Proxy;
@@ -11,6 +9,7 @@ use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
 use crate::metrics::{Exposition, Labels};
+use crate::platform::process::resident_memory;
 
 impl Introspection for Proxy {
     fn metrics(&self) -> TextFuture<'_> {
@@ -191,11 +190,4 @@ fn label(name: &'static str, value: &str) -> Labels {
 
 fn labelled<const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> [(Labels, u64); N] {
     counts.map(|(value, n)| (label(name, value), n))
-}
-
-/// The resident memory of the process, in bytes; `None` without `/proc`.
-pub fn resident_memory() -> Option<u64> {
-    let statm = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_size() as u64)
 }

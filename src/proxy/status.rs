@@ -8,10 +8,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::cache_ledger::{CacheAccount, Losses};
-use super::scrape::resident_memory;
 use super::{Destination, Proxy};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
+use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::{Factor, LearntFactor};
 use crate::tokens::prices::PriceList;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +15,7 @@ use super::{Meta, PlanInputs, ResponseEnd, write_file, write_summary};
 use crate::handler::UsedAnswer;
 use crate::payload::{Keys, Payload};
 use crate::plan::OffloadedPayload;
+use crate::platform::files::private_folder;
 use crate::summary::UsedSummary;
 
 /// The longest response body that is recorded, in bytes; the rest is relayed only.
@@ -96,7 +96,7 @@ impl Recorder {
     /// Creates a recorder that writes into `dir`, which is created with its parents if it does not exist.
     pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        private_folder().recursive(true).create(&dir)?;
         let limits = Limits { response: MAX_RESPONSE, held: MAX_HELD };
         Ok(Self { dir: dir.into(), address: None, keys: Keys::well_known(), held: Arc::default(), limits })
     }
@@ -186,7 +186,7 @@ impl Recording {
 
     /// Creates the temporary folder, whose name is hidden.
     fn create_unfinished(&self) -> io::Result<PathBuf> {
-        self.first_free(".tmp-", |path| fs::DirBuilder::new().mode(0o700).create(path))
+        self.first_free(".tmp-", |path| private_folder().create(path))
     }
 
     fn write_into(&self, dir: &Path) -> io::Result<()> {
@@ -203,9 +203,13 @@ impl Recording {
         write_file(dir, "meta.json", [self.meta.to_json()?])
     }
 
-    /// Renames the folder to its final name. A rename never replaces a folder that is not empty.
+    /// Renames the folder to its final name. A rename never replaces a folder that is not empty; Windows would not say that
+    /// this is why it failed.
     fn publish(&self, unfinished: &Path) -> io::Result<PathBuf> {
-        self.first_free("", |path| fs::rename(unfinished, path))
+        let rename = |path: &Path| {
+            if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { fs::rename(unfinished, path) }
+        };
+        self.first_free("", rename)
     }
 
     /// The first path of `name`, `name-2`, `name-3`, … for which `attempt` does not find something there already.

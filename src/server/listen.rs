@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::admin::access::{Exposure, Peer};
+use crate::platform::sockets::{self, UnixListener, UnixStream};
 
 /// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -157,14 +158,11 @@ impl Listener {
         match address {
             Address::Tcp(address) => {
                 let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-                socket.set_reuseaddr(true)?;
+                sockets::reuse_address(&socket)?;
                 socket.bind(*address)?;
                 Ok(Self::Tcp(socket.listen(BACKLOG)?))
             }
-            Address::Unix(path) => {
-                remove_stale_socket(path)?;
-                Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
-            }
+            Address::Unix(path) => Ok(Self::Unix(sockets::listen(path)?, SocketFile(path.clone()))),
         }
     }
 
@@ -193,7 +191,7 @@ impl Listener {
                 tcp.set_nodelay(true)?;
                 Ok(Socket::Tcp(tcp))
             }
-            Self::Unix(listener, _) => listener.accept().await.map(|(unix, _)| Socket::Unix(unix)),
+            Self::Unix(listener, _) => sockets::accept(listener).await.map(Socket::Unix),
         }
     }
 }
@@ -205,21 +203,6 @@ impl Socket {
             Self::Tcp(tcp) => Peer::of(tcp.peer_addr().ok()),
             Self::Unix(_) => Peer::Unix,
         }
-    }
-}
-
-/// Removes the socket file of a process that was killed, if no process listens on it. No other file is removed.
-fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    use std::os::unix::net::UnixStream;
-
-    match std::fs::symlink_metadata(path) {
-        Ok(file) if file.file_type().is_socket() => {}
-        _ => return Ok(()),
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Ok(()),
     }
 }
 

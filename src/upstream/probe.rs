@@ -14,7 +14,8 @@ use rustls::CertificateError;
 use tokio::time::timeout;
 
 use super::models::ModelsRequest;
-use super::{DescriptorLimit, KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
+use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
+use crate::platform::DescriptorLimit;
 
 /// A finished probe.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::metrics::scrape;
-use crate::support::{Abridge, Setup, Upstream, chat, request, within};
+use crate::support::{Abridge, Setup, Upstream, binary, chat, request, within};
 
 /// A conversation with so many results of 4,000 bytes.
 pub(crate) fn conversation(seed: &str, n_results: usize) -> String {
@@ -114,7 +114,7 @@ async fn status(abridge: &Abridge) -> Status {
 }
 
 fn replays(folder: &Path, abridge: &Abridge) -> String {
-    let mut replay = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut replay = Command::new(binary());
     let output = replay.arg("replay").arg(folder).arg("--config").arg(abridge.config()).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
@@ -202,7 +202,7 @@ async fn the_status_says_what_a_prompt_cache_has_lost_to_edits_and_to_the_client
     scene.sent(&abridge, &changed).await;
     let caches = status(&abridge).await.caches;
     assert!(caches[0].lost.client > 1000 && caches[0].requests == 2, "{caches:?}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     let at = format!("http://{}", abridge.address());
     let printed = String::from_utf8(command.args(["status", "--at", &at]).output().unwrap().stdout).unwrap();
     assert!(printed.contains("\ncache             m at default: tokens lost: "), "{printed}");

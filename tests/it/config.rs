@@ -10,6 +10,8 @@ use std::thread;
 
 use tempfile::TempDir;
 
+use crate::support::binary;
+
 /// A working directory of its own, and an environment with nothing in it.
 struct WorkFolder(TempDir);
 
@@ -29,7 +31,7 @@ impl WorkFolder {
     }
 
     fn abridge(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.args(args).current_dir(self.path()).env_clear().env("HOME", self.path()).stdin(Stdio::null());
         command
     }

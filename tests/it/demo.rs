@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use super::support::validator;
+use super::support::{binary, validator};
 
 /// The window of the demo's model, as its introduction says.
 const WINDOW: usize = 8192;
@@ -58,7 +58,7 @@ impl Machine {
     }
 
     fn demo(&self, args: &[&str]) -> Output {
-        self.command(env!("CARGO_BIN_EXE_abridge")).arg("demo").args(args).output().unwrap()
+        self.command(binary()).arg("demo").args(args).output().unwrap()
     }
 
     /// Everything below the folder, and the processes that were started in it.
@@ -248,7 +248,7 @@ fn the_readme_shows_the_demos_output() {
 fn the_demo_needs_no_network() {
     let machine = Machine::new();
     let mut alone = machine.command("unshare");
-    let demo = format!("ip link set lo up && exec {} demo", env!("CARGO_BIN_EXE_abridge"));
+    let demo = format!("ip link set lo up && exec {} demo", binary());
     alone.args(["-rn", "sh", "-c"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let mut permitted = machine.command("unshare");
     let permitted =
@@ -291,12 +291,7 @@ fn recalled_originals_equal_the_agents_results_byte_by_byte() {
 fn a_signal_ends_the_demo_and_leaves_no_process_and_no_file() {
     for signal in ["INT", "TERM", "HUP"] {
         let machine = Machine::new();
-        let demo = machine
-            .command(env!("CARGO_BIN_EXE_abridge"))
-            .arg("demo")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
+        let demo = machine.command(binary()).arg("demo").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut demo: Child = demo.unwrap();
         let mut out = BufReader::new(demo.stdout.take().unwrap());
         // The child listens when the first line comes.
@@ -319,7 +314,7 @@ fn a_signal_ends_the_demo_and_leaves_no_process_and_no_file() {
 #[test]
 fn a_closed_pipe_ends_the_demo_and_leaves_no_process_and_no_file() {
     let machine = Machine::new();
-    let mut demo = machine.command(env!("CARGO_BIN_EXE_abridge")).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
+    let mut demo = machine.command(binary()).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
     drop(demo.stdout.take());
     assert!(demo.wait().unwrap().success());
     machine.has_nothing_left();
@@ -331,7 +326,7 @@ fn colour_is_only_on_terminals_that_allow_it() {
     let shown = |no_colour: bool| {
         // `script`, of util-linux, has a terminal for it.
         let mut script = machine.command("script");
-        let demo = format!("{} demo --fast", env!("CARGO_BIN_EXE_abridge"));
+        let demo = format!("{} demo --fast", binary());
         script.args(["-qec", &demo, "/dev/null"]).env("TERM", "xterm");
         if no_colour {
             script.env("NO_COLOR", "1");

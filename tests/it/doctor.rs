@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::support::tls::Certificate;
-use crate::support::{ClosedPort, Setup, Upstream};
+use crate::support::{ClosedPort, Setup, Upstream, binary};
 
 /// The exit code and the output of a command.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl WorkFolder {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.arg("doctor").args(args).current_dir(self.0.path()).env_clear().env("HOME", self.0.path());
         command.stdin(Stdio::null());
         command
@@ -162,7 +162,12 @@ async fn broken_stores_are_reported() {
 
     let work_folder = WorkFolder::before(&closed.url(), "");
     let mut homeless = work_folder.command(&[]);
-    run(homeless.env_remove("HOME")).check("fault", "store", "neither XDG_STATE_HOME nor HOME is set", "export HOME");
+    run(homeless.env_remove("HOME")).check(
+        "fault",
+        "store",
+        "neither XDG_STATE_HOME nor HOME is set",
+        "set the variable",
+    );
 
     let off = WorkFolder::before(&closed.url(), "store.enabled = false");
     run(&mut off.command(&[])).check("ok", "store", "off: ", "");

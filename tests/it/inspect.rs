@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, ClosedPort, Scene, Setup, Upstream, chat, post, request, within};
+use crate::support::{Abridge, ClosedPort, Scene, Setup, Upstream, binary, chat, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -92,7 +92,7 @@ fn run(abridge: &Abridge, args: &[&str]) -> CommandOutput {
 }
 
 fn run_at(url: &str, args: &[&str]) -> CommandOutput {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     let output = command.args(args).args(["--at", url]).current_dir("/").output().unwrap();
     CommandOutput {
         code: output.status.code().unwrap(),

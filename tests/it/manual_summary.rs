@@ -8,7 +8,7 @@ use crate::failures::refused;
 use crate::support::summarizer::messages;
 use crate::support::upstream::Exchange;
 use crate::support::wire::Reply;
-use crate::support::{ClosedPort, Scene, Setup, Upstream, Wire, post, request, within};
+use crate::support::{ClosedPort, Scene, Setup, Upstream, Wire, binary, post, request, within};
 
 const PATH: &str = "/abridge/summarize";
 const KEY: &str = "authorization: Bearer k";
@@ -206,7 +206,7 @@ fn run(lines: &str, arguments: &[&str], body: String) -> JoinHandle<Output> {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("proxy.toml");
         std::fs::write(&config, lines).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.arg("--config").arg(&config).args(["summarize", "-"]).args(arguments);
         command.env("XDG_STATE_HOME", folder.path()).env("KEY_OF_TEST", "sk-test");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

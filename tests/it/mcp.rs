@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::offloads::{long_text, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, converse, post, request};
+use crate::support::{Abridge, Setup, Upstream, Wire, binary, converse, post, request};
 
 const MCP: &str = "/abridge/mcp";
 const ANN: &str = "authorization: Bearer sk-ann";
@@ -232,7 +232,7 @@ async fn the_command_passes_messages_on_with_the_key_of_the_conversations() {
             json!({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": params}),
         ];
         let lines = messages.iter().fold(String::new(), |lines, message| lines + &message.to_string() + "\n");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.args(["mcp", "--at", &url, "--key-env", "KEY"]).env("KEY", key);
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         client.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use serde::Deserialize;
 
-use crate::support::{ClosedPort, Upstream};
+use crate::support::{ClosedPort, Upstream, binary};
 
 #[derive(Debug, Deserialize)]
 struct Listing {
@@ -45,7 +45,7 @@ encoding = "cl100k_base"
 fn models(url: &str, lines: &str, args: &[&str]) -> JoinHandle<String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("proxy.toml"), format!("upstream.url = {url:?}\n{lines}")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command.arg("models").args(args).current_dir(folder.path()).env_clear().stdin(Stdio::null());
     thread::spawn(move || {
         let _folder = folder;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Scene, Setup, Upstream, Wire, chat, post, request};
+use crate::support::{Abridge, Scene, Setup, Upstream, Wire, binary, chat, post, request};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -323,7 +323,7 @@ impl Store {
     }
 
     fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.arg("--config").arg(&self.config).arg("store").args(args);
         command.env("XDG_STATE_HOME", self.config.parent().unwrap());
         let output = command.output().unwrap();

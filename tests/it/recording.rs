@@ -13,7 +13,7 @@ use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::handler::{Handler, Play as Answered};
 use crate::support::offloads::{recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
-use crate::support::{Abridge, Scene, Setup, Upstream, chat, post};
+use crate::support::{Abridge, Scene, Setup, Upstream, binary, chat, post};
 
 /// A scene whose exchanges are recorded into the folder.
 async fn recorded() -> (Scene, TempDir) {
@@ -104,7 +104,7 @@ async fn a_dry_run_is_recorded_with_what_would_have_been_sent() {
 
 /// The exit code of `abridge replay` with the settings of that process and these variables, and what it prints.
 pub(crate) fn replayed(folder: &Path, abridge: &Abridge, variables: &[(&str, &str)]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command.arg("replay").arg(folder).arg("--config").arg(abridge.config()).envs(variables.iter().copied());
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::metrics::scrape;
 use crate::support::offloads::recalls;
-use crate::support::{Abridge, Scene, chat, request, within};
+use crate::support::{Abridge, Scene, binary, chat, request, within};
 
 const CLEARING: &str = "tokens.counter = \"estimate\"\ntokens.ask_upstream = false\n\
      clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 }, clear_at_least = 0 }";
@@ -78,7 +78,7 @@ async fn what_is_asked_for_again_is_counted_and_shown_and_doubles_keep() {
         "{reply}"
     );
     let at = format!("http://{}", scene.abridge.address());
-    let status = Command::new(env!("CARGO_BIN_EXE_abridge")).args(["status", "--at", &at]).output().unwrap();
+    let status = Command::new(binary()).args(["status", "--at", &at]).output().unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(status.contains("regrets           recalled 1, repeated 1\n"), "{status}");
 }

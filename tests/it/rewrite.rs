@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::support::bodies::DANGLING;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::Summarizer;
-use crate::support::{Abridge, Setup, post, request};
+use crate::support::{Abridge, Setup, binary, post, request};
 
 /// Settings, and the edits that change something under them.
 const POLICIES: [(&str, &[&str]); 11] = [
@@ -173,7 +173,7 @@ fn rewrite_and_replay_take_the_policy_that_a_flag_names() {
         fs::write(folder.path().join(name).join("request.json"), body).unwrap();
     }
     let run = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.args(args).current_dir(folder.path()).env_clear().output().unwrap()
     };
     let is_edited = |args: &[&str]| {
@@ -366,7 +366,7 @@ struct PrintedChange {
 
 /// What the command prints.
 fn rewrite(file: &Path, config: &Path, address: SocketAddr) -> Rewritten {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command
         .arg("rewrite")
         .arg(file)

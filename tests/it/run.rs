@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::support::bodies::{DANGLING, assert_patched};
 use super::support::offloads::{long_text, recalls, with_results};
-use super::support::{Abridge, ClosedPort, Setup, Upstream, Wire, chat, post, request};
+use super::support::{Abridge, ClosedPort, Setup, Upstream, Wire, binary, chat, post, request};
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl User {
 
     /// `abridge run` with these arguments.
     fn run(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = self.command(binary());
         command.arg("run").args(arguments);
         command
     }
@@ -376,8 +376,7 @@ fn signals_reach_the_command_and_its_answer_is_the_exit_code() {
 #[test]
 fn a_signal_that_is_ignored_from_the_start_is_ignored_by_the_command_too() {
     let user = User::new();
-    let script =
-        format!("trap '' HUP; exec {} run -q -- sh -c 'kill -HUP $$; echo alive'", env!("CARGO_BIN_EXE_abridge"));
+    let script = format!("trap '' HUP; exec {} run -q -- sh -c 'kill -HUP $$; echo alive'", binary());
     let output = user.command("sh").args(["-c", &script]).output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"alive\n"[..]));
 }
@@ -387,7 +386,7 @@ fn ctrl_c_reaches_the_command_once() {
     let user = User::new();
     let mut terminal = Terminal::start(&user);
     let count = "n=0; trap 'n=$((n+1)); echo int' INT; echo rea''dy; read x; [ \"$x\" ] || read x; echo count=$n";
-    terminal.command(&format!("{} run -q -- sh -c '{}'", env!("CARGO_BIN_EXE_abridge"), count.replace('\'', "'\\''")));
+    terminal.command(&format!("{} run -q -- sh -c '{}'", binary(), count.replace('\'', "'\\''")));
     terminal.shows("ready");
     terminal.press("\x03");
     terminal.shows("int");
@@ -399,7 +398,7 @@ fn ctrl_c_reaches_the_command_once() {
 fn a_command_that_stops_gives_the_shell_its_terminal_and_goes_on_in_the_foreground() {
     let user = User::new();
     let mut terminal = Terminal::start(&user);
-    let run = |script: &str| format!("{} run -q -- sh -c '{script}'", env!("CARGO_BIN_EXE_abridge"));
+    let run = |script: &str| format!("{} run -q -- sh -c '{script}'", binary());
     // By the key.
     terminal.command(&run("echo rea\"\"dy; read x; echo re\"\"st=$x"));
     terminal.shows("ready");

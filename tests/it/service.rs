@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::support::binary;
+
 /// A user whose `systemctl` notes how it was called, and ends with the code in the file `code`.
 struct User(TempDir);
 
@@ -33,7 +35,7 @@ impl User {
 
     /// The exit code, and what was printed.
     fn service(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command
             .env_clear()
             .env("HOME", self.0.path())
@@ -65,7 +67,7 @@ fn a_user_unit_is_written_started_and_removed_without_a_rest() {
     let expected = format!(
         "ExecStart=\"{}\" \"serve\" \"--config\" \"{}\" \"--listen\" \"127.0.0.1:9999\" \"--upstream\" \
          \"anthropic=https://api.anthropic.com\" \"--upstream\" \"chatgpt=https://chatgpt.com/backend-api/codex\"\n",
-        env!("CARGO_BIN_EXE_abridge"),
+        binary(),
         config.display()
     );
     assert!(user.read(UNIT).contains(&expected), "{}", user.read(UNIT));

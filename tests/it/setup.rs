@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use crate::support::binary;
+
 /// A user with a home.
 struct User(TempDir);
 
@@ -109,16 +111,14 @@ impl User {
 
     /// The exit code, and what was printed.
     fn setup(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = self.command(env!("CARGO_BIN_EXE_abridge")).arg("setup").args(arguments).output().unwrap();
+        let output = self.command(binary()).arg("setup").args(arguments).output().unwrap();
         printed(&output)
     }
 
     /// Answers the question on a terminal.
     fn answer(&self, arguments: &str, answer: &str) -> String {
         let mut script = self.command("script");
-        script
-            .args(["-qec", &format!("{} setup {arguments}", env!("CARGO_BIN_EXE_abridge")), "/dev/null"])
-            .env("SHELL", "/bin/sh");
+        script.args(["-qec", &format!("{} setup {arguments}", binary()), "/dev/null"]).env("SHELL", "/bin/sh");
         let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut keys = child.stdin.take().unwrap();
         keys.write_all(answer.as_bytes()).unwrap();

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use crate::support::binary;
+
 /// What the tests ask of the JSON.
 #[derive(Debug, Deserialize)]
 struct Simulation {
@@ -98,7 +100,7 @@ fn place() -> TempDir {
 
 /// The exit code and the two outputs of `abridge simulate`.
 fn simulate(place: &TempDir, args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command.arg("simulate").args(args).current_dir(place.path()).env_clear().stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

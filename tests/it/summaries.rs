@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, messages, talk};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, chat};
+use crate::support::{Abridge, Setup, binary, chat};
 
 mod branches;
 mod calls;
@@ -96,7 +96,7 @@ async fn a_summary_is_there_after_a_restart() {
     assert_eq!(sent[0], sent[1]);
     assert!(sent[0].len() < talk("a", 3).len() * 3 / 4);
 
-    let stats = std::process::Command::new(env!("CARGO_BIN_EXE_abridge"))
+    let stats = std::process::Command::new(binary())
         .args(["store", "stats"])
         .env("ABRIDGE__STORE__PATH", folder.path().join("store.redb"))
         .current_dir(folder.path())

@@ -20,7 +20,7 @@ pub(crate) mod upstream; // the upstream, played by the test
 pub(crate) mod validator; // what strict upstreams ask of a message array
 pub(crate) mod wire; // one connection, byte by byte
 
-pub(crate) use abridge::{Abridge, Setup};
+pub(crate) use abridge::{Abridge, Setup, binary};
 pub(crate) use upstream::{ClosedPort, Exchange, Upstream};
 pub(crate) use wire::{End, Wire};
 

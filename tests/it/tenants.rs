@@ -7,7 +7,7 @@ use crate::events::EventListener;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, converse, post, request};
+use crate::support::{Abridge, Setup, Upstream, Wire, binary, converse, post, request};
 
 const CHAT: &str = "/v1/chat/completions";
 const REQUIRED: &str = "recall.require_auth = true";
@@ -149,7 +149,7 @@ async fn operators_can_recall_originals_of_every_caller() {
     assert_eq!(get(at, &handles[0], "authorization: Bearer a-token-of-operator").await.head.status(), 404);
 
     let show = |token: Option<&str>| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.args(["show", handles[0].rsplit_once('/').unwrap().1, "--at", &format!("http://{at}")]);
         command.current_dir("/").env_remove("ABRIDGE_ADMIN_TOKEN");
         token.map(|token| command.env("ABRIDGE_ADMIN_TOKEN", token));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::events::{EventBody, edited};
-use crate::support::{ClosedPort, Exchange, Scene, Upstream};
+use crate::support::{ClosedPort, Exchange, Scene, Upstream, binary};
 
 /// A scene with a webhook, and the server that it is.
 async fn scene(lines: &str) -> (Scene, Upstream) {
@@ -151,7 +151,7 @@ async fn the_path_of_the_webhook_is_neither_logged_nor_printed() {
     scene.abridge.says("events cannot be posted to the webhook", 0).await;
     let lines = scene.abridge.stderr().join("\n");
     assert!(!lines.contains("s3cret"), "{lines}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     let output = command.arg("check-config").arg("--config").arg(scene.abridge.config()).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("/***\"") && !printed.contains("s3cret"), "{printed}");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Source, Wrong};
+use super::{Source, Wrong, is_of_name, without_comments};
 
 /// Field names of Chat Completions that mean nothing else.
 const CHAT_NAMES: [&str; 8] = [
@@ -21,6 +21,21 @@ const CHAT_NAMES_MAY_STAND: [(&str, &str, &str); 3] = [
     ("src/edit/patch_tool_calls.rs", "tool_call_id", "the placeholder of a setting"),
     ("src/edit/summarize/answer.rs", "tool_calls", "what models write into a text when they call a tool there"),
     ("src/edit/summarize/answer.rs", "function_call", "the same"),
+];
+
+/// Conditions of compilation that ask for the system.
+const SYSTEMS: [&str; 6] = ["unix", "windows", "target_os", "target_family", "target_env", "target_vendor"];
+
+/// What only some systems have: parts of libraries, and files.
+const OF_ONE_SYSTEM: [&str; 8] = [
+    "std::os",
+    "rustix",
+    "tokio::signal",
+    "signal::unix",
+    "UnixListener::bind",
+    "UnixStream::connect",
+    "\"/proc/",
+    "\"/dev/",
 ];
 
 /// For each folder, which of its modules imports which other one.
@@ -65,6 +80,25 @@ fn names_of_chat_completions_stand_in_its_dialect_alone() {
             if !may && file.words().any(|word| word == name) {
                 wrong.add(file, &format!("says {name}, a field of Chat Completions; only a dialect knows field names"));
             }
+        }
+    }
+    wrong.end();
+}
+
+#[test]
+fn what_differs_between_systems_stands_in_platform_alone() {
+    let mut wrong = Wrong::default();
+    // Tests as well: those of the library run on every system.
+    for file in Source::of("src").iter().filter(|file| file.family() != "platform") {
+        let code = without_comments(&file.text);
+        let conditions = code.split("cfg").skip(1).filter(|rest| rest.starts_with(['(', '!', '_']));
+        for condition in conditions.filter_map(|rest| rest.split([']', '{', ';']).next()) {
+            if let Some(system) = condition.split(|c| !is_of_name(c)).find(|word| SYSTEMS.contains(word)) {
+                wrong.add(file, &format!("is compiled by {system}; let a function of src/platform.rs know the system"));
+            }
+        }
+        for part in OF_ONE_SYSTEM.iter().filter(|part| code.contains(**part)) {
+            wrong.add(file, &format!("uses {part}, which some systems lack; let a function of src/platform.rs use it"));
         }
     }
     wrong.end();

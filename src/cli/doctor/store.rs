@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::{Findings, try_write};
 use crate::config::{Config, Environment, NoStorePathError};
 use crate::payload::{Keys, Lifetime, Payload};
+use crate::platform::files::free_space;
 use crate::store::engine::{self, Options};
 use crate::store::{Clock, OpenError, RedbStore, Stats, Store, StoreEngine};
 use crate::units::ByteSize;
@@ -30,7 +31,7 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
         return check_engine(findings, environment.store_options(&config.store)).await;
     }
     let Some(path) = config.store.file(environment.state.as_deref()) else {
-        return findings.fault("store", NoStorePathError.to_string(), "export HOME, or set store.path");
+        return findings.fault("store", NoStorePathError.to_string(), "set the variable, or store.path");
     };
     if path.exists() {
         check_opens(findings, config, &path).await;
@@ -131,8 +132,7 @@ async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> Result<(), 
 
 fn check_free_space(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {
     let Some(folder) = nearest_existing_folder(path) else { return };
-    let Ok(disk) = rustix::fs::statvfs(folder) else { return };
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let Some(free) = free_space(folder) else { return };
     let said = format!("{} MiB free for the store, which takes at most {max_bytes}", free >> 20);
     let fix = "make room, set a smaller store.max_bytes, or set store.path to another disk";
     match free {

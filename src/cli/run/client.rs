@@ -204,8 +204,8 @@ pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)
 
 /// The folder with the settings of a client.
 fn folder(variables: &Variables, variable: &str, below_home: &str) -> Option<PathBuf> {
-    let set = |name| variables.first_set(&[name]).ok().flatten().map(|(_, path)| PathBuf::from(path));
-    set(variable).or_else(|| Some(set("HOME")?.join(below_home)))
+    let set = variables.first_set(&[variable]).ok().flatten().map(|(_, path)| PathBuf::from(path));
+    set.or_else(|| Some(variables.home().ok()??.join(below_home)))
 }
 
 fn path_of(url: &BaseUrl) -> &str {

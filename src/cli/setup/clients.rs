@@ -45,7 +45,7 @@ impl Client {
     }
 
     fn is_found(self, variables: &Variables) -> bool {
-        let home = home(variables).unwrap_or_default();
+        let home = variables.home().ok().flatten().unwrap_or_default();
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
@@ -60,7 +60,7 @@ impl Client {
 
     /// The file with its settings; none if they are in no file that can be written.
     pub(super) fn path(self, variables: &Variables) -> anyhow::Result<Option<PathBuf>> {
-        let home = home(variables).ok_or(MissingError::Home)?;
+        let home = variables.home()?.ok_or(MissingError::Home)?;
         let folder = |variable, default: &str| -> Result<PathBuf, ConfigError> {
             let set = variables.first_set(&[variable])?;
             Ok(set.map_or_else(|| home.join(default), |(_, path)| PathBuf::from(path)))
@@ -151,8 +151,4 @@ fn exports(path: &Path, url: &str) -> String {
         return variables.map(|(name, version)| format!("set -gx {name} {url}{version}")).join("; ");
     }
     format!("export {}", variables.map(|(name, version)| format!("{name}={url}{version}")).join(" "))
-}
-
-fn home(variables: &Variables) -> Option<PathBuf> {
-    variables.first_set(&["HOME"]).ok().flatten().map(|(_, path)| PathBuf::from(path))
 }

@@ -1,12 +1,13 @@
 //! A file with settings of a client: written where it lies, so that links, owner and mode stay, with the original beside it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::config::read_text;
+use crate::platform::files::sync;
 
 /// A file with settings, which may not exist yet.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl SettingsFile {
         }
         if self.path.exists() {
             fs::copy(&self.path, &self.backup)
-                .and_then(|_| File::open(&self.backup)?.sync_all())
+                .and_then(|_| sync(&self.backup))
                 .with_context(|| format!("cannot write {}", self.backup.display()))?;
         } else {
             let folder = self.path.parent().map_or(Ok(()), fs::create_dir_all);

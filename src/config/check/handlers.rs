@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
 use crate::config::Config;
 use crate::config::error::ConfigError;
-use crate::engine::handlers::HandlerUrl;
+use crate::engine::handlers::{HandlerUrl, HandlerUrlError};
+use crate::platform::sockets;
 use crate::units::Period;
 
 /// The longest name of a handler, in bytes.
@@ -20,8 +21,13 @@ pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigEr
             let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
             return wrong(&["handlers", name], message);
         }
-        if let Err(fault) = handler.url.parse::<HandlerUrl>() {
-            return wrong(&["handlers", name, "url"], &fault.to_string());
+        let fault = match handler.url.parse() {
+            Err(HandlerUrlError) => Some(HandlerUrlError.to_string()),
+            Ok(HandlerUrl::Unix(_)) => sockets::available().err().map(|error| error.to_string()),
+            Ok(HandlerUrl::Http(_)) => None,
+        };
+        if let Some(fault) = fault {
+            return wrong(&["handlers", name, "url"], &fault);
         }
         let least = Period(Duration::from_millis(1));
         if !(least..=MAX_PERIOD).contains(&handler.timeout) {

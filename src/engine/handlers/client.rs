@@ -11,11 +11,11 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 
 use crate::body::RequestBody;
 use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
+use crate::platform::sockets;
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::post::json_post;
 use crate::upstream::target::BaseUrlError;
@@ -155,7 +155,7 @@ impl HandlerClient {
                 read(sent.map_err(|_| PostError::Connection)?, most).await
             }
             Target::Unix(path) => {
-                let socket = UnixStream::connect(path).await.map_err(|_| PostError::Connection)?;
+                let socket = sockets::connect(path).await.map_err(|_| PostError::Connection)?;
                 let connected = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
                 let (mut sender, connection) = connected.map_err(|_| PostError::Connection)?;
                 let mut request = self.request(Uri::from_static("/"), json);

@@ -1,10 +1,9 @@
 //! A recording reads back as it was written; it is private, bounded and written atomically.
 
-use std::os::unix::fs::PermissionsExt;
-
 use http::HeaderValue;
 
 use super::*;
+use crate::platform::testing::is_private;
 use crate::recording::{Exchange, ReadError};
 use crate::summary::Summary;
 
@@ -39,10 +38,6 @@ fn names(dir: &Path) -> Vec<String> {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
-}
-
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 #[test]
@@ -116,10 +111,10 @@ fn a_recording_has_no_key_and_is_private() {
     recording.begin_response(StatusCode::OK, &event_stream());
     let dir = recording.finish(ResponseEnd::ClientGone).unwrap();
 
-    assert_eq!(mode(&scratch.path().join("new")), 0o700);
-    assert_eq!(mode(&dir), 0o700);
+    assert!(is_private(&scratch.path().join("new")));
+    assert!(is_private(&dir));
     for name in names(&dir) {
-        assert_eq!(mode(&dir.join(&name)), 0o600, "{name}");
+        assert!(is_private(&dir.join(&name)), "{name}");
         let bytes = fs::read(dir.join(&name)).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains("hunter2"), "{name}");
     }

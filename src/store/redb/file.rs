@@ -1,8 +1,6 @@
 //! Opens the file: permissions, schema version and secret.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +8,7 @@ use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
 
 use super::tables::{self, META};
+use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::store::{Op, StoreError, StoreErrorKind};
 
 /// The secret of a store, which all its keys are made with.
@@ -74,19 +73,16 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
     let path = path.to_owned();
     Arc::new(move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            private_folder().recursive(true).create(folder)?;
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        let metadata = file.metadata()?;
-        if metadata.len() == 0
+        let file = private_file().read(true).write(true).create(true).truncate(false).open(&path)?;
+        if file.metadata()?.len() == 0
             && let Some(folder) = path.parent()
         {
             // The directory entry must survive a crash as well.
-            File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()?;
+            sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
         }
-        if metadata.permissions().mode() & 0o077 != 0 {
-            file.set_permissions(Permissions::from_mode(0o600))?;
-        }
+        make_private(&file)?;
         Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
     })
 }

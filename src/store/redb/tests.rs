@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ::redb::backends::FileBackend;
@@ -11,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::file::{Migration, Schema};
 use super::*;
+use crate::platform::testing::{is_private, share};
 use crate::store::conformance::{PutAll as _, TestClock, dense, key, place, suite};
 
 mod clock;
@@ -56,14 +56,13 @@ async fn a_restart_keeps_payloads_and_the_secret() {
 #[tokio::test]
 async fn the_file_is_private_to_its_owner() {
     let folder = tempfile::tempdir().unwrap();
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let path = folder.path().join("a/b/store.redb");
     let store = open(&path).unwrap();
-    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    assert!(is_private(&path) && is_private(path.parent().unwrap()));
     store.close().await.unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    share(&path);
     let store = open(&path).unwrap();
-    assert_eq!(mode(&path), 0o600);
+    assert!(is_private(&path));
     assert!(!format!("{store:?}").contains(&format!("{:?}", store.secret())));
 }
 

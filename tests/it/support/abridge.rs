@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 
 use tempfile::TempDir;
@@ -47,6 +48,13 @@ pub(crate) struct Abridge {
 pub(crate) struct Failed {
     pub(crate) status: ExitStatus,
     pub(crate) stderr: String,
+}
+
+/// The program that is tested: that of this build, or the one that `ABRIDGE_BINARY` names, such as one for another C library.
+pub(crate) fn binary() -> &'static str {
+    static BINARY: LazyLock<String> =
+        LazyLock::new(|| std::env::var("ABRIDGE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_abridge").to_owned()));
+    &BINARY
 }
 
 /// Variables that would lead requests elsewhere, and that the machine may have set.
@@ -161,7 +169,7 @@ impl Setup {
         if !mounting.is_empty() {
             program.extend(["unshare", "-m", "--propagation", "private", "sh", "-c", &mounting]);
         }
-        program.push(env!("CARGO_BIN_EXE_abridge"));
+        program.push(binary());
         let mut command = Command::new(program[0]);
         command
             .args(&program[1..])

@@ -1,0 +1,7 @@
+//! Linux, macOS and other systems of the Unix family.
+
+pub mod files;
+pub mod process;
+pub mod sockets;
+#[cfg(test)]
+pub mod testing;

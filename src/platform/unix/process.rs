@@ -1,0 +1,162 @@
+//! This process and its child: signals, the terminal, memory, priority, and the limit on open files.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::future::poll_fn;
+use std::io;
+use std::process::{Child, Command};
+use std::task::Poll;
+
+use rustix::io::Errno;
+pub use rustix::process::Signal;
+use rustix::process::{Pid, WaitOptions, getpgrp, getpid, kill_process, waitpid};
+use rustix::termios::tcgetpgrp;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::platform::{DescriptorLimit, SignalAction};
+
+/// The signals that a running command is sent when this process gets them. Those that stop a process by default are here, so
+/// that this process stops when the command has stopped and not before.
+const PASSED_ON: [Signal; 8] =
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::TSTP, Signal::CONT];
+
+/// What a terminal sends to all processes of its foreground group, and so to the command itself.
+const FROM_TERMINAL: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TSTP];
+
+/// The number that a shell adds to that of the signal which ended a command.
+const ENDED_BY_SIGNAL: i32 = 128;
+
+/// The signals that ask a proxy for something: SIGHUP, SIGINT and SIGTERM.
+#[derive(Debug)]
+pub struct ProxySignals(Signals);
+
+/// The signals that are passed on to a command.
+#[derive(Debug)]
+pub struct CommandSignals(Signals);
+
+#[derive(Debug)]
+struct Signals(Vec<(Signal, unix::Signal)>);
+
+// === signals ===
+
+impl ProxySignals {
+    /// Handles the signals from now on.
+    pub fn new() -> io::Result<Self> {
+        Signals::new([Signal::HUP, Signal::INT, Signal::TERM]).map(Self)
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> SignalAction {
+        if self.0.next().await == Signal::HUP { SignalAction::Reload } else { SignalAction::Stop }
+    }
+}
+
+impl CommandSignals {
+    /// Handles the signals from now on. Those that this process was started to ignore, as `nohup` does, are left ignored, for
+    /// the command too.
+    pub fn new() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        Signals::new(PASSED_ON.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)).map(Self)
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> Signal {
+        self.0.next().await
+    }
+}
+
+impl Signals {
+    fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
+        let stream = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+        signals.into_iter().map(stream).collect::<io::Result<_>>().map(Self)
+    }
+
+    async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            let received =
+                self.0.iter_mut().find_map(|(signal, stream)| stream.poll_recv(context).is_ready().then_some(*signal));
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// The signals that this process ignores, a bit for each. Known on Linux; elsewhere none counts as ignored.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+// === a command as a child ===
+
+/// A command by its name, which is looked for in `PATH`.
+pub fn command(program: &OsStr) -> Command {
+    Command::new(program)
+}
+
+/// Takes all variables from a command but those that no program of the system runs without.
+pub fn clear_environment(command: &mut Command) -> &mut Command {
+    command.env_clear()
+}
+
+/// Waits for the end of a command. Returns its exit code, or 128 and the number of the signal that has ended it. While it is
+/// stopped, this process is stopped as well, so that the shell takes the terminal back. Blocks.
+pub fn wait(child: Child) -> io::Result<u8> {
+    loop {
+        let status = match waitpid(Some(Pid::from_child(&child)), WaitOptions::UNTRACED) {
+            Ok(Some((_, status))) => status,
+            Ok(None) | Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let code = status.exit_status().or(status.terminating_signal().map(|signal| ENDED_BY_SIGNAL + signal));
+        if let Some(code) = code {
+            return Ok(u8::try_from(code).unwrap_or(u8::MAX));
+        }
+        if status.stopped() && has_terminal() {
+            // The shell continues both, or this process alone, which passes that on. After a failure it serves nobody meanwhile.
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+    }
+}
+
+/// Sends a signal that this process got to the command with this id, unless the terminal has sent it to both.
+pub fn pass_on(signal: Signal, command: u32) {
+    let command = i32::try_from(command).ok().and_then(Pid::from_raw);
+    if let Some(command) = command.filter(|_| !(FROM_TERMINAL.contains(&signal) && has_terminal())) {
+        // The command may just have ended.
+        let _ = kill_process(command, signal);
+    }
+}
+
+/// Whether this is the foreground group of a terminal.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
+}
+
+// === resources ===
+
+/// Lowers the priority of this thread below those that serve requests. A failure is ignored.
+///
+/// On Linux, to `nice` 5: on a busy processor the thread gets a third of the time of the others. Elsewhere `nice` is that of
+/// the whole process, and nothing is done.
+pub fn lower_thread_priority() {
+    #[cfg(target_os = "linux")]
+    let _present = rustix::process::nice(5);
+}
+
+/// The resident memory of this process, in bytes; `None` without `/proc`.
+pub fn resident_memory() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// The limit that an error is about, if it is about one.
+pub fn descriptor_limit(error: &io::Error) -> Option<DescriptorLimit> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(DescriptorLimit::Process),
+        Errno::NFILE => Some(DescriptorLimit::System),
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! Sockets: the address of a listener that has ended, and Unix sockets.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpSocket;
+pub use tokio::net::{UnixListener, UnixStream};
+
+use crate::platform::NoUnixSocketsError;
+
+/// Lets a listener have the address of one that has just ended.
+pub fn reuse_address(socket: &TcpSocket) -> io::Result<()> {
+    socket.set_reuseaddr(true)
+}
+
+/// Whether there are Unix sockets: here there are.
+pub fn available() -> Result<(), NoUnixSocketsError> {
+    Ok(())
+}
+
+/// Listens at a path. The file of a process that was killed is removed before.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    remove_stale(path)?;
+    UnixListener::bind(path)
+}
+
+/// Accepts the next connection.
+pub async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    listener.accept().await.map(|(stream, _)| stream)
+}
+
+/// Connects to the listener at a path.
+pub async fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(path).await
+}
+
+/// Connects to the listener at a path. Each read and each write blocks for as long as `timeout`.
+pub fn connect_blocking(path: &Path, timeout: Duration) -> io::Result<impl Read + Write + use<>> {
+    let stream = net::UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    Ok(stream)
+}
+
+/// Removes the socket file of a process that was killed, if no process listens on it. No other file is removed.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => {}
+        _ => return Ok(()),
+    }
+    match net::UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,7 @@
+//! Windows, from version 10 on.
+
+pub mod files;
+pub mod process;
+pub mod sockets;
+#[cfg(test)]
+pub mod testing;

@@ -1,0 +1,51 @@
+//! Sockets. Windows has Unix sockets, and neither the standard library nor tokio offers them there.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpSocket;
+
+use crate::platform::NoUnixSocketsError;
+
+/// A listener that nobody can make.
+#[derive(Debug)]
+pub enum UnixListener {}
+
+/// The type of the connections that are never made.
+pub type UnixStream = tokio::net::TcpStream;
+
+/// Does nothing: the address is free at once, and the option would let two listeners have it.
+pub fn reuse_address(_socket: &TcpSocket) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether there are Unix sockets: here there are none.
+pub fn available() -> Result<(), NoUnixSocketsError> {
+    Err(NoUnixSocketsError)
+}
+
+/// Fails.
+pub fn listen(_path: &Path) -> io::Result<UnixListener> {
+    Err(unsupported())
+}
+
+/// Is never called, as there is no listener.
+pub async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    match *listener {}
+}
+
+/// Fails.
+pub async fn connect(_path: &Path) -> io::Result<UnixStream> {
+    Err(unsupported())
+}
+
+/// Fails.
+pub fn connect_blocking(_path: &Path, _timeout: Duration) -> io::Result<impl Read + Write + use<>> {
+    Err::<net::TcpStream, _>(unsupported())
+}
+
+fn unsupported() -> io::Error {
+    io::Error::new(ErrorKind::Unsupported, NoUnixSocketsError)
+}
