@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -67,6 +68,7 @@ pub fn serve(launch: Launch) -> anyhow::Result<DrainOutcome> {
 }
 
 fn runtime(workers: usize) -> anyhow::Result<Runtime> {
+    let workers = if workers == 0 { thread::available_parallelism().map_or(1, usize::from) } else { workers };
     let mut builder =
         if workers == 1 { runtime::Builder::new_current_thread() } else { runtime::Builder::new_multi_thread() };
     builder.worker_threads(workers).max_blocking_threads(MAX_BLOCKING_THREADS).enable_all();

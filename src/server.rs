@@ -35,7 +35,8 @@ use tls::Acceptor;
 pub struct Settings {
     /// The addresses that clients connect to. Port 0 lets the system choose a free port.
     pub listen: Addresses,
-    /// Threads that serve requests. One is fastest for a sidecar; more serve many busy clients. Allowed: 1 to 1024.
+    /// Threads that serve requests. One is fastest for a sidecar; more serve many busy clients. 0: one for each core.
+    /// Allowed: 0 to 1024.
     pub workers: usize,
     /// Connections that are open at a time. Further connections wait in the kernel's queue. Allowed: 1 to 10000000.
     pub max_connections: usize,

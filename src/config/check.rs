@@ -72,7 +72,7 @@ impl Checker<'_> {
         let server = &self.config.server;
         let events = &self.config.events;
         for (path, n, least, most) in [
-            (["server", "workers"], server.workers, 1, 1024),
+            (["server", "workers"], server.workers, 0, 1024),
             (["server", "max_connections"], server.max_connections, 1, 10_000_000),
             (["server", "max_in_flight"], server.max_in_flight, 1, 10_000_000),
             (["events", "listeners"], events.listeners, 0, 10_000),

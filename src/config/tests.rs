@@ -139,7 +139,7 @@ fn range_errors_name_the_allowed_values() {
 #[test]
 fn contradictions_report_their_location() {
     check(&[
-        ("[server]\nworkers = 0", "proxy.toml:2:11: server.workers: 0 is out of range; allowed: 1 to 1024"),
+        ("[server]\nworkers = 1025", "proxy.toml:2:11: server.workers: 1025 is out of range; allowed: 0 to 1024"),
         (
             "[server]\nmax_in_flight = 0",
             "proxy.toml:2:17: server.max_in_flight: 0 is out of range; allowed: 1 to 10000000",

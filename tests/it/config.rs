@@ -122,8 +122,8 @@ fn default_file_environment_and_flags_override_each_other_in_order() {
 
 #[test]
 fn errors_in_settings_are_one_line_and_exit_78() {
-    let work_folder = WorkFolder::with("other.toml", "\n[server]\nworkers = 0\n");
-    let line = "other.toml:3:11: server.workers: 0 is out of range; allowed: 1 to 1024\n";
+    let work_folder = WorkFolder::with("other.toml", "\n[server]\nworkers = 1025\n");
+    let line = "other.toml:3:11: server.workers: 1025 is out of range; allowed: 0 to 1024\n";
     for args in [
         vec!["--config", "other.toml"],
         vec!["serve", "--config", "other.toml"],

@@ -132,13 +132,15 @@ async fn paths_below_abridge_are_never_forwarded() {
 #[tokio::test]
 async fn several_workers_serve_as_one_does() {
     let mut upstream = Upstream::start().await;
-    let abridge = Setup::before(&upstream).with("server.workers = 3").start().await;
-    for _ in 0..8 {
-        let mut client = abridge.connect().await;
-        client.send(chat(DANGLING)).await;
-        let mut call = upstream.request().await;
-        assert_patched(&call.bytes().await);
-        call.json("{}").await;
-        assert_eq!(client.reply().await.head.status(), 200);
+    for n_workers in [0, 3] {
+        let abridge = Setup::before(&upstream).with(format!("server.workers = {n_workers}")).start().await;
+        for _ in 0..8 {
+            let mut client = abridge.connect().await;
+            client.send(chat(DANGLING)).await;
+            let mut call = upstream.request().await;
+            assert_patched(&call.bytes().await);
+            call.json("{}").await;
+            assert_eq!(client.reply().await.head.status(), 200);
+        }
     }
 }
