@@ -39,6 +39,9 @@ const PUNCTUATION: u8 = OTHER | MARK;
 /// What a word may begin with beside its letters, once.
 const PREFIX: u8 = PUNCTUATION | SPACE;
 
+/// The highest bit of each byte.
+const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+
 /// The classes of bytes: a byte beyond ASCII is a part of a character, and has none.
 const ASCII: [u8; 256] = ascii();
 
@@ -63,7 +66,7 @@ fn o200k(text: &str) -> usize {
     let bytes = text.as_bytes();
     // In ASCII a word is upper case and then lower case, and nothing belongs to both.
     let start = usize::from(class_at(bytes, 0) & PREFIX != 0);
-    let end = ascii_run(bytes, ascii_run(bytes, start, UPPER), LOWER);
+    let end = ascii_word(bytes, start);
     let word =
         if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { o200k_word(text) };
     if let Some(end) = word {
@@ -259,6 +262,35 @@ fn ascii_run(text: &[u8], start: usize, classes: u8) -> usize {
         end += 1;
     }
     end
+}
+
+/// The end of capitals and then small letters of ASCII.
+#[inline]
+fn ascii_word(text: &[u8], start: usize) -> usize {
+    let first = text.get(start..).and_then(<[u8]>::first_chunk);
+    match first.and_then(|first| word_in(u64::from_le_bytes(*first))) {
+        Some(length) => start + length,
+        None => ascii_run(text, ascii_run(text, start, UPPER), LOWER),
+    }
+}
+
+/// How many of eight bytes are capitals and then small letters of ASCII, if not all: most words are shorter, and a branch
+/// for each byte costs more than this.
+#[inline]
+fn word_in(bytes: u64) -> Option<usize> {
+    let no_capital = !between(bytes, b'A', b'Z') & HIGH;
+    let first_no_capital = no_capital & no_capital.wrapping_neg();
+    let end = !between(bytes, b'a', b'z') & HIGH & !first_no_capital.wrapping_sub(1);
+    (no_capital != 0 && end != 0).then_some(end.trailing_zeros() as usize / 8)
+}
+
+/// The highest bit of each byte that is in a range of ASCII. Behind a byte beyond ASCII it may be any.
+#[inline]
+fn between(bytes: u64, first: u8, last: u8) -> u64 {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let reach_first = bytes.wrapping_add(EACH * u64::from(0x80 - first));
+    let are_behind = bytes.wrapping_add(EACH * u64::from(0x7f - last));
+    reach_first & !are_behind & !bytes & HIGH
 }
 
 /// The class of the character of ASCII at a place; none at the end of the text, and of other characters.
