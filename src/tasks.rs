@@ -47,15 +47,18 @@ thread_local! {
 
 /// Lowers the priority of this thread, once. On one processor, a new request would otherwise wait while the tokens of another
 /// one are counted.
-fn lower_priority() {
+pub fn lower_priority() {
     if !PRIORITY_LOWERED.replace(true) {
         lower_thread_priority();
     }
 }
 
-/// Yields the processor to other threads. Even a thread of low priority otherwise runs for some milliseconds at a time.
+/// Yields the processor to other threads, on a thread of low priority: even that otherwise runs for some milliseconds at a
+/// time.
 pub fn yield_thread() {
-    thread::yield_now();
+    if PRIORITY_LOWERED.get() {
+        thread::yield_now();
+    }
 }
 
 /// Runs a function that computes or blocks for long on a blocking thread, with lowered priority.

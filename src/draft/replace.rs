@@ -129,6 +129,9 @@ impl<'a> Draft<'a> {
                 Err(why) => not_applicable = why,
             }
         }
+        if texts.iter().any(SourceText::was_read) {
+            self.context.meter.yield_now();
+        }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 
@@ -184,7 +187,7 @@ impl<'a> Draft<'a> {
     /// beginning was counted before.
     fn is_clearly_smaller(&self, words: &str, current: &CurrentText<'_, '_>) -> bool {
         let (fingerprint, len) = current.identity();
-        let tokens = || self.gauge().beginning(fingerprint, || beginning(current.text()));
+        let tokens = || self.gauge().at_least(fingerprint, COUNTED_PREFIX, || current.text());
         len > COUNTED_PREFIX && tokens() > self.gauge().words(words) + MARGIN
     }
 

@@ -6,9 +6,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 /// From this length on, in bytes, the next pair is found with a heap: looking at all pairs takes the square of the length.
 const LONG: usize = 48;
 
-/// The longest pre-tokens whose counts are remembered, in bytes, and how many are: 70 kB in all.
-const REMEMBERED_BYTES: usize = 15;
-const REMEMBERED: usize = 4096;
+/// How many counts of pre-tokens are remembered, as a power of two: 256 kB in all.
+const REMEMBERED: u32 = 14;
 
 /// No token.
 const NONE: u32 = u32::MAX;
@@ -20,17 +19,14 @@ pub(super) struct Merge {
     links: Vec<Link>,
     /// The rank of each pair, and below it, in the lower half, where the pair begins.
     pairs: BinaryHeap<Reverse<u64>>,
-    /// Counts, as texts have the same names again and again. The hash of a pre-token says where its count is; a later one
-    /// takes its place.
-    remembered: Box<[Remembered]>,
+    /// Short pre-tokens and their counts, as texts have the same words again and again. A later one takes the place of
+    /// another of the same hash.
+    remembered: Box<[u128]>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Remembered {
-    pretoken: [u8; REMEMBERED_BYTES],
-    length: u8,
-    n_tokens: u8,
-}
+/// A pre-token of at most 15 bytes as a number: the bytes, above them their number in four bits, and four bits for a count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShortPretoken(u128);
 
 /// What will be a token, or a part of one.
 #[derive(Clone, Copy, Debug)]
@@ -48,33 +44,54 @@ struct Link {
     rank: u32,
 }
 
-impl Merge {
-    /// How many tokens a pre-token is that is known by its hash. `rank` says what rank the token between two places in it
-    /// has.
-    pub(super) fn count(&mut self, pretoken: &[u8], hash: u64, rank: impl Fn(usize, usize) -> Option<u32>) -> usize {
-        let mut known = Remembered::default();
-        let (Some(bytes), Ok(length)) = (known.pretoken.get_mut(..pretoken.len()), u8::try_from(pretoken.len())) else {
-            return self.merged(pretoken.len(), rank);
-        };
-        bytes.copy_from_slice(pretoken);
-        known.length = length;
-        if self.remembered.is_empty() {
-            self.remembered = vec![Remembered::default(); REMEMBERED].into();
-        }
-        let place = usize::try_from(hash % REMEMBERED as u64).unwrap_or_default();
-        let same = |there: &&Remembered| there.length == known.length && there.pretoken == known.pretoken;
-        if let Some(there) = self.remembered.get(place).filter(same) {
-            return there.n_tokens.into();
-        }
-        let n_tokens = self.merged(pretoken.len(), rank);
-        known.n_tokens = u8::try_from(n_tokens).unwrap_or(length);
-        if let Some(there) = self.remembered.get_mut(place) {
-            *there = known;
-        }
-        n_tokens
+impl ShortPretoken {
+    const N_TOKENS: u32 = 124;
+
+    /// The first bytes of a text, if they are few enough.
+    #[inline]
+    pub(super) fn first(text: &[u8], length: usize) -> Option<Self> {
+        let n = u32::try_from(length).ok().filter(|n| *n < 16)?;
+        let first = text.first_chunk().map_or_else(|| padded(text), |first| u128::from_le_bytes(*first));
+        let beyond = u128::MAX.unbounded_shl(8 * n);
+        Some(Self(first & !beyond | u128::from(n) << 120))
     }
 
-    fn merged(&mut self, length: usize, rank: impl Fn(usize, usize) -> Option<u32>) -> usize {
+    #[inline]
+    fn place(self) -> usize {
+        let (lower, upper) = (self.0 as u64, (self.0 >> 64) as u64);
+        let mixed = (lower ^ upper.wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
+        usize::try_from(mixed >> (u64::BITS - REMEMBERED)).unwrap_or_default()
+    }
+}
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cold]
+fn padded(text: &[u8]) -> u128 {
+    text.iter().take(15).rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+impl Merge {
+    /// How many tokens a pre-token is, if it is remembered.
+    #[inline]
+    pub(super) fn remembered(&self, pretoken: ShortPretoken) -> Option<usize> {
+        let there = self.remembered.get(pretoken.place())?;
+        let n_tokens = there >> ShortPretoken::N_TOKENS;
+        (there ^ n_tokens << ShortPretoken::N_TOKENS == pretoken.0).then_some(n_tokens as usize)
+    }
+
+    /// Remembers how many tokens a pre-token is.
+    pub(super) fn remember(&mut self, pretoken: ShortPretoken, n_tokens: usize) {
+        if self.remembered.is_empty() {
+            self.remembered = vec![0; 1 << REMEMBERED].into();
+        }
+        if let Some(there) = self.remembered.get_mut(pretoken.place()) {
+            *there = pretoken.0 | (n_tokens as u128) << ShortPretoken::N_TOKENS;
+        }
+    }
+
+    /// How many tokens a pre-token is. `rank` says what rank the token between two places in it has.
+    pub(super) fn merged(&mut self, length: usize, rank: impl Fn(usize, usize) -> Option<u32>) -> usize {
         if length < LONG { self.merge_short(length, rank) } else { self.merge_long(length, rank) }
     }
 

@@ -39,6 +39,9 @@ const PUNCTUATION: u8 = OTHER | MARK;
 /// What a word may begin with beside its letters, once.
 const PREFIX: u8 = PUNCTUATION | SPACE;
 
+/// The highest bit of each byte.
+const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+
 /// The classes of bytes: a byte beyond ASCII is a part of a character, and has none.
 const ASCII: [u8; 256] = ascii();
 
@@ -63,7 +66,7 @@ fn o200k(text: &str) -> usize {
     let bytes = text.as_bytes();
     // In ASCII a word is upper case and then lower case, and nothing belongs to both.
     let start = usize::from(class_at(bytes, 0) & PREFIX != 0);
-    let end = ascii_run(bytes, ascii_run(bytes, start, UPPER), LOWER);
+    let end = ascii_word(bytes, start);
     let word =
         if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { o200k_word(text) };
     if let Some(end) = word {
@@ -261,6 +264,35 @@ fn ascii_run(text: &[u8], start: usize, classes: u8) -> usize {
     end
 }
 
+/// The end of capitals and then small letters of ASCII.
+#[inline]
+fn ascii_word(text: &[u8], start: usize) -> usize {
+    let first = text.get(start..).and_then(<[u8]>::first_chunk);
+    match first.and_then(|first| word_in(u64::from_le_bytes(*first))) {
+        Some(length) => start + length,
+        None => ascii_run(text, ascii_run(text, start, UPPER), LOWER),
+    }
+}
+
+/// How many of eight bytes are capitals and then small letters of ASCII, if not all: most words are shorter, and a branch
+/// for each byte costs more than this.
+#[inline]
+fn word_in(bytes: u64) -> Option<usize> {
+    let no_capital = !between(bytes, b'A', b'Z') & HIGH;
+    let first_no_capital = no_capital & no_capital.wrapping_neg();
+    let end = !between(bytes, b'a', b'z') & HIGH & !first_no_capital.wrapping_sub(1);
+    (no_capital != 0 && end != 0).then_some(end.trailing_zeros() as usize / 8)
+}
+
+/// The highest bit of each byte that is in a range of ASCII. Behind a byte beyond ASCII it may be any.
+#[inline]
+fn between(bytes: u64, first: u8, last: u8) -> u64 {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let reach_first = bytes.wrapping_add(EACH * u64::from(0x80 - first));
+    let are_behind = bytes.wrapping_add(EACH * u64::from(0x7f - last));
+    reach_first & !are_behind & !bytes & HIGH
+}
+
 /// The class of the character of ASCII at a place; none at the end of the text, and of other characters.
 #[inline]
 fn class_at(text: &[u8], at: usize) -> u8 {
@@ -284,8 +316,27 @@ fn beyond_ascii(text: &str, at: usize) -> (u8, usize) {
 
 /// The class of any character.
 fn class(character: u32) -> u8 {
-    let n = CHANGES.partition_point(|change| change >> 8 <= character);
+    let page = character as usize >> 8;
+    let [Some(&first), Some(&last)] = [PAGES.get(page), PAGES.get(page + 1)] else { return OTHER };
+    let changes = CHANGES.get(first.into()..last.into()).unwrap_or_default();
+    let n = usize::from(first) + changes.partition_point(|change| change >> 8 <= character);
     CHANGES.get(n.wrapping_sub(1)).map_or(OTHER, |change| change.to_le_bytes()[0])
+}
+
+/// How many changes there are before each page of 256 characters.
+static PAGES: [u16; (char::MAX as usize >> 8) + 2] = pages();
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "the compiler evaluates it")]
+const fn pages() -> [u16; (char::MAX as usize >> 8) + 2] {
+    let (mut pages, mut page, mut change) = ([0; _], 0, 0);
+    while page < pages.len() {
+        while change < CHANGES.len() && (CHANGES[change] >> 16) < page as u32 {
+            change += 1;
+        }
+        pages[page] = change as u16;
+        page += 1;
+    }
+    pages
 }
 
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
@@ -299,4 +350,36 @@ const fn ascii() -> [u8; 256] {
         character += 1;
     }
     classes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_word_of_ascii_ends_at_the_same_byte_eight_at_a_time_and_one_by_one(
+            text in "[a-zA-Z@\\[`{'é ]{0,4}[A-Z]{0,9}[a-z]{0,12}[a-zA-Z@\\[`{'éß中\u{7f} ]{0,9}",
+            start in 0..3_usize,
+        ) {
+            let text = text.as_bytes();
+            let one_by_one = ascii_run(text, ascii_run(text, start, UPPER), LOWER);
+            prop_assert_eq!(ascii_word(text, start), one_by_one);
+        }
+    }
+
+    #[test]
+    fn each_character_has_the_class_of_the_last_change_before_it() {
+        let mut of_last = OTHER;
+        let mut changes = CHANGES.iter().peekable();
+        for character in 0..=char::MAX.into() {
+            if let Some(change) = changes.next_if(|change| **change >> 8 == character) {
+                of_last = change.to_le_bytes()[0];
+            }
+            assert_eq!(class(character), of_last, "{character:#x}");
+        }
+        assert_eq!(changes.next(), None);
+    }
 }

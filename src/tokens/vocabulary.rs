@@ -9,7 +9,10 @@
 
 use std::sync::LazyLock;
 
-use super::{merge::Merge, pretokens::Pattern};
+use super::{
+    merge::{Merge, ShortPretoken},
+    pretokens::Pattern,
+};
 
 /// Each is built once in the process, when it is first needed.
 pub(super) static O200K_BASE: LazyLock<Vocabulary> =
@@ -30,12 +33,15 @@ pub(super) struct Vocabulary {
     /// A hash table with open addressing: where a token lies, in the lower bits, and bits of its hash above them; or
     /// [`EMPTY`].
     slots: Box<[u32]>,
-    /// For one thread at a time; another one makes its own.
-    merge: Tried<Merge>,
+    /// Each for one thread at a time; a further thread makes its own.
+    merges: [Tried<Merge>; MERGES],
 }
 
 #[expect(clippy::disallowed_types, reason = "it is tried, and nobody waits for it")]
 type Tried<T> = std::sync::Mutex<T>;
+
+/// As many threads count with memory of their own that lasts.
+const MERGES: usize = 4;
 
 /// The bits of a slot that say where a token lies. The longest list of tokens has 1.6 MB.
 const PLACE: u32 = (1 << 21) - 1;
@@ -60,7 +66,7 @@ impl Vocabulary {
             tokens.extend(token);
             rest = behind;
         }
-        let mut vocabulary = Self { pattern, tokens: tokens.into(), slots, merge: Tried::default() };
+        let mut vocabulary = Self { pattern, tokens: tokens.into(), slots, merges: Default::default() };
         let mut place = 0;
         for length in lengths.iter().copied().map(usize::from) {
             vocabulary.insert(place, length)?;
@@ -82,9 +88,9 @@ impl Vocabulary {
 
     /// How many tokens a text is.
     pub(super) fn count(&self, text: &str) -> usize {
-        match self.merge.try_lock() {
-            Ok(mut merge) => self.count_with(&mut merge, text),
-            Err(_) => self.count_with(&mut Merge::default(), text),
+        match self.merges.iter().find_map(|merge| merge.try_lock().ok()) {
+            Some(mut merge) => self.count_with(&mut merge, text),
+            None => self.count_with(&mut Merge::default(), text),
         }
     }
 
@@ -107,12 +113,23 @@ impl Vocabulary {
     /// How many tokens the first bytes of a text are, which are a pre-token.
     #[inline]
     fn count_pretoken(&self, merge: &mut Merge, text: &[u8], length: usize) -> usize {
-        let Some((hash, word)) = hash(text, length).filter(|_| length > 1) else { return 1 };
-        if self.find(text, length, hash, word).is_some() {
+        if length < 2 {
             return 1;
         }
-        let rank = |start, end| self.place(text.get(start..)?, end - start);
-        merge.count(text.get(..length).unwrap_or_default(), hash, rank)
+        let Some(short) = ShortPretoken::first(text, length) else { return self.encode_pretoken(merge, text, length) };
+        merge.remembered(short).unwrap_or_else(|| {
+            let n_tokens = self.encode_pretoken(merge, text, length);
+            merge.remember(short, n_tokens);
+            n_tokens
+        })
+    }
+
+    #[inline(never)]
+    fn encode_pretoken(&self, merge: &mut Merge, text: &[u8], length: usize) -> usize {
+        if self.place(text, length).is_some() {
+            return 1;
+        }
+        merge.merged(length, |start, end| self.place(text.get(start..)?, end - start))
     }
 
     /// Where the token of the first bytes of a text lies: of two tokens, that of the lower rank comes first. None if that is
