@@ -2,12 +2,12 @@
 """Packs abridge for those who have no Rust. It needs Python 3.11, and dpkg-deb for Debian's package.
 
     packaging/pack.py TRIPLE BINARY DIR     what one platform gets: an archive, a wheel, a package of npm, a .deb
-    packaging/pack.py release DIR [URL]     from the archives of all platforms in DIR: the launcher of npm, the Homebrew
-                                            formula, the Scoop manifest, SHA256SUMS; URL is that of the repository,
-                                            which is asked for only where Cargo.toml names none
+    packaging/pack.py release DIR           from the archives of all platforms in DIR: the launcher of npm, the Homebrew
+                                            formula, the Scoop manifest, SHA256SUMS
 
 Every package has the bytes of the one binary that scripts/release.sh has built, and the same input gives the same bytes.
-Name, version, description and licence are those of Cargo.toml.
+Name, version, description and licence are those of Cargo.toml, and so is the repository; where it names none, that of the
+workflow (GITHUB_SERVER_URL, GITHUB_REPOSITORY).
 """
 
 import base64
@@ -30,6 +30,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 CRATE = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
 VERSION = CRATE["version"]
+REPOSITORY = CRATE.get("repository")
+if not REPOSITORY and "GITHUB_REPOSITORY" in os.environ:
+    REPOSITORY = f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
 LICENCES = ["LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
 
 # Of each platform: npm's names of system, processor and C library; the architecture in tags of wheels; that of Debian.
@@ -118,6 +121,7 @@ Keywords: {",".join(CRATE["keywords"])}
 License-Expression: {CRATE["license"]}
 {"".join(f"License-File: {name}{chr(10)}" for name in LICENCES)}\
 Requires-Python: >=3.8
+{f"Project-URL: Repository, {REPOSITORY}{chr(10)}" if REPOSITORY else ""}\
 Description-Content-Type: text/markdown
 
 {(HERE / "README.md").read_text()}"""
@@ -145,6 +149,8 @@ def npm_name(triple):
 
 def npm_package(out, name, more, files):
     manifest = {"name": name, "version": VERSION, "description": CRATE["description"], "license": CRATE["license"]}
+    if REPOSITORY:
+        manifest["repository"] = {"type": "git", "url": f"git+{REPOSITORY}.git"}
     files = [("package/package.json", as_json(manifest | more), 0o644), *files, *documents("package/")]
     pack_tar(out / f"{name.lstrip('@').replace('/', '-')}-{VERSION}.tgz", files)
 
@@ -155,10 +161,9 @@ def npm_platform(out, triple, binary, program):
     npm_package(out, npm_name(triple), fields, [(f"package/bin/{program}", binary, 0o755)])
 
 
-def npm_launcher(out, repository):
+def npm_launcher(out):
     fields = {
         "keywords": CRATE["keywords"],
-        "repository": {"type": "git", "url": f"git+{repository}.git"},
         "bin": {"abridge-proxy": "launcher.js", "abridge": "launcher.js"},
         "engines": {"node": ">=18"},
         "optionalDependencies": {npm_name(triple): VERSION for triple in PLATFORMS},
@@ -222,38 +227,37 @@ Description: reverse proxy between LLM agents and models
 # === release ===
 
 
-def render(out, template, repository):
+def render(out, template):
     """Fills a template: `@VERSION@`, `@REPOSITORY@`, and of a platform's archive `@URL:TRIPLE@` and `@SHA256:TRIPLE@`."""
 
     def fill(place):
         what, _, triple = place[1].partition(":")
         if not triple:
-            return {"VERSION": VERSION, "REPOSITORY": repository}[what]
+            return {"VERSION": VERSION, "REPOSITORY": REPOSITORY}[what]
         [archive] = [path for path in out.glob(f"abridge-{VERSION}-{triple}.*") if path.suffix in (".gz", ".zip")]
         if what == "URL":
-            return f"{repository}/releases/download/v{VERSION}/{archive.name}"
+            return f"{REPOSITORY}/releases/download/v{VERSION}/{archive.name}"
         return hashlib.sha256(archive.read_bytes()).hexdigest()
 
     text = re.sub(r"@([A-Z0-9]+(?::[a-z0-9_-]+)?)@", fill, (HERE / template).read_text())
     (out / template.removesuffix(".in").replace("abridge", CRATE["name"])).write_text(text)
 
 
-def release(out, repository):
-    npm_launcher(out, repository)
-    render(out, "abridge.rb.in", repository)
-    render(out, "abridge.json.in", repository)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(out.iterdir())
-            if path.name != "SHA256SUMS"]
+def release(out):
+    if not REPOSITORY:
+        sys.exit("pack.py: Cargo.toml names no repository, and neither does GITHUB_REPOSITORY; archives are found by it")
+    npm_launcher(out)
+    for template in ("abridge.rb.in", "abridge.json.in"):
+        render(out, template)
+    packages = [path for path in sorted(out.iterdir()) if path.name != "SHA256SUMS"]
+    sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in packages)
     (out / "SHA256SUMS").write_text("".join(sums))
 
 
 def main(arguments):
     match arguments:
-        case ["release", out, *url] if len(url) <= 1:
-            repository = next(iter(url), CRATE.get("repository"))
-            if not repository:
-                sys.exit("pack.py: Cargo.toml names no repository; give its URL behind DIR")
-            release(pathlib.Path(out), repository)
+        case ["release", out]:
+            release(pathlib.Path(out))
         case [triple, binary, out] if triple in PLATFORMS:
             out = pathlib.Path(out)
             out.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,9 @@
 #   scripts/release.sh --pack TRIPLE
 #                                 builds for that platform, plays the demo if this machine can, and packs the binary into
 #                                 target/packages for those who have no Rust
-#   scripts/release.sh --bundle URL
-#                                 with the packages of all platforms in target/packages: the launcher of npm, formula,
-#                                 manifest and sums of a release of the repository at URL, and target/image, from which the
-#                                 Dockerfile makes images without building; a tag in GITHUB_REF must be that of the version
+#   scripts/release.sh --bundle   with the packages of all platforms in target/packages: the launcher of npm, formula,
+#                                 manifest and sums of the release, and target/image, from which the Dockerfile makes images
+#                                 without building; a tag in GITHUB_REF must be that of the version
 #
 # More arguments go to cargo: scripts/release.sh --target aarch64-unknown-linux-gnu
 set -euo pipefail
@@ -42,14 +41,13 @@ if [[ "${1:-}" == --pack ]]; then
 fi
 
 if [[ "${1:-}" == --bundle ]]; then
-    url="${2:?usage: release.sh --bundle URL}"
     target="${CARGO_TARGET_DIR:-target}"
     version="$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)"
     if [[ "${GITHUB_REF:-}" == refs/tags/* && "$GITHUB_REF" != "refs/tags/v$version" ]]; then
         printf 'the tag %s is not that of version %s of Cargo.toml\n' "$GITHUB_REF" "$version" >&2
         exit 1
     fi
-    packaging/pack.py release "$target/packages" "$url"
+    packaging/pack.py release "$target/packages"
     for platform in x86_64:amd64 aarch64:arm64; do
         image="$target/image/out/${platform#*:}"
         mkdir -p "$image"

@@ -88,7 +88,8 @@ async fn a_store_of_a_newer_version_is_refused_and_stays_as_it_is() {
     for _ in 0..2 {
         let failed = Setup::before(&upstream).with(format!("store.path = {path:?}")).fail().await;
         assert_eq!(failed.status.code(), Some(69));
-        for part in ["store.redb has format 99, and this abridge knows formats up to ", "; take the newer abridge, or"] {
+        for part in ["store.redb has format 99, and this abridge knows formats up to ", "; take the newer abridge, or"]
+        {
             assert!(failed.stderr.contains(part) && failed.stderr.lines().count() == 1, "{}", failed.stderr);
         }
     }

@@ -65,8 +65,7 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
         Ok(store) => store,
         Err(OpenError::InUse { holder, .. }) => {
             let size = ByteSize(size);
-            let said =
-                format!("{}, {size}: a running abridge has it{holder}, so it was not opened", path.display());
+            let said = format!("{}, {size}: a running abridge has it{holder}, so it was not opened", path.display());
             return findings.ok("store", said);
         }
         Err(error) => {

@@ -91,9 +91,9 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         // This takes the lock.
-        let backend = FileBackend::new(file)?;
+        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)?;
         noted.call_once(|| holder::write(&path));
-        Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)
+        Ok(database)
     })
 }
 
@@ -106,9 +106,7 @@ pub(super) fn open(
     secret: Option<Secret>,
 ) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
-        Error::DatabaseAlreadyOpen => {
-            OpenError::InUse { path: path.to_owned(), holder: holder::read(path) }
-        }
+        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder::read(path) },
         error if kind_of(&error) == StoreErrorKind::Corrupt => {
             OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
         }

@@ -10,8 +10,8 @@ use crate::units::Period;
 /// The longest line that is read.
 const MAX_BYTES: u64 = 100;
 
-/// Says that this process has the file. Written behind the lock of the file, and never removed: it is read only while
-/// somebody has the lock. If it cannot be written, the holder is unknown.
+/// Says that this process has the file. Written once the file is locked and open, and never removed: it is read only while
+/// somebody has the lock. Who opens a file after a crash is not named before it is repaired.
 pub(super) fn write(path: &Path) {
     let _unknown = fs::write(beside(path), format!("{} {}\n", std::process::id(), env!("CARGO_PKG_VERSION")));
 }
