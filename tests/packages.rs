@@ -40,17 +40,19 @@ const PLATFORMS: [(&str, &str); 7] = [
 /// A program that no platform can run, and that asks for an old glibc.
 const DUMMY: &str = "GLIBC_2.17";
 
-/// All packages of a release: this binary for this platform, a dummy for the others.
-fn packages() -> Option<&'static Path> {
-    static PACKED: OnceLock<Option<TempDir>> = OnceLock::new();
-    PACKED.get_or_init(pack).as_ref().map(TempDir::path)
+/// The folder with all packages of a release: this binary for this platform, a dummy for the others.
+fn packages() -> Option<PathBuf> {
+    static PACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PACKED.get_or_init(pack).clone()
 }
 
-fn pack() -> Option<TempDir> {
+fn pack() -> Option<PathBuf> {
     installed("python3", &["-c", "import tomllib"])?;
-    let folder = tempfile::tempdir().unwrap();
-    let (packed, binary, dummy) =
-        (folder.path().join("packed"), folder.path().join("abridge"), folder.path().join("dummy"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    let [packed, binary, dummy] = ["packed", "abridge", "dummy"].map(|name| folder.join(name));
+    // Of the last run.
+    let _none = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
     // What a release has no use for either.
     succeed(Command::new("strip").arg("-o").arg(&binary).arg(env!("CARGO_BIN_EXE_abridge")));
     fs::write(&dummy, DUMMY).unwrap();
@@ -59,7 +61,7 @@ fn pack() -> Option<TempDir> {
         succeed(pack_py().arg(triple).arg(binary).arg(&packed));
     }
     succeed(pack_py().arg("release").arg(&packed));
-    Some(folder)
+    Some(packed)
 }
 
 /// This platform.
@@ -76,16 +78,16 @@ fn pack_py() -> Command {
     command
 }
 
-/// The one package whose name ends so.
-fn package(beginning: &str, end: &str) -> Option<PathBuf> {
+/// The one package whose name begins and ends so.
+fn package(packages: &Path, beginning: &str, end: &str) -> PathBuf {
     let is_it = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.starts_with(beginning) && name.ends_with(end)
     };
-    let mut found = entries(&packages()?.join("packed")).into_iter().filter(is_it);
+    let mut found = entries(packages).into_iter().filter(is_it);
     let package = found.next().unwrap_or_else(|| panic!("no package {beginning}…{end}"));
     assert_eq!(found.next(), None);
-    Some(package)
+    package
 }
 
 // === each package ===
@@ -95,8 +97,7 @@ fn the_wheel_has_both_commands_and_runs_the_demo() {
     let Some(packages) = packages() else { return };
     // Those for other platforms have a dummy.
     let is_real = |path: &PathBuf| fs::metadata(path).unwrap().len() > 1_000_000;
-    let mut wheels =
-        entries(&packages.join("packed")).into_iter().filter(|path| path.extension().is_some_and(|end| end == "whl"));
+    let mut wheels = entries(&packages).into_iter().filter(|path| path.extension().is_some_and(|end| end == "whl"));
     let wheel = wheels.find(is_real).expect("a wheel for this platform");
 
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +122,7 @@ fn npm_installs_the_package_of_this_platform_alone_and_the_launcher_ends_as_abri
     if installed("npm", &["--version"]).is_none() {
         return;
     }
-    let registry = Registry::of(&packages.join("packed"));
+    let registry = Registry::of(&packages);
     let folder = tempfile::tempdir().unwrap();
     succeed(registry.npm(folder.path()).args(["install", "--no-audit", "--no-fund", "abridge-proxy"]));
     let modules = folder.path().join("node_modules");
@@ -143,11 +144,12 @@ fn npm_installs_the_package_of_this_platform_alone_and_the_launcher_ends_as_abri
 
 #[test]
 fn the_deb_keeps_changed_settings_and_leaves_nothing_when_it_is_purged() {
-    if packages().is_none() || installed("dpkg-deb", &["--version"]).is_none() || !host().0.ends_with("gnu") {
+    let Some(packages) = packages() else { return };
+    if installed("dpkg-deb", &["--version"]).is_none() || !host().0.ends_with("gnu") {
         return;
     }
     let arch = if host().0.starts_with("x86_64") { "amd64.deb" } else { "arm64.deb" };
-    let package = package("abridge-proxy_", arch).unwrap();
+    let package = package(&packages, "abridge-proxy_", arch);
     let folder = tempfile::tempdir().unwrap();
     succeed(Command::new("dpkg-deb").arg("-x").arg(&package).arg(folder.path()));
     let abridge = || Command::new(folder.path().join("usr/bin/abridge"));
@@ -190,9 +192,7 @@ fn the_deb_keeps_changed_settings_and_leaves_nothing_when_it_is_purged() {
 
 #[test]
 fn the_same_binary_gives_the_same_packages() {
-    if packages().is_none() {
-        return;
-    }
+    let Some(packages) = packages() else { return };
     let folder = tempfile::tempdir().unwrap();
     let dummy = folder.path().join("dummy");
     fs::write(&dummy, DUMMY).unwrap();
@@ -202,15 +202,14 @@ fn the_same_binary_gives_the_same_packages() {
     let again = entries(&folder.path().join("again"));
     assert!(again.len() >= 3 * (PLATFORMS.len() - 1), "{again:?}");
     for path in again {
-        let first = package(&path.file_name().unwrap().to_string_lossy(), "").unwrap();
+        let first = package(&packages, &path.file_name().unwrap().to_string_lossy(), "");
         assert!(fs::read(&first).unwrap() == fs::read(&path).unwrap(), "{}", first.display());
     }
 }
 
 #[test]
 fn formula_and_manifest_name_each_archive_with_its_sum() {
-    let Some(packages) = packages() else { return };
-    let packed = packages.join("packed");
+    let Some(packed) = packages() else { return };
     let formula = fs::read_to_string(packed.join("abridge-proxy.rb")).unwrap();
     let manifest = fs::read_to_string(packed.join("abridge-proxy.json")).unwrap();
     let sums = fs::read_to_string(packed.join("SHA256SUMS")).unwrap();
