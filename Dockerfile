@@ -1,16 +1,20 @@
 # abridge in a container: docker build -t abridge . && docker run -p 127.0.0.1:8787:8787 abridge
 
-FROM rust:1.95-slim-bookworm AS build
-# The image has a C compiler, which zstd and the cryptography of ring need.
+FROM rust:1.95-alpine AS build
+# Rust links statically there. zstd and the cryptography of ring need the headers of musl, and the script bash.
+RUN apk add --no-cache bash musl-dev
 WORKDIR /src
 COPY . .
-RUN scripts/release.sh
-
-FROM debian:bookworm-slim
-RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
-COPY --from=build /src/target/release/abridge /usr/local/bin/abridge
+ARG TARGETARCH
+RUN scripts/release.sh && install -D target/release/abridge "/out/$TARGETARCH/abridge"
 # The store is a volume, so that it outlives the container; whoever runs abridge there may write to it.
-RUN install --directory --owner=65532 --group=65532 --mode=0700 /var/lib/abridge
+RUN install -d -m 700 /out/state/abridge
+
+# One file, and no shell. Certificates of authorities are in it, for machines that have none.
+FROM scratch
+ARG TARGETARCH
+COPY --from=build /out/${TARGETARCH}/abridge /usr/local/bin/abridge
+COPY --from=build --chown=65532:65532 /out/state /var/lib
 VOLUME /var/lib/abridge
 # A number and no name, so that Kubernetes can see that it is not root. A proxy.toml is read from the working directory.
 USER 65532:65532

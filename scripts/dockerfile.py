@@ -1,164 +1,116 @@
 #!/usr/bin/env python3
-"""Runs the steps of the Dockerfile where there is no Docker engine, as root: scripts/dockerfile.py FOLDER
+"""Makes the image of the Dockerfile and runs it where there is no Docker engine, as root: scripts/dockerfile.py CONTEXT FOLDER
 
-Each stage is a folder in FOLDER, with a Debian from debootstrap in place of the image it is FROM, and this machine's Rust in
-place of the rust image's. COPY, RUN, ENV, WORKDIR and USER are done as Docker does them, as far as this Dockerfile uses them,
-and the build sees no more than .dockerignore lets it. At the end, what the image would run is run, as its user, with nothing for an upstream:
-its own health check must hold.
+CONTEXT is what stands in for the stage that builds, as target/image of `scripts/release.sh --bundle` does in a release: static
+binaries. The stage that is the image becomes the folder FOLDER: COPY, ENV, WORKDIR and USER are done as Docker does them, as far as
+this Dockerfile uses them. Then what the image would run is run in there, as its user, with nothing for an upstream: its own
+health check must hold, and the whole must have at most 20 MB. The stage that builds is not run.
 """
 
-import fnmatch
 import json
 import os
 import pathlib
-import re
+import platform
 import shutil
 import subprocess
 import sys
 import time
 
+LIMIT = 20_000_000
+ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+
 root = pathlib.Path(__file__).resolve().parent.parent
-scratch = pathlib.Path(sys.argv[1]).resolve()
-rust = {name: os.environ.get(name, str(pathlib.Path.home() / folder)) for name, folder in
-        (("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup"))}
-
-
-def run(*command, **more):
-    return subprocess.run([str(part) for part in command], check=True, **more)
+context, folder = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 
 
 def instructions():
-    text = re.sub(r"\\\n", " ", (root / "Dockerfile").read_text())
+    """Those of the last stage."""
+    text = (root / "Dockerfile").read_text().partition("\nFROM scratch\n")[2]
     for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield line.strip().split(None, 1)
+        if line and not line.startswith("#"):
+            yield line.split(None, 1)
 
 
-def context():
-    """The files that .dockerignore leaves, of those that git knows or that are new."""
-    rules = [line for line in (root / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=root, stdout=subprocess.PIPE)
-    for name in listed.stdout.decode().splitlines():
-        parents = [name, *map(str, pathlib.PurePath(name).parents)]
-        kept = True
-        for rule in rules:
-            if any(fnmatch.fnmatch(parent, rule.lstrip("!")) for parent in parents if parent != "."):
-                kept = rule.startswith("!")
-        if kept:
-            yield name
-
-
-class Stage:
-    def __init__(self, image, name):
-        self.folder = scratch / name
-        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-        self.workdir, self.user, self.mounts = "/", "0:0", []
-        if not (self.folder / "etc/debian_version").exists():
-            suite = re.search(r"(bookworm|trixie)", image)[1]
-            packages = ["--include=gcc,libc6-dev,ca-certificates"] if image.startswith("rust:") else []
-            run("debootstrap", "--variant=minbase", *packages, suite, self.folder, stdout=subprocess.DEVNULL)
-        shutil.copy("/etc/resolv.conf", self.folder / "etc/resolv.conf")
-        self.mount("/proc")
-        self.mount("/dev")
-        if image.startswith("rust:"):
-            for variable, path in rust.items():
-                self.mount(path)
-                self.environment[variable] = path
-            self.environment["PATH"] += f":{rust['CARGO_HOME']}/bin"
-
-    def mount(self, path):
-        inside = self.inside(path)
-        inside.mkdir(parents=True, exist_ok=True)
-        run("mount", "--rbind", path, inside)
-        run("mount", "--make-rslave", inside)
-        self.mounts.append(inside)
-
-    def unmount(self):
-        for inside in reversed(self.mounts):
-            run("umount", "--recursive", "--lazy", inside)
-        self.mounts = []
+class Image:
+    def __init__(self):
+        # What engines set where an image says nothing.
+        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.workdir, self.user, self.entry, self.command, self.health = "/", 0, [], [], []
 
     def inside(self, path):
-        return self.folder / str(path).lstrip("/")
+        return folder / path.lstrip("/")
 
-    def command(self, *command):
-        script = f"cd {self.workdir} && exec \"$@\""
-        return ["chroot", f"--userspec={self.user}", str(self.folder), "/bin/sh", "-c", script, "sh", *command]
-
-    def run(self, text):
-        print(f"   RUN {text}", flush=True)
-        run(*self.command("/bin/sh", "-c", text), env=self.environment)
-
-    def copy(self, words, stages):
-        source = None
-        if words[0].startswith("--from="):
-            source = stages[words.pop(0).removeprefix("--from=")]
-        *names, to = words
-        if source:
-            target = self.inside(to)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            for name in names:
-                shutil.copy(source.inside(name), target)
+    def copy(self, words):
+        options = dict(word[2:].split("=") for word in words if word.startswith("--"))
+        source, to = (word.replace("${TARGETARCH}", ARCH) for word in words if not word.startswith("--"))
+        assert options["from"] == "build", "only the stage that builds is known"
+        source, target = context / source.lstrip("/"), self.inside(to)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy2(source, target)
             return
-        assert names == ["."], "only COPY . is understood"
-        for name in context():
-            target = self.inside(self.workdir) / to / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, target)
+        shutil.copytree(source, target)
+        owner = int(options["chown"].split(":")[0])
+        for path in target.rglob("*"):
+            os.chown(path, owner, owner)
 
+    def start(self, command):
+        def enter():
+            os.chroot(folder)
+            os.chdir(self.workdir)
+            os.setgroups([])
+            os.setgid(self.user)
+            os.setuid(self.user)
 
-def ready(stage, entry):
-    """Starts what the image would start, and waits for the health check of the image."""
-    settings = {**stage.environment, "ABRIDGE__UPSTREAM__URL": "http://127.0.0.1:9/v1"}
-    settings["ABRIDGE__SERVER__LISTEN"] = "127.0.0.1:18787"
-    server = subprocess.Popen(stage.command(*entry), env=settings, start_new_session=True)
-    try:
-        for _ in range(100):
-            time.sleep(0.1)
-            if subprocess.run(stage.command("abridge", "health"), env=settings).returncode == 0:
-                owner = (stage.inside("/var/lib/abridge/store.redb")).stat()
-                assert (owner.st_uid, owner.st_mode & 0o777) == (65532, 0o600), owner
-                return
-        raise SystemExit("the container's health check never held")
-    finally:
-        server.terminate()
-        assert server.wait(timeout=20) == 0, "SIGTERM should end it well"
+        settings = {**self.environment, "ABRIDGE__UPSTREAM__URL": "http://127.0.0.1:9/v1"}
+        settings["ABRIDGE__SERVER__LISTEN"] = "127.0.0.1:18787"
+        return subprocess.Popen(command, env=settings, preexec_fn=enter)
+
+    def ready(self):
+        server = self.start(self.entry + self.command)
+        try:
+            for _ in range(100):
+                time.sleep(0.1)
+                if self.start(self.health).wait() == 0:
+                    owner = self.inside("/var/lib/abridge/store.redb").stat()
+                    assert (owner.st_uid, owner.st_mode & 0o777) == (65532, 0o600), owner
+                    return
+            raise SystemExit("the container's health check never held")
+        finally:
+            server.terminate()
+            assert server.wait(timeout=20) == 0, "SIGTERM should end it well"
 
 
 def main():
-    stages, stage, entry, command = {}, None, [], []
-    try:
-        for number, (word, rest) in enumerate(instructions()):
-            print(f"{word} {rest if word != 'RUN' else ''}", flush=True)
-            match word:
-                case "FROM":
-                    image, _, name = rest.partition(" AS ")
-                    stage = stages[name or f"stage-{number}"] = Stage(image, name or f"stage-{number}")
-                case "RUN":
-                    stage.run(rest)
-                case "COPY":
-                    stage.copy(rest.split(), stages)
-                case "ENV":
-                    name, value = rest.split("=", 1)
-                    stage.environment[name] = value
-                case "WORKDIR":
-                    stage.workdir = rest
-                    stage.inside(rest).mkdir(parents=True, exist_ok=True)
-                case "USER":
-                    stage.user = rest
-                case "ENTRYPOINT":
-                    entry = json.loads(rest)
-                case "CMD":
-                    command = json.loads(rest)
-                case "EXPOSE" | "HEALTHCHECK" | "STOPSIGNAL" | "VOLUME":
-                    pass
-                case _:
-                    raise SystemExit(f"{word} is not understood")
-        ready(stage, entry + command)
-    finally:
-        for stage in stages.values():
-            stage.unmount()
-    print("the steps of the Dockerfile hold")
+    shutil.rmtree(folder, ignore_errors=True)
+    image = Image()
+    for word, rest in instructions():
+        match word:
+            case "COPY":
+                image.copy(rest.split())
+            case "ENV":
+                name, value = rest.split("=", 1)
+                image.environment[name] = value
+            case "WORKDIR":
+                image.workdir = rest
+                image.inside(rest).mkdir(parents=True, exist_ok=True)
+            case "USER":
+                image.user = int(rest.split(":")[0])
+            case "ENTRYPOINT":
+                image.entry = json.loads(rest)
+            case "CMD":
+                image.command = json.loads(rest)
+            case "HEALTHCHECK":
+                image.health = json.loads(rest.partition("CMD ")[2])
+            case "ARG" | "EXPOSE" | "STOPSIGNAL" | "VOLUME":
+                pass
+            case _:
+                raise SystemExit(f"{word} is not understood")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    image.ready()
+    print(f"the image of {size} bytes is ready in its own words")
+    if size > LIMIT:
+        raise SystemExit(f"it has more than {LIMIT} bytes")
 
 
 main()

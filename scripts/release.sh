@@ -3,6 +3,12 @@
 #
 #   scripts/release.sh            the binary in target/release (or below CARGO_TARGET_DIR), and its sum
 #   scripts/release.sh --check    builds this commit twice, in two folders, and fails if the binaries differ
+#   scripts/release.sh --pack TRIPLE
+#                                 builds for that platform, plays the demo if this machine can, and packs the binary into
+#                                 target/packages for those who have no Rust
+#   scripts/release.sh --bundle   with the packages of all platforms in target/packages: the launcher of npm, formula,
+#                                 manifest and sums of the release, and target/image, from which the Dockerfile makes images
+#                                 without building; a tag in GITHUB_REF must be that of the version
 #
 # More arguments go to cargo: scripts/release.sh --target aarch64-unknown-linux-gnu
 set -euo pipefail
@@ -17,6 +23,40 @@ build() {
         CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo" \
         CARGO_INCREMENTAL=0 cargo build --release --locked --bin abridge "$@"
 }
+
+if [[ "${1:-}" == --pack ]]; then
+    triple="${2:?usage: release.sh --pack TRIPLE}"
+    build --target "$triple"
+    program="${CARGO_TARGET_DIR:-target}/$triple/release/abridge"
+    [[ "$triple" != *windows* ]] || program+=.exe
+    host="$(rustc -vV | sed -n 's/^host: //p')"
+    # A static program for musl runs with any C library.
+    if [[ "${triple%-*}" == "${host%-*}" ]]; then
+        "$program" demo
+    else
+        printf '== NOT RUN: the demo, as this machine is %s\n' "$host"
+    fi
+    packaging/pack.py "$triple" "$program" "${CARGO_TARGET_DIR:-target}/packages"
+    exit
+fi
+
+if [[ "${1:-}" == --bundle ]]; then
+    target="${CARGO_TARGET_DIR:-target}"
+    version="$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)"
+    if [[ "${GITHUB_REF:-}" == refs/tags/* && "$GITHUB_REF" != "refs/tags/v$version" ]]; then
+        printf 'the tag %s is not that of version %s of Cargo.toml\n' "$GITHUB_REF" "$version" >&2
+        exit 1
+    fi
+    packaging/pack.py release "$target/packages"
+    for platform in x86_64:amd64 aarch64:arm64; do
+        image="$target/image/out/${platform#*:}"
+        mkdir -p "$image"
+        tar --extract --file "$target/packages/abridge-$version-${platform%:*}-unknown-linux-musl.tar.gz" \
+            --directory "$image" --strip-components 1 --wildcards '*/abridge'
+    done
+    install -d -m 700 "$target/image/out/state/abridge"
+    exit
+fi
 
 if [[ "${1:-}" != --check ]]; then
     build "$@"

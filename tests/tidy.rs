@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 mod documents;
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/release.rs"]
+mod release;
 #[path = "tidy/settings.rs"]
 mod settings;
 #[path = "tidy/supply.rs"]

@@ -32,6 +32,7 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
 
 mod file;
+mod holder;
 mod tables;
 mod writer;
 

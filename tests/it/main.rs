@@ -75,6 +75,7 @@ mod targets; // the client's path and the upstream's
 mod tenants; // separation of callers
 mod tls; // certificates on both sides
 mod token_counts; // counts of recorded texts, compared with tiktoken-rs
+mod upgrade; // stores of other versions, and two processes on one file
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
 mod upstreams; // several upstreams behind one abridge
 mod webhook; // events posted to a webhook

@@ -64,9 +64,9 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
     let size = path.metadata().map_or(0, |metadata| metadata.len());
     let store = match RedbStore::open(path, config.store.clone(), Clock::system()) {
         Ok(store) => store,
-        Err(OpenError::InUse { .. }) => {
-            let said =
-                format!("{}, {}: a running abridge has it, so it was not opened", path.display(), ByteSize(size));
+        Err(OpenError::InUse { holder, .. }) => {
+            let size = ByteSize(size);
+            let said = format!("{}, {size}: a running abridge has it{holder}, so it was not opened", path.display());
             return findings.ok("store", said);
         }
         Err(error) => {

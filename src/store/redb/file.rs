@@ -2,11 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
 
+use super::holder;
 use super::tables::{self, META};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::store::{Op, StoreError, StoreErrorKind};
@@ -32,10 +33,12 @@ pub(super) const SCHEMA: Schema =
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process uses the file.
-    #[error("the store {} is in use by another abridge; stop that one, or give this one a store.path of its own", path.display())]
+    #[error("the store {} is in use by another abridge{holder}; stop that one, or give this one a store.path of its own", path.display())]
     InUse {
         /// The path.
         path: PathBuf,
+        /// The process, its version and for how long, in parentheses; empty if that is unknown.
+        holder: String,
     },
     /// A newer version of abridge wrote the file.
     #[error(
@@ -70,7 +73,7 @@ pub enum OpenError {
 
 /// Opens the file at `path`. The file and the directories that are created for it are readable by their owner only.
 pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
-    let path = path.to_owned();
+    let (path, noted) = (path.to_owned(), Once::new());
     Arc::new(move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             private_folder().recursive(true).create(folder)?;
@@ -83,7 +86,10 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
             sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
+        // This takes the lock.
+        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)?;
+        noted.call_once(|| holder::write(&path));
+        Ok(database)
     })
 }
 
@@ -96,7 +102,7 @@ pub(super) fn open(
     secret: Option<Secret>,
 ) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
-        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned() },
+        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder::read(path) },
         error if kind_of(&error) == StoreErrorKind::Corrupt => {
             OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
         }
