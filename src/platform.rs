@@ -15,7 +15,7 @@ use unix as system;
 use windows as system;
 
 #[cfg(test)]
-pub use system::testing;
+pub(crate) use system::testing;
 pub use system::{files, process, sockets};
 
 /// What a signal asks of a proxy.

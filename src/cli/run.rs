@@ -141,9 +141,9 @@ impl AgentCommand {
         let mut command = process::command(program);
         command.args(self.client.arguments(url)).args(arguments);
         command.envs(self.client.variables(url)).envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         let id = child.id();
-        let mut ended = pin!(run_blocking(move || process::wait(child)));
+        let mut ended = pin!(run_blocking(move || process::wait(&mut child)));
         loop {
             tokio::select! {
                 code = &mut ended => return code.map_err(io::Error::other)?,

@@ -4,4 +4,4 @@ pub mod files;
 pub mod process;
 pub mod sockets;
 #[cfg(test)]
-pub mod testing;
+pub(crate) mod testing;

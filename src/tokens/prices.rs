@@ -238,7 +238,7 @@ fn is_local(host: &str) -> bool {
     if host == "localhost" || host == "::1" || ends.iter().any(|end| host.ends_with(end)) {
         return true;
     }
-    let parts: Option<Vec<u8>> = host.split('.').map(|part| part.parse().ok()).collect();
+    let parts: Option<Vec<_>> = host.split('.').map(|part| part.parse::<u8>().ok()).collect();
     match parts.as_deref() {
         Some([127 | 10, _, _, _] | [192, 168, _, _] | [172, 16..=31, _, _] | [169, 254, _, _]) => true,
         _ => host.contains(':') && (host.starts_with("fc") || host.starts_with("fd")),

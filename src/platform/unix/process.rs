@@ -102,9 +102,9 @@ pub fn clear_environment(command: &mut Command) -> &mut Command {
 
 /// Waits for the end of a command. Returns its exit code, or 128 and the number of the signal that has ended it. While it is
 /// stopped, this process is stopped as well, so that the shell takes the terminal back. Blocks.
-pub fn wait(child: Child) -> io::Result<u8> {
+pub fn wait(child: &mut Child) -> io::Result<u8> {
     loop {
-        let status = match waitpid(Some(Pid::from_child(&child)), WaitOptions::UNTRACED) {
+        let status = match waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED) {
             Ok(Some((_, status))) => status,
             Ok(None) | Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -158,5 +158,41 @@ pub fn descriptor_limit(error: &io::Error) -> Option<DescriptorLimit> {
         Errno::MFILE => Some(DescriptorLimit::Process),
         Errno::NFILE => Some(DescriptorLimit::System),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::process::getpriority_process;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_has_a_lower_priority_on_linux_and_the_process_keeps_its_own() {
+        let nice = || getpriority_process(None).unwrap();
+        let before = nice();
+        let lowered = thread::spawn(move || {
+            lower_thread_priority();
+            nice()
+        });
+        let expected = if cfg!(target_os = "linux") { (before + 5).min(19) } else { before };
+        assert_eq!((lowered.join().unwrap(), nice()), (expected, before));
+    }
+
+    #[test]
+    fn errors_of_descriptors_name_their_limit_and_others_none() {
+        let limit = |error: Errno| descriptor_limit(&error.into());
+        assert_eq!(limit(Errno::MFILE), Some(DescriptorLimit::Process));
+        assert_eq!(limit(Errno::NFILE), Some(DescriptorLimit::System));
+        assert_eq!(limit(Errno::CONNREFUSED), None);
+        assert_eq!(descriptor_limit(&io::Error::other("too many open files")), None);
+    }
+
+    #[test]
+    fn the_exit_code_is_that_of_the_command_or_128_and_its_signal() {
+        let code = |script: &str| wait(&mut command("sh".as_ref()).args(["-c", script]).spawn().unwrap()).unwrap();
+        assert_eq!([code("exit 0"), code("exit 7"), code("kill -TERM $$"), code("kill -KILL $$")], [0, 7, 143, 137]);
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::net::TcpSocket;
 pub use tokio::net::{UnixListener, UnixStream};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use crate::platform::NoUnixSocketsError;
 
@@ -45,6 +47,17 @@ pub fn connect_blocking(path: &Path, timeout: Duration) -> io::Result<impl Read 
     Ok(stream)
 }
 
+/// The name of a host of PostgreSQL. Where it is a Unix socket it has none, and its path is set in `to`.
+pub fn host_name<'a>(host: &'a Host, to: &mut Config) -> Option<&'a str> {
+    match host {
+        Host::Tcp(name) => Some(name),
+        Host::Unix(path) => {
+            to.host_path(path);
+            None
+        }
+    }
+}
+
 /// Removes the socket file of a process that was killed, if no process listens on it. No other file is removed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
@@ -54,5 +67,19 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match net::UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_postgresql_is_a_name_or_a_path() {
+        let hosts: Config = "host=db,/run/postgresql".parse().unwrap();
+        let mut set = Config::new();
+        let names: Vec<_> = hosts.get_hosts().iter().map(|host| host_name(host, &mut set)).collect();
+        assert_eq!(names, [Some("db"), None]);
+        assert_eq!(set.get_hosts(), [Host::Unix("/run/postgresql".into())]);
     }
 }

@@ -103,7 +103,7 @@ pub fn clear_environment(command: &mut Command) -> &mut Command {
 }
 
 /// Waits for the end of a command. Returns its exit code, or 255 for a larger one. Blocks.
-pub fn wait(mut child: Child) -> io::Result<u8> {
+pub fn wait(child: &mut Child) -> io::Result<u8> {
     let code = child.wait()?.code();
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::net::TcpSocket;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use crate::platform::NoUnixSocketsError;
 
@@ -44,6 +46,12 @@ pub async fn connect(_path: &Path) -> io::Result<UnixStream> {
 /// Fails.
 pub fn connect_blocking(_path: &Path, _timeout: Duration) -> io::Result<impl Read + Write + use<>> {
     Err::<net::TcpStream, _>(unsupported())
+}
+
+/// The name of a host of PostgreSQL.
+pub fn host_name<'a>(host: &'a Host, _to: &mut Config) -> Option<&'a str> {
+    let Host::Tcp(name) = host;
+    Some(name)
 }
 
 fn unsupported() -> io::Error {

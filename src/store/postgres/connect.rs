@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Row};
 
 use super::sql;
+use crate::platform::sockets;
 use crate::store::engine::EngineError;
 use crate::store::engine::error::UrlError;
 use crate::store::engine::identity::{Identity, Meta};
@@ -117,16 +118,10 @@ pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlErro
     let ports = all.get_ports();
     let one = |(n, host): (usize, &Host)| {
         let mut one = Config::new();
-        let is_local = match host {
-            Host::Tcp(name) => {
-                one.host(name);
-                name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-            }
-            Host::Unix(path) => {
-                one.host_path(path);
-                true
-            }
-        };
+        let is_local = sockets::host_name(host, &mut one).is_none_or(|name| {
+            one.host(name);
+            name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        });
         one.port(ports.get(n).or(ports.first()).copied().unwrap_or(5432));
         all.get_user().map(|user| one.user(user));
         all.get_password().map(|password| one.password(password));
