@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
@@ -74,7 +74,7 @@ pub enum OpenError {
 
 /// Opens the file at `path`. The file and the directories that are created for it are readable by their owner only.
 pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
-    let (path, noted) = (path.to_owned(), Once::new());
+    let path = path.to_owned();
     Arc::new(move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -90,10 +90,7 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
         if metadata.permissions().mode() & 0o077 != 0 {
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
-        // This takes the lock.
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)?;
-        noted.call_once(|| holder::write(&path));
-        Ok(database)
+        Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
     })
 }
 
