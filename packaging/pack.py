@@ -28,7 +28,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-CRATE = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
+CRATE = tomllib.loads((ROOT / "Cargo.toml").read_bytes().decode())["package"]
 VERSION = CRATE["version"]
 REPOSITORY = CRATE.get("repository")
 if not REPOSITORY and "GITHUB_REPOSITORY" in os.environ:
@@ -124,7 +124,7 @@ Requires-Python: >=3.8
 {f"Project-URL: Repository, {REPOSITORY}{chr(10)}" if REPOSITORY else ""}\
 Description-Content-Type: text/markdown
 
-{(HERE / "README.md").read_text()}"""
+{(HERE / "README.md").read_bytes().decode()}"""
     files = [
         (f"{name}.data/scripts/{program}", binary, 0o755),
         ("abridge_proxy.py", (HERE / "python/abridge_proxy.py").read_bytes(), 0o644),

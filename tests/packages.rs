@@ -377,12 +377,13 @@ fn answer(mut client: TcpStream, folder: &Path, registry: SocketAddr) {
     lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
     let path =
         target.split(' ').nth(1).unwrap_or_default().trim_start_matches('/').replace("%2f", "-").replace('@', "");
-    let file = if path.ends_with(".tgz") { path } else { format!("{path}-{VERSION}.tgz") };
+    let is_tarball = path.contains(".tgz");
+    let file = if is_tarball { path } else { format!("{path}-{VERSION}.tgz") };
     let Ok(mut body) = fs::read(folder.join(&file)) else {
         let _sent = client.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
         return;
     };
-    if !target.contains(".tgz ") {
+    if !is_tarball {
         let read =
             Command::new("tar").arg("-xOzf").arg(folder.join(&file)).arg("package/package.json").output().unwrap();
         let mut manifest: serde_json::Map<_, _> = serde_json::from_slice(&read.stdout).unwrap();

@@ -112,6 +112,7 @@ impl RedbStore {
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let DatabaseOptions { opener, schema, retry_pause } = options;
         let (db, secret) = file::open(path, &opener, schema, None)?;
+        holder::write(path);
         let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
             path: path.to_owned(),

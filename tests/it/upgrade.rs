@@ -88,6 +88,7 @@ async fn a_store_of_a_newer_version_is_refused_and_stays_as_it_is() {
     for _ in 0..2 {
         let failed = Setup::before(&upstream).with(format!("store.path = {path:?}")).fail().await;
         assert_eq!(failed.status.code(), Some(69));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         for part in ["store.redb has format 99, and this abridge knows formats up to ", "; take the newer abridge, or"]
         {
             assert!(failed.stderr.contains(part) && failed.stderr.lines().count() == 1, "{}", failed.stderr);
@@ -109,4 +110,6 @@ async fn a_process_that_finds_the_store_in_use_says_who_has_it_even_after_a_kill
         first.signal(end);
         first.exit().await;
     }
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["store.redb"]);
 }

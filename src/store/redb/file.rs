@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
@@ -73,7 +73,7 @@ pub enum OpenError {
 
 /// Opens the file at `path`. The file and the directories that are created for it are readable by their owner only.
 pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
-    let (path, noted) = (path.to_owned(), Once::new());
+    let path = path.to_owned();
     Arc::new(move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             private_folder().recursive(true).create(folder)?;
@@ -86,10 +86,7 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
             sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
         }
         make_private(&file)?;
-        // This takes the lock.
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)?;
-        noted.call_once(|| holder::write(&path));
-        Ok(database)
+        Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
     })
 }
 

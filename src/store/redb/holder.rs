@@ -11,15 +11,19 @@ use crate::units::Period;
 /// The longest line that is read.
 const MAX_BYTES: u64 = 100;
 
-/// Says that this process has the file. Written once the file is locked and open, and never removed: it is read only while
-/// somebody has the lock. Who opens a file after a crash is not named before it is repaired.
+/// Says that this process has the file, which is locked and open. What a killed process has left is written over here, and
+/// read by nobody before, but while the file is repaired. Where the line cannot be written, the holder is unknown.
 pub(super) fn write(path: &Path) {
-    let file = beside(path);
     // A link that somebody has put there is not followed.
-    let _none = fs::remove_file(&file);
+    remove(path);
     let line = format!("{} {}\n", std::process::id(), env!("CARGO_PKG_VERSION"));
     let _unknown =
         private_file().write(true).create_new(true).open(file).and_then(|mut file| file.write_all(line.as_bytes()));
+}
+
+/// Removes the line, before the file is unlocked.
+pub(super) fn remove(path: &Path) {
+    let _missing = fs::remove_file(beside(path));
 }
 
 /// Who has the file, in parentheses behind a space; empty if that is unknown.
@@ -64,6 +68,8 @@ mod tests {
         let known = read(&path);
         let this = format!(" (process {}, version {}, for ", std::process::id(), env!("CARGO_PKG_VERSION"));
         assert!(known.starts_with(&this), "{known}");
+        remove(&path);
+        assert_eq!(read(&path), "");
         for line in ["", "x 0.1.0", "12", "12 0.1.0; rm", "12 \u{1b}[0m", &format!("12 {}", "1".repeat(200))] {
             fs::write(beside(&path), line).unwrap();
             assert!(read(&path).len() < 150, "{line}");

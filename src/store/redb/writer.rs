@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::file::{self, Opener, Schema, Secret};
 use super::tables::{InspectedQuota, NewPayload, SizeChange, SummaryQuota};
-use super::{DatabaseOptions, Shared, closed, failed, tables};
+use super::{DatabaseOptions, Shared, closed, failed, holder, tables};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::Encoded;
 use crate::store::expiry::Expiry;
@@ -264,7 +264,12 @@ impl Writer {
     /// Writes pending uses and closes the file.
     fn close(&mut self) -> Result<(), StoreError> {
         let written = if self.shared.database.blocking_read().is_some() { self.write_all_uses() } else { Ok(()) };
-        drop(self.shared.database.blocking_write().take());
+        let database = self.shared.database.blocking_write().take();
+        if database.is_some() {
+            holder::remove(&self.shared.path);
+        }
+        // This unlocks the file.
+        drop(database);
         written
     }
 
