@@ -17,8 +17,11 @@ pub(super) fn write(path: &Path) {
     // A link that somebody has put there is not followed.
     remove(path);
     let line = format!("{} {}\n", std::process::id(), env!("CARGO_PKG_VERSION"));
-    let _unknown =
-        private_file().write(true).create_new(true).open(file).and_then(|mut file| file.write_all(line.as_bytes()));
+    let _unknown = private_file()
+        .write(true)
+        .create_new(true)
+        .open(beside(path))
+        .and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
 /// Removes the line, before the file is unlocked.
