@@ -17,9 +17,9 @@ missing() {
     exit 69
 }
 
-case "${1:-}" in
-check) command=(check) ;;
-build) command=(zigbuild --release) ;;
+case "${1:-} ${2:-}" in
+"check "?*) command=(check) ;;
+"build "?*) command=(zigbuild --release) ;;
 *) echo "usage: cross.sh check|build TARGET…" >&2 && exit 64 ;;
 esac
 what="$1"
