@@ -49,7 +49,7 @@ thread_local! {
 }
 
 /// Lowers the priority of this thread below those that serve requests. A failure is ignored.
-fn lower_priority() {
+pub fn lower_priority() {
     if !PRIORITY_LOWERED.replace(true) {
         let _present = rustix::process::nice(NICE); // of this thread alone, on Linux
     }

@@ -235,6 +235,11 @@ impl Gauge {
         self.remembered(Subject::Beginning, fingerprint, || self.count(beginning()))
     }
 
+    /// Lets others have a turn where there is one processor for all: behind each message that was read or written.
+    pub fn yield_now(&self) {
+        (self.shared.yield_now)();
+    }
+
     /// The encoding that texts are counted in.
     pub fn encoding(&self) -> Encoding {
         self.encoding

@@ -129,6 +129,9 @@ impl<'a> Draft<'a> {
                 Err(why) => not_applicable = why,
             }
         }
+        if texts.iter().any(SourceText::was_read) {
+            self.gauge().yield_now();
+        }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 

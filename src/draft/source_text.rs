@@ -67,6 +67,11 @@ pub struct TextCut {
 }
 
 impl SourceText<'_> {
+    /// Whether the text was unescaped, as one that was not seen before.
+    pub(super) fn was_read(&self) -> bool {
+        self.text.get().is_some()
+    }
+
     pub(super) fn text(&self) -> &str {
         let ParsedRequest { body, .. } = self.request;
         // It has been read before, so it can be read; a part that is no text has none.

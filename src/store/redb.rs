@@ -29,7 +29,7 @@ use super::{
     StoreErrorKind, StoreFuture, SweepResult, Time,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::tasks::run_blocking;
+use crate::tasks::{run_blocking, yield_thread};
 
 mod file;
 mod tables;
@@ -373,8 +373,11 @@ impl Shared {
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: Encoded::of(&payload), lifetime };
-    let encode = move || payloads.into_iter().map(new).collect();
-    if bytes < BLOCKING_FROM { Ok(encode()) } else { run_blocking(encode).await.map_err(|_| closed(Op::Put)) }
+    if bytes < BLOCKING_FROM {
+        return Ok(payloads.into_iter().map(new).collect());
+    }
+    let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
+    run_blocking(|| in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
 async fn encode(bytes: Bytes) -> Result<Encoded, StoreError> {

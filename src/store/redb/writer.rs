@@ -18,6 +18,7 @@ use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::Encoded;
 use crate::store::expiry::Expiry;
 use crate::store::{Offered, Op, StoreError, StoreErrorKind, SweepResult, Time};
+use crate::tasks::lower_priority;
 
 mod maintenance;
 
@@ -125,6 +126,7 @@ impl Writer {
 
     /// Runs until a job closes the store, or all senders are gone.
     pub(super) fn run(mut self) {
+        lower_priority();
         while let Some(job) = self.next.take().or_else(|| self.queue.blocking_recv()) {
             match job {
                 Job::Put { payloads, reply } => {
