@@ -163,6 +163,11 @@ fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
     characters.next().is_none().then_some(first)
 }
 
+/// Bytes as text, with U+FFFD for what is none. What reads damaged text reads it byte by byte.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
 /// The elements of a value, if it is an array.
 pub(crate) fn elements(json: &str) -> Option<Vec<&str>> {
     let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;

@@ -230,9 +230,15 @@ impl Gauge {
         }
     }
 
-    /// The tokens of the beginning of a text that is known by `fingerprint`. It is asked for, and counted, once.
-    pub fn beginning<'t>(&self, fingerprint: Fingerprint, beginning: impl FnOnce() -> &'t str) -> usize {
-        self.remembered(Subject::Beginning, fingerprint, || self.count(beginning()))
+    /// As many tokens as a text that is known by `fingerprint` has at least, but for those that merge at an end: those of
+    /// its first `most` bytes, or of all of it if that was counted before. It is asked for once.
+    pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
+        self.remembered(Subject::Beginning, fingerprint, || {
+            let text = text();
+            let whole = self.under_factor(Fingerprint::of(text.as_bytes()));
+            let known = self.shared.memo.get(Subject::Text, self.encoding, whole);
+            known.unwrap_or_else(|| self.count(text.get(..text.floor_char_boundary(most)).unwrap_or_default()))
+        })
     }
 
     /// Lets others have a turn where there is one processor for all: behind each message that was read or written.
@@ -256,11 +262,14 @@ impl Gauge {
 
     /// The count of what is known by `fingerprint`, out of memory, or made now and remembered.
     pub fn remembered(&self, subject: Subject, fingerprint: Fingerprint, count: impl FnOnce() -> usize) -> usize {
-        let fingerprint = match self.factor {
+        self.shared.memo.get_or_count(subject, self.encoding, self.under_factor(fingerprint), count)
+    }
+
+    fn under_factor(&self, fingerprint: Fingerprint) -> Fingerprint {
+        match self.factor {
             Factor::ONE => fingerprint,
             others => fingerprint.then(Fingerprint::of_numbers(others.per_hundred(), 0)),
-        };
-        self.shared.memo.get_or_count(subject, self.encoding, fingerprint, count)
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
+    raw::lossy,
     recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     summary::{Prompt, SummaryInput},
@@ -108,7 +109,7 @@ impl Dialect for ChatCompletions {
     }
 
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_call(gauge, &String::from_utf8_lossy(raw))
+        tokens::count_call(gauge, &lossy(raw))
     }
 
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     conversation::{CallId, Conversation},
+    raw::lossy,
     recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     summary::{Prompt, SummaryInput},
@@ -140,11 +141,11 @@ impl Dialect for Messages {
     }
 
     fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_block(gauge, &String::from_utf8_lossy(raw))
+        tokens::count_block(gauge, &lossy(raw))
     }
 
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_block(gauge, &String::from_utf8_lossy(raw))
+        tokens::count_block(gauge, &lossy(raw))
     }
 
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
@@ -156,7 +157,7 @@ impl Dialect for Messages {
     }
 
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_content(gauge, &String::from_utf8_lossy(raw))
+        tokens::count_content(gauge, &lossy(raw))
     }
 
     fn cache_mark(&self, request: &[u8], value: &[u8]) -> Option<BytesAt> {

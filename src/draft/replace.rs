@@ -187,7 +187,7 @@ impl<'a> Draft<'a> {
     /// beginning was counted before.
     fn is_clearly_smaller(&self, words: &str, current: &CurrentText<'_, '_>) -> bool {
         let (fingerprint, len) = current.identity();
-        let tokens = || self.gauge().beginning(fingerprint, || beginning(current.text()));
+        let tokens = || self.gauge().at_least(fingerprint, COUNTED_PREFIX, || current.text());
         len > COUNTED_PREFIX && tokens() > self.gauge().words(words) + MARGIN
     }
 

@@ -71,15 +71,20 @@ impl Memo {
         fingerprint: Fingerprint,
         count: impl FnOnce() -> usize,
     ) -> usize {
-        let key = key(subject, encoding, fingerprint);
-        if let Some(known) = self.counts.get(&key) {
-            return usize::try_from(known).unwrap_or(usize::MAX);
+        if let Some(known) = self.get(subject, encoding, fingerprint) {
+            return known;
         }
         let new = count();
         if let Ok(new) = u32::try_from(new) {
-            self.counts.insert(key, new);
+            self.counts.insert(key(subject, encoding, fingerprint), new);
         }
         new
+    }
+
+    /// The count of what is known by `fingerprint`, if it is remembered.
+    pub(super) fn get(&self, subject: Subject, encoding: Encoding, fingerprint: Fingerprint) -> Option<usize> {
+        let known = self.counts.get(&key(subject, encoding, fingerprint))?;
+        usize::try_from(known).ok()
     }
 }
 

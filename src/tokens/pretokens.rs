@@ -316,8 +316,27 @@ fn beyond_ascii(text: &str, at: usize) -> (u8, usize) {
 
 /// The class of any character.
 fn class(character: u32) -> u8 {
-    let n = CHANGES.partition_point(|change| change >> 8 <= character);
+    let page = character as usize >> 8;
+    let [Some(&first), Some(&last)] = [PAGES.get(page), PAGES.get(page + 1)] else { return OTHER };
+    let changes = CHANGES.get(first.into()..last.into()).unwrap_or_default();
+    let n = usize::from(first) + changes.partition_point(|change| change >> 8 <= character);
     CHANGES.get(n.wrapping_sub(1)).map_or(OTHER, |change| change.to_le_bytes()[0])
+}
+
+/// How many changes there are before each page of 256 characters.
+static PAGES: [u16; (char::MAX as usize >> 8) + 2] = pages();
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "the compiler evaluates it")]
+const fn pages() -> [u16; (char::MAX as usize >> 8) + 2] {
+    let (mut pages, mut page, mut change) = ([0; _], 0, 0);
+    while page < pages.len() {
+        while change < CHANGES.len() && (CHANGES[change] >> 16) < page as u32 {
+            change += 1;
+        }
+        pages[page] = change as u16;
+        page += 1;
+    }
+    pages
 }
 
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]

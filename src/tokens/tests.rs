@@ -36,8 +36,19 @@ fn a_long_text_is_tokenised_once_and_a_short_one_is_not_remembered() {
 fn the_beginning_of_a_text_is_counted_once_by_the_name_of_the_whole() {
     let gauge = gauge("gpt-4o");
     let whole = Fingerprint::of(b"a long text");
-    assert_eq!(gauge.beginning(whole, || "tiktoken is great!"), 6);
-    assert_eq!(gauge.beginning(whole, || unreachable!("it is remembered")), 6);
+    assert_eq!(gauge.at_least(whole, 18, || "tiktoken is great! And more."), 6);
+    assert_eq!(gauge.at_least(whole, 18, || unreachable!("it is remembered")), 6);
+}
+
+#[test]
+fn of_a_text_that_was_counted_no_beginning_is_tokenised() {
+    let meter = Meter::new(&Settings::default(), &[]);
+    let text = "word ".repeat(1000);
+    for gauge in [meter.for_model(None), meter.for_model(None).billed_at(Factor::nearest(1.5))] {
+        let (tokens, n_tokenised) = (gauge.text(&text), meter.n_tokenised());
+        assert_eq!(gauge.at_least(Fingerprint::of(b"its name"), 100, || &text), tokens);
+        assert_eq!(meter.n_tokenised(), n_tokenised);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@
 use memchr::memmem;
 
 use crate::{
-    raw::{Fields, compact, elements, string},
+    raw::{Fields, compact, elements, lossy, string},
     tokens::{
         Gauge,
         image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES},
@@ -41,7 +41,7 @@ const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 /// The tokens of a message.
 pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     let fields = Fields::of(&json);
     MESSAGE
         + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
@@ -49,7 +49,7 @@ pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
 
 /// The tokens of a response format. The rule is not published; its text is counted.
 pub(super) fn count_format(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&String::from_utf8_lossy(raw)))
+    gauge.text(&compact(&lossy(raw)))
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
@@ -68,7 +68,7 @@ fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
 
 /// The tokens of one part of a content.
 pub(in crate::dialect) fn count_part(gauge: &Gauge, raw: &[u8]) -> usize {
-    part(gauge, &String::from_utf8_lossy(raw))
+    part(gauge, &lossy(raw))
 }
 
 /// All parts of a content.

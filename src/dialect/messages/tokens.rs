@@ -16,7 +16,7 @@
 //! | ids, marks for the cache | none: the model does not read them |
 
 use crate::{
-    raw::{Fields, compact, elements, string},
+    raw::{Fields, compact, elements, lossy, string},
     tokens::{
         Gauge,
         image::{Dimensions, MOST_BY_AREA},
@@ -40,7 +40,7 @@ const UNREAD: [&str; 6] = ["type", "id", "tool_use_id", "cache_control", "media_
 
 /// The tokens of a message, or of an entry of a user message.
 pub(super) fn count_element(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     let Some(fields) = Fields::of(&json) else { return gauge.text(&json) };
     match (fields.get("role"), fields.get("content")) {
         (Some(_), content) => MESSAGE + content.map_or(0, |content| count_content(gauge, content)),
@@ -60,7 +60,7 @@ pub(super) fn count_block(gauge: &Gauge, json: &str) -> usize {
 
 /// The tokens of tools. The rule is not published; their JSON is counted, without marks for the cache.
 pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     let tool = |json: &str| {
         let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
         let read = fields.iter().filter(|(key, _)| *key != "cache_control");
@@ -72,7 +72,7 @@ pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
 
 /// The tokens of JSON as text.
 pub(super) fn count_json(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&String::from_utf8_lossy(raw)))
+    gauge.text(&compact(&lossy(raw)))
 }
 
 fn content(gauge: &Gauge, json: &str, depth: usize) -> usize {

@@ -20,7 +20,7 @@ use memchr::memmem;
 
 use crate::{
     dialect::chat_completions::tokens::{TOOLS, any, count_function, each_part, image, sum},
-    raw::{Fields, compact, elements, string},
+    raw::{Fields, compact, elements, lossy, string},
     tokens::{Gauge, image::USUAL_IN_TILES as IMAGE},
 };
 
@@ -48,7 +48,7 @@ const UNREAD: [&str; 11] = [
 
 /// The tokens of an item, or of an `input` that is a string.
 pub(super) fn count_item(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     let Some(fields) = Fields::of(&json) else { return ITEM + any(gauge, &json) };
     let kind = fields.string("type");
     ITEM + match kind.as_deref() {
@@ -61,7 +61,7 @@ pub(super) fn count_item(gauge: &Gauge, raw: &[u8]) -> usize {
 
 /// The tokens of tools: functions, custom and built-in tools, and what is in a namespace.
 pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     match elements(&json) {
         None => any(gauge, &json),
         Some(tools) if tools.is_empty() => 0,
@@ -84,12 +84,12 @@ fn count_tool(gauge: &Gauge, json: &str) -> usize {
 
 /// The tokens of instructions beside the array: a text, or anything else.
 pub(super) fn count_instructions(gauge: &Gauge, raw: &[u8]) -> usize {
-    ITEM + any(gauge, &String::from_utf8_lossy(raw))
+    ITEM + any(gauge, &lossy(raw))
 }
 
 /// The tokens of a value that has no rule of its own.
 pub(super) fn count_json(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&String::from_utf8_lossy(raw)))
+    gauge.text(&compact(&lossy(raw)))
 }
 
 fn has(fields: &Fields<'_>, key: &str) -> bool {

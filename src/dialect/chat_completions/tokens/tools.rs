@@ -5,7 +5,7 @@
 
 use super::any;
 use crate::{
-    raw::{Fields, compact, elements, string},
+    raw::{Fields, compact, elements, lossy, string},
     tokens::{Gauge, tiktoken::Encoding},
 };
 
@@ -23,7 +23,7 @@ const CHOICE: usize = 3;
 
 /// The tokens of an array of tools.
 pub(in crate::dialect::chat_completions) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = String::from_utf8_lossy(raw);
+    let json = lossy(raw);
     match elements(&json) {
         None => any(gauge, &json),
         Some(tools) if tools.is_empty() => 0,
