@@ -333,10 +333,12 @@ impl Policy {
         draft.bind_reasoning(self.reasoning.of(&whole));
         draft.mark_frontier(self.marks);
         for edit in &self.edits {
+            context.meter.yield_now();
             edit.apply(&mut draft);
         }
         let plan = draft.finish();
         if !plan.is_empty() || plan.needs.is_some() {
+            context.meter.yield_now();
             // What a summary stands for does not go on; it was checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
             self.verified.check(dialect, body, folded.as_ref().unwrap_or(&whole), hidden)?;

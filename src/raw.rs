@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use memchr::memchr;
+use memchr::{memchr, memmem};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -95,7 +95,8 @@ fn without_halves(json: &str) -> Option<String> {
 
 /// Whether a value is a string with half a surrogate pair in it.
 pub(crate) fn has_half(json: &[u8]) -> bool {
-    json.starts_with(b"\"") && escapes(json).any(|escape| escape.character.is_none())
+    let may_have = || memmem::find(json, b"\\u").is_some();
+    json.starts_with(b"\"") && may_have() && escapes(json).any(|escape| escape.character.is_none())
 }
 
 /// The text of a value that is a string with half a surrogate pair in it; none of any other.

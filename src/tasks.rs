@@ -55,9 +55,12 @@ pub fn lower_priority() {
     }
 }
 
-/// Yields the processor to other threads. Even a thread of low priority otherwise runs for some milliseconds at a time.
+/// Yields the processor to other threads, on a thread of low priority: even that otherwise runs for some milliseconds at a
+/// time.
 pub fn yield_thread() {
-    thread::yield_now();
+    if PRIORITY_LOWERED.get() {
+        thread::yield_now();
+    }
 }
 
 /// Runs a function that computes or blocks for long on a blocking thread, with lowered priority.

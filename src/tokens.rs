@@ -148,6 +148,11 @@ impl Meter {
         Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), yield_now }) }
     }
 
+    /// Lets others have a turn: between the steps of a plan, and behind each message that takes long.
+    pub fn yield_now(&self) {
+        (self.shared.yield_now)();
+    }
+
     /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
     pub fn load(&self) {
         if self.shared.counter == Counter::Exact {
@@ -239,11 +244,6 @@ impl Gauge {
             let known = self.shared.memo.get(Subject::Text, self.encoding, whole);
             known.unwrap_or_else(|| self.count(text.get(..text.floor_char_boundary(most)).unwrap_or_default()))
         })
-    }
-
-    /// Lets others have a turn where there is one processor for all: behind each message that was read or written.
-    pub fn yield_now(&self) {
-        (self.shared.yield_now)();
     }
 
     /// The encoding that texts are counted in.

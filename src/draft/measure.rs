@@ -130,7 +130,10 @@ impl Draft<'_> {
         self.counts.get()?;
         let ParsedRequest { dialect, body, .. } = self.request;
         let message = |unit: &Unit| {
-            let canonical = || dialect.canonical(unit.span.of(body));
+            let canonical = || {
+                self.context.meter.yield_now();
+                dialect.canonical(unit.span.of(body))
+            };
             let read = self.context.keys.message(self.context.caller, unit.fingerprints(body).unit, canonical);
             Fingerprint::of(read.as_bytes())
         };

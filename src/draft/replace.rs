@@ -130,7 +130,7 @@ impl<'a> Draft<'a> {
             }
         }
         if texts.iter().any(SourceText::was_read) {
-            self.gauge().yield_now();
+            self.context.meter.yield_now();
         }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
