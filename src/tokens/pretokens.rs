@@ -351,3 +351,35 @@ const fn ascii() -> [u8; 256] {
     }
     classes
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_word_of_ascii_ends_at_the_same_byte_eight_at_a_time_and_one_by_one(
+            text in "[a-zA-Z@\\[`{'é ]{0,4}[A-Z]{0,9}[a-z]{0,12}[a-zA-Z@\\[`{'éß中\u{7f} ]{0,9}",
+            start in 0..3_usize,
+        ) {
+            let text = text.as_bytes();
+            let one_by_one = ascii_run(text, ascii_run(text, start, UPPER), LOWER);
+            prop_assert_eq!(ascii_word(text, start), one_by_one);
+        }
+    }
+
+    #[test]
+    fn each_character_has_the_class_of_the_last_change_before_it() {
+        let mut of_last = OTHER;
+        let mut changes = CHANGES.iter().peekable();
+        for character in 0..=char::MAX.into() {
+            if let Some(change) = changes.next_if(|change| **change >> 8 == character) {
+                of_last = change.to_le_bytes()[0];
+            }
+            assert_eq!(class(character), of_last, "{character:#x}");
+        }
+        assert_eq!(changes.next(), None);
+    }
+}
