@@ -1,6 +1,6 @@
 //! How many tokens a text, a message or a list of tools is, and how many a model takes.
 //!
-//! Counting costs some 20 ns a byte, so nothing is counted twice: counts are remembered by the hash of what was counted, and
+//! Counting costs some 10 ns a byte, so nothing is counted twice: counts are remembered by the hash of what was counted, and
 //! a conversation that comes again with a new tail costs that tail. The vocabularies are compiled in, and built when the
 //! first text is counted, which takes 0.05 s: count on a thread that may block, or [`Meter::load`] first.
 //!
@@ -140,7 +140,7 @@ impl Meter {
         Self::with_yield(tokens, models, || ())
     }
 
-    /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 25 to 40 ms, and where there is
+    /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 10 ms or more, and where there is
     /// one processor for all, others are served meanwhile.
     pub fn with_yield(tokens: &Settings, models: &[models::Settings], yield_now: fn()) -> Self {
         let memo = Memo::new(tokens.memo.as_usize());
