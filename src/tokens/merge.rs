@@ -58,6 +58,7 @@ impl ShortPretoken {
 
     #[inline]
     fn place(self) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
         let (lower, upper) = (self.0 as u64, (self.0 >> 64) as u64);
         let mixed = (lower ^ upper.wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
         usize::try_from(mixed >> (u64::BITS - REMEMBERED)).unwrap_or_default()
