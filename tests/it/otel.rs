@@ -1,6 +1,7 @@
 //! Traces and metrics: a collector gets a trace of each edited request and its measures, and no request waits for it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -114,7 +115,10 @@ async fn sent(abridge: &Abridge, upstream: &mut Upstream, fields: &[&str]) -> Ex
 }
 
 fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    id.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
 }
 
 fn span<'s>(spans: &'s [Span], name: &str) -> &'s Span {
@@ -224,7 +228,7 @@ async fn a_request_without_an_answer_is_a_trace_with_an_error() {
         .start()
         .await;
     let mut client = abridge.connect().await;
-    client.send(chat(&with_results(&[long_text(1)]))).await;
+    client.send(chat(with_results(&[long_text(1)]))).await;
     assert_eq!(client.reply().await.head.status(), 502);
     let (spans, _) = collector.spans().await;
     let request = span(&spans, "POST /v1/chat/completions");
