@@ -229,7 +229,7 @@ fn an_unknown_dialect_is_a_usage_error_that_names_those_there_are() {
 #[test]
 fn the_readme_shows_the_demos_output() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, shown) = readme.split_once("-- demo\n").unwrap();
+    let (_, shown) = readme.split_once("$ uvx abridge-proxy demo\n").unwrap();
     let (shown, _) = shown.split_once("\n```").unwrap();
     let text = String::from_utf8(Machine::new().demo(&["--fast"]).stdout).unwrap();
     // Ports, handles and what they count are others each time.
