@@ -12,6 +12,7 @@ ci:
 clippy:
     cargo clippy --all-targets -- -D warnings
     cargo clippy --test sessions -- -D warnings
+    cargo clippy --lib --no-default-features -- -D warnings
 
 # Run the tests; `just test NAME` runs those with NAME in theirs
 test *args:

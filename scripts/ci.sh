@@ -42,8 +42,6 @@ beside_the_tests() {
     lint --all-targets
     # `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
     lint --test sessions
-    # Without the features that may be left out.
-    lint --lib --no-default-features
     nice -n 19 cargo test "$@" --no-run --quiet
     nice -n 19 cargo bench --locked --no-run --quiet --bench core --bench load
 }
@@ -59,7 +57,8 @@ tests() {
     step cargo test --locked --test it the_tap_and_eventsource_stream_see_the_same
     step wait "$building"
     step cargo test "${played[@]}"
-    RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items
+    # The lints have checked the dependencies in their folder.
+    RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items --target-dir "${CARGO_TARGET_DIR:-target}/lints"
     # One round, which says that the benches work, not how quick anything is.
     step cargo bench --locked --bench core -- --once
     step cargo bench --locked --bench load -- --once
