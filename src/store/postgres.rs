@@ -80,8 +80,13 @@ impl Engine for Postgres {
         let extras: Vec<_> = rows.values().map(|row| self.terms.extra(row.lifetime)).collect();
         let (lengths, extras) = ((&lengths as _, Type::INT8_ARRAY), (&extras as _, Type::INT8_ARRAY));
         let parameters = [int(&now), blobs(&keys), blobs(&bodies), lengths, extras, int(&grain)];
-        let written = self.write(Op::Put, sql::PUT, &parameters).await?;
-        self.pair(&written)
+        let mut new = (0, 0);
+        for row in self.write(Op::Put, sql::PUT, &parameters).await? {
+            if self.cell(&row, 1)? {
+                new = (new.0 + 1, new.1 + self.number(&row, 0)?);
+            }
+        }
+        Ok(new)
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
