@@ -6,22 +6,21 @@
 #
 #   ci.sh          all of it
 #   ci.sh build    what needs none of these: the form of the code, and the tests built
-#   ci.sh test     the rest: lints, tests, documentation, benches
+#   ci.sh lint     the lints and the documentation
+#   ci.sh test     the rest, beside the lints: tests, benches
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-# Nothing is measured here, so benches and what plays recorded traffic are built without the optimisations of releases that
-# take minutes, and tests without the lines of a backtrace.
-export CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 CARGO_PROFILE_BENCH_OPT_LEVEL=2
-export CARGO_PROFILE_BENCH_DEBUG_ASSERTIONS=true CARGO_PROFILE_BENCH_OVERFLOW_CHECKS=true
-export CARGO_PROFILE_DEV_DEBUG=0
-# What is built once needs no folders of an incremental build, which take several gigabytes.
-export CARGO_INCREMENTAL=0
 
 step() {
     printf '\n== %s (after %d s)\n' "$*" "$SECONDS"
     "$@"
 }
+
+# Everything is built once, in a profile between those of tests and of releases: nothing is measured here.
+ci=(--locked --profile ci)
+# `test = false` keeps it out of all targets, and no flag adds it to them.
+sessions=(--test sessions)
+benches=(--bench core --bench load)
 
 build() {
     step cargo fmt --check
@@ -30,40 +29,32 @@ build() {
         step cargo deny --locked check bans licenses sources
     fi
     step cargo update --locked --workspace --manifest-path fuzz/Cargo.toml
-    step cargo test --locked --no-run
+    step cargo test "${ci[@]}" --no-run
+    step cargo test "${ci[@]}" --no-run "${sessions[@]}"
+    step cargo bench "${ci[@]}" --no-run "${benches[@]}"
 }
 
-# Lints have a folder of their own, so that neither waits for the other.
 lint() {
-    nice -n 19 cargo clippy --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints" "$@" -- -D warnings
-}
-
-beside_the_tests() {
-    lint --all-targets
-    # `test = false` keeps it out of all targets, and `--all-targets --test sessions` does not add it.
-    lint --test sessions
-    nice -n 19 cargo test "$@" --no-run --quiet
-    nice -n 19 cargo bench --locked --no-run --quiet --bench core --bench load
+    # A folder of its own, so that neither this nor the tests wait for the other.
+    ci+=(--quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints")
+    step cargo clippy "${ci[@]}" --all-targets -- -D warnings
+    step cargo clippy "${ci[@]}" "${sessions[@]}" -- -D warnings
+    RUSTDOCFLAGS="-D warnings" step cargo doc "${ci[@]}" --no-deps --document-private-items
 }
 
 tests() {
-    # Recorded traffic is played in the profile that the benches are built with: unoptimised, it takes four times as long. That
-    # is built, and lints are checked, while tests run, which mostly wait.
-    local played=(--locked --profile bench --test corpus --test corpus_messages --test corpus_responses --test sessions)
-    beside_the_tests "${played[@]}" &
-    building=$!
-    trap '{ pkill -P "$building" || kill "$building"; } 2>/dev/null || true' EXIT
-    step env -u ABRIDGE_CORPUS -u ABRIDGE_CORPUS_MESSAGES -u ABRIDGE_CORPUS_RESPONSES cargo test --locked
-    step cargo test --locked --test it the_tap_and_eventsource_stream_see_the_same
-    step wait "$building"
-    step cargo test "${played[@]}"
-    # The lints have checked the dependencies in their folder.
-    RUSTDOCFLAGS="-D warnings" step cargo doc --locked --no-deps --document-private-items --target-dir "${CARGO_TARGET_DIR:-target}/lints"
+    # Tests mostly wait.
+    nice -n 19 scripts/ci.sh lint &
+    linting=$!
+    trap '{ pkill -P "$linting" || kill "$linting"; } 2>/dev/null || true' EXIT
+    step cargo test "${ci[@]}"
+    step cargo test "${ci[@]}" "${sessions[@]}"
     # One round, which says that the benches work, not how quick anything is.
-    step cargo bench --locked --bench core -- --once
-    step cargo bench --locked --bench load -- --once
+    step cargo bench "${ci[@]}" --bench core -- --once
+    step cargo bench "${ci[@]}" --bench load -- --once
     # Half a minute of what `just soak` does for twenty.
-    step cargo bench --locked --bench load -- --soak 30
+    step cargo bench "${ci[@]}" --bench load -- --soak 30
+    step wait "$linting"
 }
 
 case "${1:-all}" in
@@ -72,7 +63,8 @@ all)
     tests
     ;;
 build) build ;;
+lint) lint ;;
 test) tests ;;
-*) echo "usage: ci.sh [build|test]" >&2 && exit 64 ;;
+*) echo "usage: ci.sh [build|lint|test]" >&2 && exit 64 ;;
 esac
 printf '\n== %s: all of it holds (after %d s)\n' "${1:-all}" "$SECONDS"

@@ -1,6 +1,7 @@
 //! The engines, as Debian packages them, each with a folder and a port of its own; and what is done alike with each.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
 use abridge_proxy::store::secret::Secrets;
@@ -112,6 +113,14 @@ impl Engine {
         }
     }
 
+    /// Lets no file of the server grow beyond this many bytes, as a full disk does.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        match self {
+            Self::Postgres(postgres) => postgres.limit_files(bytes),
+            Self::Redis(redis) => redis.limit_files(bytes),
+        }
+    }
+
     /// Kills the server.
     pub(crate) fn kill(&mut self) {
         match self {
@@ -217,6 +226,16 @@ pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &
 
 // === helpers ===
 
+/// A port below those that the system gives to connections, so that none has it while the server is away.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Other runs of these tests begin elsewhere.
+    let first = std::process::id() % 100 * 100;
+    loop {
+        let port = 12_000 + (first + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }

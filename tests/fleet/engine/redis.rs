@@ -1,7 +1,7 @@
 //! Redis: a server, a replica, sentinels that watch them, a cluster.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Redis {
 
     /// As [`Self::start`], with these settings besides.
     pub(crate) async fn start_with(settings: &[&str]) -> Option<Self> {
-        if !Path::new("/usr/bin/redis-server").exists() {
+        if !program().exists() {
             eprintln!("NOT RUN: Redis is not installed (apt-get install redis-server)");
             return None;
         }
@@ -67,10 +67,7 @@ impl Redis {
 
     /// Starts the server on what it had.
     pub(crate) async fn serve(&mut self) {
-        // What a shell ignores, the program that takes its place ignores too: a file that cannot grow is an error to it, as on
-        // a full disk, and not its end.
-        let mut command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; exec /usr/bin/redis-server \"$@\"", "redis-server"]);
+        let mut command = server();
         let (open, encrypted) = if self.is_encrypted { (0, self.port) } else { (self.port, 0) };
         command.args(["--bind", "127.0.0.1", "--port", &open.to_string(), "--tls-port", &encrypted.to_string()]);
         command.arg("--dir").arg(self.folder.path());
@@ -218,11 +215,7 @@ impl Redis {
                 self.port
             );
             std::fs::write(&file, lines).unwrap();
-            // What a shell ignores, the program that takes its place ignores too: a file that cannot grow is an error to it, as on
-            // a full disk, and not its end.
-            let mut command = Command::new("sh");
-            command.args(["-c", "trap '' XFSZ; exec /usr/bin/redis-server \"$@\"", "redis-server"]);
-            processes.push(command.arg(file).arg("--sentinel").stdout(Stdio::null()).spawn().unwrap());
+            processes.push(server().arg(file).arg("--sentinel").stdout(Stdio::null()).spawn().unwrap());
             ports.push(port);
         }
         let sentinels = Sentinels { ports, processes, _folder: folder };
@@ -298,4 +291,17 @@ fn run_at(port: u16, command: &[&str]) -> String {
     let mut client = Command::new("/usr/bin/redis-cli");
     let ran = client.args(["-p", &port.to_string()]).args(command).stderr(Stdio::null()).output().unwrap();
     String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+}
+
+/// The server's program, which may be another that speaks its protocol.
+fn program() -> PathBuf {
+    std::env::var_os("ABRIDGE_REDIS_SERVER").map_or_else(|| "/usr/bin/redis-server".into(), PathBuf::from)
+}
+
+fn server() -> Command {
+    // What a shell ignores, the program that takes its place ignores too: a file that cannot grow is an error to it, as on a
+    // full disk, and not its end.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program());
+    command
 }
