@@ -69,7 +69,8 @@ struct Options {
     /// Conversations that go on at the same time
     #[arg(long, default_value_t = 8)]
     agents: usize,
-    /// The tokens from which on results are cleared; at twice as many the conversation is summarised
+    /// The tokens from which on results are cleared. Those of each second agent are not, and at twice as many tokens its
+    /// conversations are summarised
     #[arg(long, default_value_t = 30_000)]
     trigger: usize,
     /// Encrypt what the engine holds
@@ -213,6 +214,11 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     let processor = processor_time(&replicas) - before;
     serving.abort();
     let seen = std::mem::take(&mut *judge.seen.lock().unwrap());
+    if judge.checks && seen.summaries == 0 {
+        eprintln!(
+            "no summary fell due, so nothing is said about summaries: take more requests, and two agents at least"
+        );
+    }
     if !seen.failures.is_empty() {
         for line in replicas.iter().flat_map(Abridge::stderr).filter(|line| !line.contains("INFO")).take(20) {
             eprintln!("{line}");
@@ -227,6 +233,7 @@ fn policy(trigger: usize) -> String {
     format!(
         "clear_tool_results = {{ when = \"any\", trigger = {{ tokens = {trigger} }}, keep = {{ results = 3 }}, keep_reads = 0 }}\n\
          truncate_tool_results = {{ max_bytes = {MAX_RESULT} }}\n\
+         tools = {{ read_page = {{ clear = false }} }}\n\
          summarize = {{ when = \"any\", trigger = {{ tokens = {summarize} }}, instruction = \"{INSTRUCTION}\" }}\n\
          tokens.counter = \"estimate\""
     )
@@ -236,6 +243,7 @@ fn policy(trigger: usize) -> String {
 async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Times {
     let mut draw = Random::new(agent as u64);
     let mut times = Times::default();
+    let tool = if agent.is_multiple_of(2) { "bash" } else { "read_page" };
     let (mut conversation, mut messages, mut stores) = (0, String::new(), false);
     for n in 0..n_requests {
         let round = n % MAX_ROUNDS;
@@ -245,7 +253,7 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ti
         }
         let through = draw.below(replicas.len());
         let body = format!(
-            r#"{{"model":"gpt-4o","messages":[{messages}],"tools":[{{"type":"function","function":{{"name":"bash"}}}}],"user":"replica {through}."}}"#
+            r#"{{"model":"gpt-4o","messages":[{messages}],"tools":[{{"type":"function","function":{{"name":"{tool}"}}}}],"user":"replica {through}."}}"#
         );
         let began = Instant::now();
         let mut wire = Wire::connect(replicas[through]).await;
@@ -259,7 +267,7 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ti
         let text = serde_json::to_string(&text).unwrap();
         write!(
             messages,
-            r#",{{"role":"assistant","content":"Next.","tool_calls":[{{"id":"c{round}","type":"function","function":{{"name":"bash","arguments":"{{\"n\":{round}}}"}}}}]}},{{"role":"tool","tool_call_id":"c{round}","content":{text}}}"#
+            r#",{{"role":"assistant","content":"Next.","tool_calls":[{{"id":"c{round}","type":"function","function":{{"name":"{tool}","arguments":"{{\"n\":{round}}}"}}}}]}},{{"role":"tool","tool_call_id":"c{round}","content":{text}}}"#
         )
         .unwrap();
     }

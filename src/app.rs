@@ -301,6 +301,7 @@ impl Reloader {
             ("admin.listen", now.admin.listen != started_with.admin.listen),
             ("[store]", now.store != started_with.store),
             ("[events]", now.events != started_with.events),
+            ("[otel]", now.otel != started_with.otel),
             ("log.format", now.log.format != started_with.log.format),
         ];
         changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))

@@ -16,6 +16,7 @@ pub mod histogram;
 mod models;
 
 pub use exposition::{CONTENT_TYPE, Exposition, Labels};
+pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;
 use models::Models;

@@ -164,7 +164,7 @@ fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
     characters.next().is_none().then_some(first)
 }
 
-/// Bytes as text, with U+FFFD for what is none. What reads damaged text reads it byte by byte.
+/// As [`String::from_utf8_lossy`], which checks one character after the other, but quicker where all of it is text.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::body;
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
 use crate::upstream::connect::{ConnectorError, Proxies};
-use crate::upstream::post::json_post;
+use crate::upstream::post::{PostError, json_post, send_post};
 use crate::upstream::target::BaseUrlError;
-use crate::upstream::{self, Upstream, UpstreamError};
+use crate::upstream::{self, Upstream};
 
 /// Posts events to a URL.
 #[derive(Debug)]
@@ -41,23 +40,17 @@ pub enum WebhookError {
     Connector(#[from] ConnectorError),
 }
 
-/// Why a post failed.
+/// Why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
-enum PostError {
+enum DeliveryError {
     #[error("it answered {0}")]
     Status(StatusCode),
-    #[error("it did not answer within {} ms", .0.as_millis())]
-    Timeout(Duration),
-    // Not the text of `UpstreamError`, which names the upstream.
-    #[error("{}", describe(.0))]
-    Send(UpstreamError),
+    #[error(transparent)]
+    Post(#[from] PostError),
 }
 
 /// The delays before each retry of a post.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
-
-/// How long an answer's body is read and discarded, so that the connection can be reused.
-const MAX_DISCARD: Duration = Duration::from_secs(1);
 
 // === impl Webhook ===
 
@@ -108,7 +101,7 @@ impl Webhook {
     }
 
     /// Posts the number of lost events first, so that the webhook learns of the gap before the next event.
-    async fn try_deliver(&mut self, event: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
+    async fn try_deliver(&mut self, event: &Bytes, stop: &CancellationToken) -> Result<(), DeliveryError> {
         if self.lost > 0 {
             self.post_with_retries(&events::lost_event(self.lost), stop).await?;
             tracing::info!(webhook = %self.url, lost = self.lost, "events are posted to the webhook again, with the number of lost ones");
@@ -118,7 +111,7 @@ impl Webhook {
         self.post_with_retries(event, stop).await
     }
 
-    async fn post_with_retries(&self, json: &Bytes, stop: &CancellationToken) -> Result<(), PostError> {
+    async fn post_with_retries(&self, json: &Bytes, stop: &CancellationToken) -> Result<(), DeliveryError> {
         let mut pauses = RETRY_DELAYS.iter();
         loop {
             let error = match self.post(json.clone()).await {
@@ -133,18 +126,15 @@ impl Webhook {
         }
     }
 
-    async fn post(&self, json: Bytes) -> Result<(), PostError> {
-        let answered = timeout(self.within, self.client.send(json_post(self.url.uri().clone(), json))).await;
-        let answer = answered.map_err(|_| PostError::Timeout(self.within))?.map_err(PostError::Send)?;
-        let status = answer.status();
-        body::discard(answer.into_body(), MAX_DISCARD).await;
-        if status.is_success() { Ok(()) } else { Err(PostError::Status(status)) }
+    async fn post(&self, json: Bytes) -> Result<(), DeliveryError> {
+        let status = send_post(&self.client, json_post(self.url.uri().clone(), json), self.within).await?.status();
+        if status.is_success() { Ok(()) } else { Err(DeliveryError::Status(status)) }
     }
 }
 
-// === impl PostError ===
+// === impl DeliveryError ===
 
-impl PostError {
+impl DeliveryError {
     /// Whether a retry may succeed.
     fn is_retryable(&self) -> bool {
         match self {
@@ -155,22 +145,7 @@ impl PostError {
                         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS
                     )
             }
-            Self::Timeout(_) | Self::Send(_) => true,
+            Self::Post(_) => true,
         }
-    }
-}
-
-fn describe(error: &UpstreamError) -> &'static str {
-    match error.kind {
-        upstream::UpstreamErrorKind::Tls => "the TLS handshake with it failed",
-        upstream::UpstreamErrorKind::ConnectTimeout(_) | upstream::UpstreamErrorKind::FirstByteTimeout(_) => {
-            "it did not answer in time"
-        }
-        upstream::UpstreamErrorKind::Connect => "no connection to it",
-        upstream::UpstreamErrorKind::Descriptors(_) => "no connection to it, because no file descriptor is left",
-        upstream::UpstreamErrorKind::HeadTooLong | upstream::UpstreamErrorKind::Malformed => {
-            "its answer cannot be read"
-        }
-        upstream::UpstreamErrorKind::Closed => "it closed the connection without an answer",
     }
 }

@@ -128,8 +128,9 @@ impl Running {
             webhook.finish().await;
         }
         if let Some(otel) = self.otel {
-            // It has sent the last, or given that up, when this returns.
-            let _ended = run_blocking(move || otel.shutdown()).await;
+            if timeout(LAST_POST_TIMEOUT, run_blocking(move || otel.shutdown())).await.is_err() {
+                tracing::warn!("the last traces and metrics were not sent to otel.endpoint in time");
+            }
         }
         if let Some(store) = self.store {
             store::close(&*store).await;
@@ -151,8 +152,8 @@ fn listen_error(address: &Address) -> String {
 
 // === webhook ===
 
-/// The maximum time for posting the last events to the webhook.
-const WEBHOOK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum time for posting the last events to the webhook, and for sending the last traces and metrics.
+const LAST_POST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The task that posts events. It is apart from the others, because they publish until they end.
 struct WebhookTask {
@@ -169,7 +170,7 @@ impl WebhookTask {
 
     async fn finish(self) {
         self.stop.cancel();
-        if timeout(WEBHOOK_DRAIN_TIMEOUT, self.tasks.wait()).await.is_err() {
+        if timeout(LAST_POST_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the last events were not posted to the webhook in time");
         }
     }

@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 
 use super::http_client::CollectorClient;
 use super::instruments::Instruments;
-use super::trace::Means;
+use super::trace::Instrumentation;
 pub use super::trace::RequestTrace;
 use super::{OtelError, Settings, StartedRequest};
 use crate::upstream::connect::Proxies;
@@ -24,7 +24,7 @@ pub struct Exporter(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    means: Arc<Means>,
+    instrumentation: Arc<Instrumentation>,
     traces: SdkTracerProvider,
     metrics: SdkMeterProvider,
 }
@@ -59,20 +59,20 @@ impl Exporter {
             .build();
         let metrics = SdkMeterProvider::builder().with_resource(resource).with_periodic_exporter(numbers).build();
         let instruments = Instruments::new(&metrics.meter("abridge"));
-        let means = Arc::new(Means { tracer: traces.tracer("abridge"), instruments });
-        Ok(Some(Self(Arc::new(Inner { means, traces, metrics }))))
+        let instrumentation = Arc::new(Instrumentation { tracer: traces.tracer("abridge"), instruments });
+        Ok(Some(Self(Arc::new(Inner { instrumentation, traces, metrics }))))
     }
 
     /// Begins the trace of a request that is sent now, and names it in the request's header.
     pub fn begin(&self, request: StartedRequest<'_>, headers: &mut HeaderMap) -> RequestTrace {
-        RequestTrace::begin(Arc::clone(&self.0.means), request, headers)
+        RequestTrace::begin(Arc::clone(&self.0.instrumentation), request, headers)
     }
 
     /// Sends what has not been sent; it waits, and must not be called on the server's thread.
     pub fn shutdown(&self) {
         for (what, ended) in [("traces", self.0.traces.shutdown()), ("metrics", self.0.metrics.shutdown())] {
             if let Err(error) = ended {
-                tracing::warn!(%error, what, "the last of them were not sent to otel.endpoint");
+                tracing::warn!(%error, "the last {what} were not sent to otel.endpoint");
             }
         }
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
 
-use crate::body::{self, Lease, RequestBody};
+use crate::body::{Lease, RequestBody};
 use crate::upstream::Upstream;
+use crate::upstream::post::{PostError, send_post};
 
 /// Posts what exporters have encoded. They call it on threads of their own, and it runs on the server's runtime.
 #[derive(Clone, Debug)]
@@ -29,9 +29,6 @@ struct Collector {
 /// How long one post may take. The exporters give up after 10 s, retries included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an answer's body is read and discarded, so that the connection can be reused.
-const MAX_DISCARD: Duration = Duration::from_secs(1);
-
 impl CollectorClient {
     /// Creates the client; it must be called on the server's runtime.
     pub(super) fn new(client: Upstream) -> Self {
@@ -44,25 +41,19 @@ impl CollectorClient {
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let collector = Arc::clone(&self.collector);
+        let request = request.map(|bytes| RequestBody::buffered(&[bytes], Lease::default()));
         let posted = self.runtime.spawn(async move {
-            let posted = timeout(TIMEOUT, collector.post(request)).await;
-            let posted = posted.unwrap_or_else(|_| Err("it did not answer in time".into()));
-            collector.note(&posted);
+            let posted = send_post(&collector.client, request, TIMEOUT).await;
+            collector.log_change(&posted);
             posted
         });
-        posted.await?
+        Ok(posted.await??.map(|()| Bytes::new()))
     }
 }
 
 impl Collector {
-    async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let request = request.map(|bytes| RequestBody::buffered(&[bytes], Lease::default()));
-        let (head, rest) = self.client.send(request).await?.into_parts();
-        body::discard(rest, MAX_DISCARD).await;
-        Ok(Response::from_parts(head, Bytes::new()))
-    }
-
-    fn note(&self, posted: &Result<Response<Bytes>, HttpError>) {
+    /// Logs that the collector fails from now on, or works again.
+    fn log_change(&self, posted: &Result<Response<()>, PostError>) {
         let failure = match posted {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("it answered {}", answer.status())),

@@ -3,6 +3,8 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
+use crate::metrics::{ANSWER_TIMES, TOKEN_COUNTS};
+
 /// What requests are measured with.
 #[derive(Debug)]
 pub(super) struct Instruments {
@@ -24,19 +26,18 @@ pub(super) struct Measures {
 
 impl Instruments {
     pub(super) fn new(meter: &Meter) -> Self {
-        let powers = |first: f64, factor: f64, n| std::iter::successors(Some(first), move |x| Some(x * factor)).take(n);
         Self {
             tokens: meter
                 .u64_histogram("gen_ai.client.token.usage")
                 .with_unit("{token}")
                 .with_description("Tokens as billed")
-                .with_boundaries(powers(1.0, 4.0, 14).collect())
+                .with_boundaries(TOKEN_COUNTS.to_vec())
                 .build(),
             duration: meter
                 .f64_histogram("gen_ai.client.operation.duration")
                 .with_unit("s")
                 .with_description("From when a request was sent to the end of its answer")
-                .with_boundaries(powers(0.01, 2.0, 14).collect())
+                .with_boundaries(ANSWER_TIMES.to_vec())
                 .build(),
             removed: meter
                 .u64_counter("abridge.tokens.removed")

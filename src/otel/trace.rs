@@ -1,4 +1,4 @@
-//! The trace of one request: a span for the request, one for its way through the upstream, and one for each step before that.
+//! The trace of one request: a span for the request, one for the call of the upstream, and one for each step before that.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use crate::history::{AnswerEnd, Entry, Outcome};
 /// The trace of one request. What is not ended ends when it is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
-    means: Arc<Means>,
+    instrumentation: Arc<Instrumentation>,
     provider: &'static str,
     request: Context,
     upstream: Context,
@@ -26,7 +26,7 @@ pub struct RequestTrace {
 
 /// What spans are made and requests are measured with.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct Instrumentation {
     pub(super) tracer: SdkTracer,
     pub(super) instruments: Instruments,
 }
@@ -35,13 +35,17 @@ pub(super) struct Means {
 const TRACESTATE: &str = "tracestate";
 
 impl RequestTrace {
-    pub(super) fn begin(means: Arc<Means>, request: StartedRequest<'_>, headers: &mut HeaderMap) -> Self {
+    pub(super) fn begin(
+        instrumentation: Arc<Instrumentation>,
+        request: StartedRequest<'_>,
+        headers: &mut HeaderMap,
+    ) -> Self {
         let StartedRequest { path, provider, began, sent } = request;
         let propagator = TraceContextPropagator::new();
         let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = |name: String, kind, began: SystemTime, parent: &Context| {
-            let builder = means.tracer.span_builder(name).with_kind(kind).with_start_time(began);
-            parent.with_span(builder.start_with_context(&means.tracer, parent))
+            let builder = instrumentation.tracer.span_builder(name).with_kind(kind).with_start_time(began);
+            parent.with_span(builder.start_with_context(&instrumentation.tracer, parent))
         };
         let request = span(format!("POST {path}"), SpanKind::Server, began, &client);
         let upstream = span("chat".to_owned(), SpanKind::Client, sent, &request);
@@ -49,7 +53,7 @@ impl RequestTrace {
         if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
             headers.remove(TRACESTATE);
         }
-        Self { means, provider, request, upstream }
+        Self { instrumentation, provider, request, upstream }
     }
 
     /// Ends all spans, and measures the request.
@@ -67,14 +71,14 @@ impl RequestTrace {
             duration: at.duration_since(*sent).unwrap_or_default().as_secs_f64(),
             removed: if entry.outcome == Outcome::Edited { removed(entry) } else { 0 },
         };
-        self.means.instruments.record(measures, &named);
+        self.instrumentation.instruments.record(measures, &named);
 
         if !self.request.span().is_recording() {
             return;
         }
         for (name, began, ended) in *steps {
-            let builder = self.means.tracer.span_builder(*name).with_start_time(*began);
-            let step = builder.start_with_context(&self.means.tracer, &self.request);
+            let builder = self.instrumentation.tracer.span_builder(*name).with_start_time(*began);
+            let step = builder.start_with_context(&self.instrumentation.tracer, &self.request);
             self.request.with_span(step).span().end_with_timestamp(*ended);
         }
         let status = error_type(entry).map(|error| Status::error(error.to_string()));

@@ -1,10 +1,29 @@
-//! What abridge posts of its own: events to a webhook, questions to a handler.
+//! What abridge posts of its own: events to a webhook, questions to a handler, traces to a collector.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::{Method, Request, Uri};
+use http::{Method, Request, Response, Uri};
+use tokio::time::timeout;
 
-use crate::body::{Lease, RequestBody};
+use super::{Upstream, UpstreamError, UpstreamErrorKind};
+use crate::body::{self, Lease, RequestBody};
+
+/// Why a post has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// No answer in time.
+    #[error("it did not answer within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// No answer at all.
+    // Not the text of `UpstreamError`, which names the upstream.
+    #[error("{}", describe(.0))]
+    Send(#[source] UpstreamError),
+}
+
+/// How long an answer's body is read and discarded, so that the connection can be reused.
+const MAX_DISCARD: Duration = Duration::from_secs(1);
 
 /// A request that posts JSON.
 pub fn json_post(target: Uri, json: Bytes) -> Request<RequestBody> {
@@ -17,4 +36,27 @@ pub fn json_post(target: Uri, json: Bytes) -> Request<RequestBody> {
     headers.insert(CONTENT_LENGTH, length);
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
     request
+}
+
+/// Sends a post, and returns the head of the answer, which has this much time. The body is discarded.
+pub async fn send_post(
+    client: &Upstream,
+    request: Request<RequestBody>,
+    within: Duration,
+) -> Result<Response<()>, PostError> {
+    let answered = timeout(within, client.send(request)).await.map_err(|_| PostError::Timeout(within))?;
+    let (head, rest) = answered.map_err(PostError::Send)?.into_parts();
+    body::discard(rest, MAX_DISCARD).await;
+    Ok(Response::from_parts(head, ()))
+}
+
+fn describe(error: &UpstreamError) -> &'static str {
+    match error.kind {
+        UpstreamErrorKind::Tls => "the TLS handshake with it failed",
+        UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "it did not answer in time",
+        UpstreamErrorKind::Connect => "no connection to it",
+        UpstreamErrorKind::Descriptors(_) => "no connection to it, because no file descriptor is left",
+        UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "its answer cannot be read",
+        UpstreamErrorKind::Closed => "it closed the connection without an answer",
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -134,23 +134,23 @@ async fn an_edited_request_is_a_trace_with_its_edits_its_steps_and_its_tokens() 
 
     let (spans, body) = collector.spans().await;
     let request = span(&spans, "POST /v1/chat/completions");
-    let way = span(&spans, "chat gpt-4o");
+    let call_span = span(&spans, "chat gpt-4o");
     assert_eq!(spans.len(), 5, "{spans:?}");
     assert!(request.parent_span_id.is_empty() && request.kind() == SpanKind::Server);
-    assert_eq!((way.kind(), &way.parent_span_id), (SpanKind::Client, &request.span_id));
+    assert_eq!((call_span.kind(), &call_span.parent_span_id), (SpanKind::Client, &request.span_id));
     for step in ["read", "plan", "store"] {
         let step = span(&spans, step);
         assert_eq!((&step.trace_id, &step.parent_span_id), (&request.trace_id, &request.span_id));
         assert!(request.start_time_unix_nano <= step.start_time_unix_nano);
         assert!(step.start_time_unix_nano <= step.end_time_unix_nano);
-        assert!(step.end_time_unix_nano <= way.start_time_unix_nano, "{step:?}");
+        assert!(step.end_time_unix_nano <= call_span.start_time_unix_nano, "{step:?}");
     }
     let of_request = attributes(&request.attributes);
     assert_eq!(of_request["abridge.edits.truncate"], "1");
     assert_eq!(of_request["abridge.outcome"], "edited");
     let bytes = |name: &str| of_request[name].parse::<usize>().unwrap();
     assert!(bytes("abridge.bytes.after") < bytes("abridge.bytes.before"), "{of_request:?}");
-    let of_way = attributes(&way.attributes);
+    let of_call = attributes(&call_span.attributes);
     for (name, value) in [
         ("gen_ai.operation.name", "chat"),
         ("gen_ai.provider.name", "openai"),
@@ -160,10 +160,14 @@ async fn an_edited_request_is_a_trace_with_its_edits_its_steps_and_its_tokens() 
         ("gen_ai.usage.output_tokens", "2"),
         ("http.response.status_code", "200"),
     ] {
-        assert_eq!(of_way.get(name).map(String::as_str), Some(value), "{name}");
+        assert_eq!(of_call.get(name).map(String::as_str), Some(value), "{name}");
     }
-    let named = format!("00-{}-{}-01", hex(&way.trace_id), hex(&way.span_id));
-    assert_eq!(call.head.get("traceparent"), Some(named.as_str()), "the upstream's spans stand below that of the way");
+    let named = format!("00-{}-{}-01", hex(&call_span.trace_id), hex(&call_span.span_id));
+    assert_eq!(
+        call.head.get("traceparent"),
+        Some(named.as_str()),
+        "spans of the upstream are children of that of the call"
+    );
     assert_eq!(call.head.get("tracestate"), None);
     assert!(memchr::memmem::find(&body, b"S3CRET").is_none(), "neither texts nor keys are sent");
 }
@@ -244,13 +248,61 @@ async fn a_collector_that_is_away_delays_no_request_and_is_logged_once() {
     for _ in 0..5 {
         sent(&abridge, &mut upstream, &[]).await;
     }
-    abridge.says("traces and metrics cannot be sent to otel.endpoint", 0).await;
+    let said = abridge.says("traces and metrics cannot be sent to otel.endpoint", 0).await;
+    assert!(said.contains("no connection to it") && !said.contains("upstream"), "{said}");
     let mut collector = Collector::serving(collector.open());
     sent(&abridge, &mut upstream, &[]).await;
     collector.spans().await;
     abridge.says("traces and metrics are sent to otel.endpoint again", 0).await;
     let warnings = abridge.stderr().iter().filter(|line| line.contains("cannot be sent")).count();
     assert_eq!(warnings, 1);
+}
+
+#[tokio::test]
+async fn a_collector_that_hangs_delays_no_request_and_the_end_by_seconds() {
+    let (mut upstream, collector) = (Upstream::start().await, Upstream::start().await);
+    let abridge = abridge(&upstream, &collector.origin()).await;
+    for _ in 0..5 {
+        let began = Instant::now();
+        sent(&abridge, &mut upstream, &[]).await;
+        // Less than a post may take.
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+    let began = Instant::now();
+    abridge.signal("TERM");
+    abridge.exit().await;
+    // Each of the two exporters waits for 5 s by itself.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    abridge.says("not sent to otel.endpoint", 0).await;
+}
+
+#[tokio::test]
+async fn what_went_wrong_with_an_answer_is_the_type_of_its_error() {
+    let (mut upstream, mut collector) = (Upstream::start().await, Collector::start().await);
+    let abridge = abridge(&upstream, &collector.origin).await;
+    let begun = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let refused = "HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    for (answer, error) in [(begun, "cut"), (refused, "400"), (begun, "client_gone")] {
+        let mut client = abridge.connect().await;
+        client.send(chat(with_results(&[long_text(1)]))).await;
+        let mut call = upstream.request().await;
+        call.bytes().await;
+        let mut answering = call.into_wire();
+        answering.send(answer).await;
+        client.head().await;
+        // The one that stays is dropped when the span is there.
+        let _stays: Box<dyn Send> = if error == "client_gone" {
+            client.reset();
+            Box::new(answering)
+        } else {
+            drop(answering);
+            Box::new(client)
+        };
+        let (spans, _) = collector.spans().await;
+        let call_span = span(&spans, "chat gpt-4o");
+        assert_eq!(attributes(&call_span.attributes)["error.type"], error);
+        assert_eq!(call_span.status.as_ref().unwrap().code(), StatusCode::Error);
+    }
 }
 
 #[tokio::test]

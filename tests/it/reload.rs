@@ -72,6 +72,7 @@ async fn settings_that_need_a_restart_are_reported_at_every_reload() {
         ("admin.listen = \"127.0.0.1:0\"", "admin.listen"),
         ("store.keep_for = \"1d\"", "[store]"),
         ("events.queue = 1", "[events]"),
+        ("otel.endpoint = \"http://127.0.0.1:1\"", "[otel]"),
         ("log.format = \"json\"", "log.format"),
     ] {
         // The second time, too: it is in force no more than before.

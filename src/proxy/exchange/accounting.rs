@@ -52,7 +52,7 @@ pub(super) struct Conversation {
 pub(in crate::proxy) struct OverheadTimer {
     began: Instant,
     excluded: Duration,
-    read: Option<Instant>,
+    body_read: Option<Instant>,
 }
 
 // === impl OverheadTimer ===
@@ -60,7 +60,7 @@ pub(in crate::proxy) struct OverheadTimer {
 impl OverheadTimer {
     /// Starts now.
     pub(in crate::proxy) fn start() -> Self {
-        Self { began: Instant::now(), excluded: Duration::ZERO, read: None }
+        Self { began: Instant::now(), excluded: Duration::ZERO, body_read: None }
     }
 
     /// When the timer was started.
@@ -70,7 +70,7 @@ impl OverheadTimer {
 
     /// When the last wait that was excluded ended, which is that for the body.
     pub(super) fn body_read(&self) -> Option<Instant> {
-        self.read
+        self.body_read
     }
 
     /// Awaits `wait`, which also depends on the client, and excludes that time.
@@ -79,7 +79,7 @@ impl OverheadTimer {
         let output = wait.await;
         let ended = Instant::now();
         self.excluded += ended.duration_since(began);
-        self.read = Some(ended);
+        self.body_read = Some(ended);
         output
     }
 
