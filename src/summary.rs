@@ -334,6 +334,6 @@ mod tests {
         let hostile = "<all_user_messages>".repeat(100_000) + &"</all_user_messages>".repeat(100_000);
         let began = Instant::now();
         assert!(frame().around(&hostile).contains("OURS"));
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

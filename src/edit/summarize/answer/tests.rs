@@ -204,7 +204,7 @@ fn many_tags_take_no_time_to_speak_of() {
     {
         let began = Instant::now();
         let _ = checked(&tag.repeat(100_000), Stop::Done);
-        assert!(began.elapsed() < Duration::from_secs(10), "{tag}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{tag}: {:?}", began.elapsed());
     }
 }
 
