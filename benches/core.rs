@@ -2,7 +2,7 @@
 //! same run.
 //!
 //! `cargo bench --bench core`; with `-- --once` each operation runs once and nothing is measured; with `-- --count`
-//! those over 1 MB run twice, for `scripts/bench-guard.py`.
+//! those over 400 KB run twice, for `scripts/bench-guard.py`.
 #![expect(clippy::expect_used, reason = "what is benched is made here")]
 #![expect(clippy::print_stdout, reason = "a table is what this is for")]
 
@@ -10,8 +10,8 @@ use std::{
     collections::HashMap,
     fmt::Write as _,
     hint::black_box,
-    sync::{Arc, Barrier, mpsc},
-    thread,
+    os::unix::process::parent_id,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -31,21 +31,34 @@ use bytes::Bytes;
 const SIZES: [(&str, usize); 5] =
     [("10 KB", 10_000), ("200 KB", 200_000), ("1 MB", 1_000_000), ("2 MB", 2_000_000), ("8 MB", 8_000_000)];
 
-/// A session of a coding agent: rounds of a call and twice `source.txt`, a text of Rust, as its result, no two of them the same.
+/// The size of the bodies whose operations are counted: a long request, as most of an agent's are.
+const COUNTED: usize = 400_000;
+
+/// What tools return, in turn: Rust, and JSON with logs. As JSON strings they have a backslash each 15 bytes, about as many as
+/// recorded sessions.
+const RESULTS: [&str; 2] = [include_str!("source.txt"), include_str!("cache/logs.json")];
+
+/// Results as JSON strings, without the quote that opens them.
+fn results() -> Vec<String> {
+    let quoted = RESULTS.map(|text| serde_json::to_string(text).expect("a string"));
+    quoted.map(|text| text.trim_start_matches('"').to_owned()).into()
+}
+
+/// A session of a coding agent: rounds of a call and one of [`RESULTS`], no two of them the same.
 fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
-    let source = serde_json::to_string(include_str!("source.txt").repeat(2).as_str()).expect("a string");
-    let source = source.trim_start_matches('"');
+    let results = results();
     let mut body = format!(
         r#"{{"model":"gpt-4o","stream":true,"temperature":0.5,"{messages_key}":[{{"role":"system","content":"You are an agent."}},{{"role":"user","content":"Go on."}}"#
     );
-    let mut round = 0;
-    while round == 0 || body.len() + source.len() + 400 < bytes {
+    for (round, result) in results.iter().cycle().enumerate() {
+        if round > 0 && body.len() + result.len() + 400 >= bytes {
+            break;
+        }
         write!(
             body,
-            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":"{round}: {source}}}"#
+            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{round:024}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {round}}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{round:024}","content":"{round}: {result}}}"#
         )
         .expect("a String takes it");
-        round += 1;
     }
     for _ in 0..dangling {
         body.push_str(r#",{"role":"assistant","tool_calls":[{"id":"call_lost","function":{"name":"bash","arguments":"{}"}}]},{"role":"user","content":"Again."}"#);
@@ -56,32 +69,31 @@ fn session(bytes: usize, messages_key: &str, dangling: usize) -> Bytes {
 
 /// The same session as the other dialects write it: the name of the dialect, and the body.
 fn sessions_elsewhere(bytes: usize) -> [(&'static str, Bytes); 2] {
-    let source = serde_json::to_string(include_str!("source.txt").repeat(2).as_str()).expect("a string");
-    let source = source.trim_start_matches('"');
+    let results = results();
     let fill = |head: &str, round: fn(usize, &str) -> String, tail: &str| {
         let mut body = head.to_owned();
-        for n in 0.. {
-            if n > 0 && body.len() + source.len() + 400 >= bytes {
+        for (n, result) in results.iter().cycle().enumerate() {
+            if n > 0 && body.len() + result.len() + 400 >= bytes {
                 break;
             }
-            body.push_str(&round(n, source));
+            body.push_str(&round(n, result));
         }
         Bytes::from(body + tail)
     };
     let responses = fill(
         r#"{"model":"gpt-5","stream":true,"store":false,"instructions":"You are an agent.","input":[{"role":"user","content":"Go on."}"#,
-        |n, source| {
+        |n, result| {
             format!(
-                r#",{{"type":"function_call","call_id":"call_{n:024}","name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {n}}}"}},{{"type":"function_call_output","call_id":"call_{n:024}","output":"{n}: {source}}}"#
+                r#",{{"type":"function_call","call_id":"call_{n:024}","name":"read_file","arguments":"{{\"path\": \"src/lib.rs\", \"line\": {n}}}"}},{{"type":"function_call_output","call_id":"call_{n:024}","output":"{n}: {result}}}"#
             )
         },
         "],\"tools\":[]}",
     );
     let messages = fill(
         r#"{"model":"claude-opus-4-5","stream":true,"max_tokens":32000,"system":"You are an agent.","messages":[{"role":"user","content":"Go on."}"#,
-        |n, source| {
+        |n, result| {
             format!(
-                r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"toolu_{n:024}","name":"read_file","input":{{"path":"src/lib.rs","line":{n}}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{n:024}","content":"{n}: {source}}}]}}"#
+                r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"toolu_{n:024}","name":"read_file","input":{{"path":"src/lib.rs","line":{n}}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{n:024}","content":"{n}: {result}}}]}}"#
             )
         },
         "],\"tools\":[]}",
@@ -101,13 +113,6 @@ impl<'a> Operation<'a> {
         let run = Box::new(move || drop(black_box(work())));
         Self { name: name.into(), body, run }
     }
-}
-
-/// Runs one operation. `scripts/bench-guard.py` has callgrind count the instructions in here alone, by thread.
-#[inline(never)]
-fn counted(run: &mut dyn FnMut()) {
-    run();
-    black_box(()); // no tail call: callgrind has to see the return
 }
 
 /// The median of many runs, or of a few long ones, each of at least 200 µs.
@@ -226,16 +231,20 @@ fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'
         Operation::new("edit_body, two missing results", broken, move || edit_body(patching, dialect, broken.clone())),
     ]);
 
-    let reduce = move |meter: &Meter| {
-        let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
-        reducing.policy.plan(dialect, clean, &context).expect("a request")
-    };
-    let warm = Meter::new(tokens, &[]);
-    let n = reduce(&warm).report.changes.len();
-    operations.extend([
-        Operation::new(format!("plan, {n} cleared, all seen before"), clean, move || reduce(&warm)),
-        Operation::new(format!("plan, {n} cleared, nothing seen"), clean, move || reduce(&Meter::new(tokens, &[]))),
-    ]);
+    for (suffix, body) in [("", clean), (", responses", &elsewhere[0].1), (", messages", &elsewhere[1].1)] {
+        let reduce = move |meter: &Meter| {
+            let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
+            reducing.policy.plan(dialect::of_body(body), body, &context).expect("a request")
+        };
+        let warm = Meter::new(tokens, &[]);
+        let n = reduce(&warm).report.changes.len();
+        operations.extend([
+            Operation::new(format!("plan, {n} cleared, all seen before{suffix}"), body, move || reduce(&warm)),
+            Operation::new(format!("plan, {n} cleared, nothing seen{suffix}"), body, move || {
+                reduce(&Meter::new(tokens, &[]))
+            }),
+        ]);
+    }
     if clean.len() > 100_000 {
         let memory = summarised(summarizing, dialect, clean);
         operations.push(Operation::new("plan, a summary found", clean, move || {
@@ -263,7 +272,7 @@ fn main() {
         tokens: tokens::Settings::default(),
     };
     if has_argument("--count") {
-        let bodies = Bodies::new(1_000_000);
+        let bodies = Bodies::new(COUNTED);
         return count_instructions(&mut operations(&planners, &bodies));
     }
     for (size, bytes) in SIZES {
@@ -283,24 +292,16 @@ fn main() {
     }
 }
 
-/// Runs each operation once in a thread of its own, after a first run that fills caches. No thread ends before the last
-/// operation is done: callgrind writes a file per thread, by number, and numbers of threads that ended are used again.
+/// Runs each operation twice, and counts the second run; the first one fills caches. callgrind writes what it has counted at
+/// each call of `getppid`, whose name it knows in a stripped binary too.
 fn count_instructions(operations: &mut [Operation<'_>]) {
-    let all_done = Barrier::new(operations.len() + 1);
-    thread::scope(|scope| {
-        for operation in operations {
-            (operation.run)();
-            let (done, is_done) = mpsc::channel();
-            let all_done = &all_done;
-            scope.spawn(move || {
-                counted(&mut operation.run);
-                done.send(operation.name.as_str()).expect("the main thread waits");
-                all_done.wait();
-            });
-            println!("{}", is_done.recv().expect("no panic"));
-        }
-        all_done.wait();
-    });
+    for operation in operations {
+        (operation.run)();
+        black_box(parent_id());
+        (operation.run)();
+        black_box(parent_id());
+        println!("{}", operation.name);
+    }
 }
 
 fn has_argument(name: &str) -> bool {

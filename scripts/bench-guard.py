@@ -1,67 +1,185 @@
 #!/usr/bin/env python3
-"""Compare the instructions that the operations of benches/core.rs take over 1 MB with the recorded ones.
+"""Compare the instructions that abridge takes with the recorded ones: those of the operations of benches/core.rs over
+400 KB, and those of `abridge serve` for a request of 2 KB.
 
-    scripts/bench-guard.py            compare; exit code 1 where an operation takes over 3 % more
+    scripts/bench-guard.py            compare; exit code 1 where one takes over 3 % more
     scripts/bench-guard.py --write    record the counts in benches/instructions.json
-    scripts/bench-guard.py --binary PATH [--json]    count with a bench that is built already
+    scripts/bench-guard.py --json     print the counts
 
-callgrind counts; the counts hold for one version of rustc, one profile and one machine type. Where
-those of the record are others, or valgrind is missing, the script says NOT RUN and why, and its exit code is 0.
+callgrind counts. Bench and binary are built with the profile of scripts/ci.sh, so CI has built them already. Counts hold
+for one profile, one version of rustc, valgrind and the C library, and one kind of processor. Where those of the record
+are others, or valgrind is missing, the script says NOT RUN and why, and its exit code is 0.
 """
-import argparse, json, os, pathlib, platform, re, shutil, subprocess, sys, tempfile
+import argparse, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches" / "instructions.json"
 LIMIT = 1.03
-PROFILE = {"CARGO_PROFILE_BENCH_LTO": "off", "CARGO_PROFILE_BENCH_CODEGEN_UNITS": "16", "CARGO_PROFILE_BENCH_OPT_LEVEL": "2"}
+PROFILE = dict(re.findall(r"\b(CARGO_PROFILE_BENCH_\w+)=(\w+)", (ROOT / "scripts" / "ci.sh").read_text()))
+
+
+# Small requests: how many are counted, and how many go before them.
+REQUESTS, WARM_UP = 100, 50
+SERVE = """
+[server]
+listen = "127.0.0.1:0"
+[upstream]
+url = "http://127.0.0.1:{port}/v1"
+probe = false
+"""
 
 
 def build():
-    command = ["cargo", "rustc", "--locked", "--bench", "core", "--profile", "bench", "--message-format=json"]
-    command += ["--", "-C", "strip=none"]  # callgrind finds `counted` by its symbol
+    """The executables of the bench and of abridge, by name."""
+    command = ["cargo", "bench", "--locked", "--no-run", "--bench", "core", "--message-format=json"]
     lines = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILE, check=True, stdout=subprocess.PIPE, text=True).stdout
     built = [json.loads(line) for line in lines.splitlines() if '"executable":"' in line]
-    return next(target["executable"] for target in built if target["target"]["name"] == "core")
+    return {target["target"]["name"]: target["executable"] for target in built}
 
 
-def count(binary):
-    """The instructions of each operation, by its name: each runs in a thread of its own, and thread 1 is main's."""
+def total(dump):
+    return int(re.search(r"^totals: (\d+)", dump.read_text(), re.M)[1])
+
+
+def count_operations(bench):
+    """The instructions of each operation, by its name: what the bench has run between two calls of `getppid`."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=core::counted*", "--separate-threads=yes",
-            f"--callgrind-out-file={folder}/out", binary, "--count",
-        ]
+        command = ["valgrind", "--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={folder}/out", bench, "--count"]
         run = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        names = run.stdout.splitlines()
-        dumps = [(pathlib.Path(folder) / f"out-{n:02}").read_text() for n in range(2, len(names) + 2)]
-    return {name: int(re.search(r"^totals: (\d+)", dump, re.M)[1]) for name, dump in zip(names, dumps)}
+        return {name: total(pathlib.Path(folder) / f"out.{2 * n}") for n, name in enumerate(run.stdout.splitlines(), 1)}
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Reads each request to its end, and answers with a completion of 400 bytes."""
+    protocol_version, wbufsize, disable_nagle_algorithm = "HTTP/1.1", -1, True
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x" * 280}, "finish_reason": "stop"}],
+                  "usage": {"prompt_tokens": 500, "completion_tokens": 70}}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def small_request(calls_with_results):
+    """A request of 2 KB with two calls, of which so many have their results."""
+    messages = [{"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": "Repair the build."}]
+    for n in range(2):
+        function = {"name": "run_shell", "arguments": json.dumps({"command": f"cargo test -p part_{n}"})}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [{"id": f"call_{n}", "type": "function", "function": function}]})
+        if n < calls_with_results:
+            text = 'test planner::keeps_the_last_rounds ... ok\nerror[E0308]: expected `"a"`, found `&[u8]`\n' * 4
+            messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": text})
+    parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "run_shell", "parameters": parameters}}]
+    written = lambda text: json.dumps({"model": "gpt-5", "messages": messages + [{"role": "user", "content": text}], "tools": tools})
+    return written("x" * (2048 - len(written("")))).encode()
+
+
+def count_requests(abridge):
+    """The instructions that `abridge serve` takes for a small request."""
+    cases = {
+        "serve, 2 KB passed through": ("/v1/embeddings", small_request(2)),
+        "serve, 2 KB, nothing to edit": ("/v1/chat/completions", small_request(2)),
+        "serve, 2 KB, one repair": ("/v1/chat/completions", small_request(1)),
+    }
+    with tempfile.TemporaryDirectory() as folder, socketserver.ThreadingTCPServer(("127.0.0.1", 0), Upstream) as upstream:
+        upstream.daemon_threads = True
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        folder = pathlib.Path(folder)
+        (folder / "proxy.toml").write_text(SERVE.format(port=upstream.server_address[1]))
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out", abridge, "serve"]
+        log = folder / "log"
+        with log.open("w") as stderr:
+            served = subprocess.Popen(command + ["--config", folder / "proxy.toml"], stderr=stderr,
+                                      env={"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(folder)})
+        try:
+            return {name: count_case(served.pid, listening(log), folder, n, *case) for n, (name, case) in enumerate(cases.items(), 1)}
+        finally:
+            served.kill()
+            served.wait()
+            upstream.shutdown()
+
+
+def listening(log):
+    """The address that the log names, once it is there."""
+    for _ in range(600):
+        if found := re.search(r"listening on http://(\S+)", log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    sys.exit(f"abridge did not start: {log.read_text()}")
+
+
+def count_case(pid, address, folder, number, path, body):
+    client = HTTPConnection(address)
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-0123456789"}
+
+    def ask(times):
+        for _ in range(times):
+            client.request("POST", path, body, headers)
+            answer = client.getresponse()
+            answer.read()
+            assert answer.status == 200, answer.status
+
+    ask(WARM_UP)
+    said("callgrind_control", "--instr=on", str(pid))
+    ask(REQUESTS)
+    said("callgrind_control", "--instr=off", str(pid))
+    said("callgrind_control", "--dump", str(pid))
+    return total(folder / f"out.{number}") // REQUESTS
+
+
+def said(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def environment():
+    """All that the counts depend on besides the code. Routines of the C library are chosen by what the processor has."""
+    cpu = pathlib.Path("/proc/cpuinfo")
+    flags = re.search(r"^flags\s*:(.*)", cpu.read_text(), re.M) if cpu.exists() else None
+    wide = " with avx2" if flags and "avx2" in flags[1].split() else ""
+    return {
+        "rustc": said("rustc", "--version"),
+        "valgrind": said("valgrind", "--version"),
+        "libc": " ".join(platform.libc_ver()),
+        "machine": platform.machine() + wide,
+        "profile": PROFILE,
+    }
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--binary")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not shutil.which("valgrind"):
         return print("NOT RUN: instruction counts (valgrind is not installed)")
-    rustc = subprocess.run(["rustc", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    machine = {"rustc": rustc, "machine": platform.machine(), "profile": PROFILE}
-    recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    here = {key: recorded.get(key) for key in machine}
-    if not options.write and not options.json and here != machine:
-        return print(f"NOT RUN: instruction counts (recorded with {here}, this is {machine})")
-    counts = count(options.binary or build())
+    here = environment()
+    recorded = json.loads(RECORD.read_text())
+    other = [f"{key} {recorded.get(key)}, here {value}" for key, value in here.items() if recorded.get(key) != value]
+    if not options.write and not options.json and other:
+        return print(f"NOT RUN: instruction counts (recorded with {'; '.join(other)})")
+    built = build()
+    counts = count_operations(built["core"]) | count_requests(built["abridge"])
     if options.json:
         return print(json.dumps(counts, indent=1))
     if options.write:
-        RECORD.write_text(json.dumps(machine | {"instructions": counts}, indent=1) + "\n")
+        RECORD.write_text(json.dumps(here | {"instructions": counts}, indent=1) + "\n")
         return
     over = []
     for name, now in counts.items():
         before = recorded["instructions"].get(name)
         ratio = now / before if before else float("nan")
-        print(f"{name:<36} {now:>13,} {ratio:>7.3f}")
+        print(f"{name:<48} {now:>13,} {ratio:>7.3f}")
         if not before or ratio > LIMIT:
             over.append(name)
     if over:

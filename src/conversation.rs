@@ -22,6 +22,9 @@ pub use turns::{TurnUnit, unread_from};
 /// what honest bodies need, also when a body is 64 MiB of `{},{},…`.
 pub const MAX_ELEMENTS: usize = 250_000;
 
+/// The elements that room is made for at once.
+const USUAL_ELEMENTS: usize = 16;
+
 /// One request, read where it lies.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Conversation<'a> {
@@ -184,6 +187,10 @@ impl<'a> Conversation<'a> {
     /// Adds an element that is one unit. Its blocks are those that were added since the unit before it.
     pub fn push_element(&mut self, unit: Unit) {
         let first = self.next_unit();
+        if self.elements.is_empty() {
+            self.elements.reserve(USUAL_ELEMENTS);
+            self.units.reserve(USUAL_ELEMENTS);
+        }
         self.elements.push(Element { span: unit.span, units: first..first.next() });
         self.units.push(unit);
     }

@@ -29,6 +29,11 @@ pub trait Edit: Debug + Send + Sync {
     /// The short name, for reports.
     fn label(&self) -> &'static str;
 
+    /// It counts no tokens of a body of fewer bytes, where the model's window has so many tokens or is not known.
+    fn counts_from(&self, _window: Option<usize>) -> usize {
+        usize::MAX
+    }
+
     /// Writes its decisions on the draft.
     fn apply(&self, draft: &mut Draft<'_>);
 }

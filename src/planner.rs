@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use self::verified::VerifiedMessages;
+use self::{uncounted::counts_from, verified::VerifiedMessages};
 
 use crate::{
-    conversation::{ElementIndex, Fold},
+    conversation::{Conversation, ElementIndex, Fold},
     dialect::{Dialect, ParseError},
     draft::{Draft, ParsedRequest, PrefixKeys, marks, reasoning},
     edit::{
@@ -20,7 +20,7 @@ use crate::{
         patch_tool_calls::{self, PatchToolCalls},
         summarize::{self, Summarize},
         tools::{self, Tools},
-        trigger::{Condition, Moment, Trigger},
+        trigger::{Condition, MIN_WINDOW, Moment, Trigger},
         truncate_tool_results::{self, TruncateToolResults},
     },
     handler::{self, AnswerFault, HandlerAsk, NoAnswers},
@@ -36,6 +36,7 @@ use crate::{
 
 pub use crate::draft::{Calibration, ColdPassIndex, ColdPasses, FactorIndex, Offload, PlanContext, SummaryTiming};
 
+mod uncounted;
 mod verified;
 
 /// All settings that plans depend on: the tables of `proxy.toml` that say what is edited, each under its own name.
@@ -253,47 +254,41 @@ impl Policy {
             cleared: settings.clear_tool_results.template(language),
             cleared_media: settings.clear_tool_results.media_template(language),
         };
-        let (mut counts_from, mut summarize) = (usize::MAX, None);
+        let mut summarize = None;
         let edit = |name| -> Arc<dyn Edit> {
             match name {
                 EditName::PatchToolCalls => {
                     Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, language, &settings.handlers))
                 }
                 EditName::FilterToolCalls => Arc::new(FilterToolCalls::new(&settings.filter_tool_calls)),
-                EditName::TruncateToolResults => {
-                    let edit = TruncateToolResults::new(
-                        &settings.truncate_tool_results,
-                        &tools,
-                        recall,
-                        &own_texts,
-                        language,
-                        &settings.handlers,
-                    );
-                    counts_from = counts_from.min(edit.least_bytes());
-                    Arc::new(edit)
-                }
+                EditName::TruncateToolResults => Arc::new(TruncateToolResults::new(
+                    &settings.truncate_tool_results,
+                    &tools,
+                    recall,
+                    &own_texts,
+                    language,
+                    &settings.handlers,
+                )),
                 EditName::ClearToolResults => {
                     let prices = PriceList::new(&settings.prices, &settings.upstream);
-                    let edit = ClearToolResults::new(
+                    Arc::new(ClearToolResults::new(
                         &settings.clear_tool_results,
                         &tools,
                         &own_texts,
                         prices,
                         language,
                         &settings.handlers,
-                    );
-                    counts_from = counts_from.min(edit.least_bytes());
-                    Arc::new(edit)
+                    ))
                 }
                 EditName::Summarize => {
                     let edit = Arc::new(Summarize::new(&settings.summarize, language, recall));
-                    counts_from = counts_from.min(edit.least_bytes());
                     summarize = Some(Arc::clone(&edit));
                     edit
                 }
             }
         };
-        let edits = names.into_iter().map(edit).collect();
+        let edits: Vec<_> = names.into_iter().map(edit).collect();
+        let counts_from = counts_from(&edits, Some(MIN_WINDOW));
         Self {
             edits,
             language,
@@ -320,17 +315,26 @@ impl Policy {
     /// What the edits make of one request. An error says that the request was not understood and is to go on as it
     /// came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
-        let whole = dialect.parse(body)?;
-        let request = ParsedRequest { dialect, body, conversation: &whole };
+        self.plan_parsed(dialect, body, &dialect.parse(body)?, context)
+    }
+
+    fn plan_parsed(
+        &self,
+        dialect: &dyn Dialect,
+        body: &Bytes,
+        whole: &Conversation<'_>,
+        context: &PlanContext<'_>,
+    ) -> Result<Plan, ParseError> {
+        let request = ParsedRequest { dialect, body, conversation: whole };
         let prefix_keys = self.prefix_keys(request, context);
         let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
-        let request = ParsedRequest { conversation: folded.as_ref().unwrap_or(&whole), ..request };
+        let request = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let mut draft = Draft::new(request, context, &self.recall, self.language);
         if let Some(prefix_keys) = prefix_keys {
-            draft.apply_summary(Summarize::LABEL, &whole, prefix_keys);
+            draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
         }
-        draft.bind_reasoning(self.reasoning.of(&whole));
+        draft.bind_reasoning(self.reasoning.of(whole));
         draft.mark_frontier(self.marks);
         for edit in &self.edits {
             context.meter.yield_now();
@@ -341,7 +345,7 @@ impl Policy {
             context.meter.yield_now();
             // What a summary stands for does not go on; it was checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
-            self.verified.check(dialect, body, folded.as_ref().unwrap_or(&whole), hidden)?;
+            self.verified.check(dialect, body, folded.as_ref().unwrap_or(whole), hidden)?;
         }
         Ok(plan)
     }

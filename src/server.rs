@@ -1,9 +1,11 @@
 //! The server: accepts connections within a limit, serves HTTP on them, and drains at shutdown.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::rt::{Read, Write};
@@ -20,7 +22,7 @@ use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
-use crate::upstream::{MAX_HEAD_BYTES, MAX_HEADER_FIELDS};
+use crate::upstream::MAX_HEAD_BYTES;
 
 pub mod admin;
 pub mod listen;
@@ -114,7 +116,6 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(settings.header_timeout.0)
             .preserve_header_case(true)
-            .max_headers(MAX_HEADER_FIELDS)
             .max_buf_size(MAX_HEAD_BYTES as usize)
             .auto_date_header(false);
         http.http2()
@@ -254,8 +255,7 @@ impl Connection {
 ///
 /// hyper's own timeout for a head starts only when the first bytes show the HTTP version; without bytes it never fires.
 async fn first_request_timeout(requested: &AtomicBool, within: Duration) {
-    sleep(within).await;
-    if requested.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
+    let mut timeout = pin!(sleep(within));
+    // The timer is not polled again after the first request.
+    poll_fn(|cx| if requested.load(Ordering::Relaxed) { Poll::Pending } else { timeout.as_mut().poll(cx) }).await;
 }

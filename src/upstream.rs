@@ -136,6 +136,8 @@ pub struct Upstream {
     strip_path: Option<String>,
     client: Client<Connector, WatchedBody<RequestBody>>,
     http: HttpVersion,
+    // Of HTTP/1.1; HTTP/2 has it in the URI.
+    host: Option<http::HeaderValue>,
     headers: http::HeaderMap,
     // The field that has a key of the settings of its own.
     key_header: Option<KeyHeader>,
@@ -190,8 +192,9 @@ pub enum UpstreamErrorKind {
     Closed,
 }
 
-/// The most header fields in one head of HTTP/1.1, in requests and answers. With one more, hyper reads heads on the heap,
-/// and each open stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
+/// The most header fields in one head of HTTP/1.1, in requests and answers. It is hyper's own limit: where a limit is set,
+/// even this one, hyper fills a table of so many entries for each head. With one more, it reads heads on the heap, and each open
+/// stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
 pub const MAX_HEADER_FIELDS: usize = 100;
 
 /// The most bytes in one head, in requests and answers. In HTTP/2 each field counts 32 bytes more.
@@ -216,7 +219,6 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.pool_idle_timeout.0)
             .http1_preserve_header_case(true)
-            .http1_max_headers(MAX_HEADER_FIELDS)
             .http1_max_buf_size(MAX_HEAD_BYTES as usize)
             .http2_max_header_list_size(MAX_HEAD_BYTES)
             .http2_only(settings.http == HttpVersion::Http2)
@@ -240,6 +242,7 @@ impl Upstream {
             strip_path: None,
             client,
             http: settings.http,
+            host: settings.url.host_field().filter(|_| settings.http == HttpVersion::Http11),
             headers,
             key_header,
             proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
@@ -292,7 +295,10 @@ impl Upstream {
 
     async fn try_send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
-        headers.remove(HOST);
+        match &self.host {
+            Some(host) => drop(headers.insert(HOST, host.clone())),
+            None => drop(headers.remove(HOST)),
+        }
         if self.key_header.is_some() {
             for key in KeyHeader::ALL {
                 headers.remove(key.name());

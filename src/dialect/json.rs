@@ -170,21 +170,28 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// A key that is written without escapes, and its colon.
+    /// A key that is written without escapes, and its colon. Keys are so short that their bytes are looked at one by one.
     fn plain_key(&mut self) -> Result<&'a [u8], Unsupported> {
-        let Span { start, end } = self.key()?;
-        let name = self.bytes(Span { start: start + 1, end: end - 1 });
-        require(memchr(b'\\', name).is_none())?;
-        Ok(name)
+        require(self.take_if(b'"'))?;
+        let rest = self.body.get(self.at..).unwrap_or_default();
+        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).ok_or(Unsupported)?;
+        self.at += length;
+        require(self.take_if(b'"'))?;
+        self.colon()?;
+        Ok(rest.get(..length).unwrap_or_default())
     }
 
-    fn key(&mut self) -> Result<Span, Unsupported> {
+    fn key(&mut self) -> Result<(), Unsupported> {
         require(self.peek() == Some(b'"'))?;
-        let key = self.string()?;
+        self.string()?;
+        self.colon()
+    }
+
+    fn colon(&mut self) -> Result<(), Unsupported> {
         self.space();
         require(self.take_if(b':'))?;
         self.space();
-        Ok(key)
+        Ok(())
     }
 
     /// A string, from its opening quote; the span has both quotes.
@@ -318,7 +325,7 @@ fn control(bytes: &[u8]) -> Option<usize> {
 
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.
 pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
-    if memchr(b'\\', raw).is_some() {
+    if next_byte::<b'\\'>(raw).is_some() {
         return serde_json::from_slice(raw).ok().map(Cow::Owned);
     }
     let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -364,7 +371,9 @@ fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
         }
     }
     let looked_at = 8 * words.len().min(WORDS);
-    memchr(BYTE, bytes.get(looked_at..)?).map(|at| looked_at + at)
+    let rest = bytes.get(looked_at..)?;
+    let found = if rest.len() < 8 { rest.iter().position(|byte| *byte == BYTE) } else { memchr(BYTE, rest) };
+    found.map(|at| looked_at + at)
 }
 
 #[cfg(test)]

@@ -155,8 +155,12 @@ impl ClearToolResults {
     }
 
     /// A shorter body never has anything to clear.
-    pub fn least_bytes(&self) -> usize {
-        let least = self.settings.trigger.least_bytes();
+    fn least_bytes(&self) -> usize {
+        self.early(self.settings.trigger.least_bytes())
+    }
+
+    /// Where the conditions hold at the earliest, of where they hold.
+    fn early(&self, least: usize) -> usize {
         if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
     }
 
@@ -284,6 +288,10 @@ impl Edit for ClearToolResults {
 
     fn label(&self) -> &'static str {
         "clear"
+    }
+
+    fn counts_from(&self, window: Option<usize>) -> usize {
+        self.early(self.settings.trigger.least_bytes_within(window))
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {

@@ -97,7 +97,7 @@ impl Summarize {
     }
 
     /// A shorter body is never summarised, unless somebody asks for it.
-    pub fn least_bytes(&self) -> usize {
+    fn least_bytes(&self) -> usize {
         self.early(self.settings.trigger.least_bytes())
     }
 
@@ -247,6 +247,10 @@ impl Edit for Summarize {
 
     fn label(&self) -> &'static str {
         "summary"
+    }
+
+    fn counts_from(&self, window: Option<usize>) -> usize {
+        self.least_bytes_within(window)
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {

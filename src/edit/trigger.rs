@@ -58,7 +58,7 @@ struct Limit {
 pub(super) struct Part(pub(super) usize, pub(super) usize);
 
 /// No model has a smaller window, so no condition that asks for a part of it holds below that part of this.
-const MIN_WINDOW: usize = 4096;
+pub const MIN_WINDOW: usize = 4096;
 
 impl Part {
     /// The part of a number, rounded up.

@@ -137,7 +137,7 @@ impl TruncateToolResults {
     }
 
     /// A shorter result is never truncated.
-    pub fn least_bytes(&self) -> usize {
+    fn least_bytes(&self) -> usize {
         let of_tools = self.tools.all(|tool| limits(tool).and_then(|limits| limits.max_bytes));
         of_tools.chain([self.max_bytes]).min().unwrap_or_default()
     }
@@ -292,6 +292,10 @@ impl Edit for TruncateToolResults {
 
     fn label(&self) -> &'static str {
         "truncate"
+    }
+
+    fn counts_from(&self, _window: Option<usize>) -> usize {
+        self.least_bytes()
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {

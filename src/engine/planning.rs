@@ -77,6 +77,13 @@ enum State {
     Done(Result<Plan, PlanError>),
 }
 
+/// Whether a plan may count tokens, which may take long.
+#[derive(Clone, Copy)]
+enum Counting {
+    Allowed,
+    Avoided,
+}
+
 /// Why a body could not be planned.
 pub(super) enum PlanError {
     Parse(ParseError),
@@ -90,6 +97,10 @@ pub(super) enum PlanError {
 /// With counting it takes up to 70 ms per MiB, or 1 ms if all messages were counted before, which is not known in
 /// advance.
 pub(super) const BLOCKING_FROM: usize = 2 << 20;
+
+/// Shorter bodies, in bytes, are parsed to learn whether their tokens may have to be counted, which depends on the model's
+/// window. Where they may, the body is parsed once more, on another thread.
+const TRIED_BELOW: usize = 64 << 10;
 
 /// For shorter bodies, in bytes, a shared store is not asked for summaries, unless they reach the trigger.
 const LOOK_UP_FROM: usize = 16 << 10;
@@ -289,14 +300,15 @@ impl<'a> Planning<'a> {
         let EditOptions { caller, when, .. } = self.options;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
-        let is_long = body.len() >= BLOCKING_FROM.min(config.planner.policy.counts_from());
+        let tried_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(TRIED_BELOW));
+        let is_tried = body.len() < tried_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
         let cold_passes = Arc::clone(&self.engine.cold_passes);
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.is_calibrated() && factors.are_kept();
-        let plan = move || {
+        let plan = move |counting: Counting| {
             let calibration = match factor {
                 Some(factor) => Calibration::Fixed(factor),
                 None if is_calibrated => Calibration::Frozen(&*factors),
@@ -307,10 +319,18 @@ impl<'a> Planning<'a> {
                 if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
             let context =
                 PlanContext { offload, summarize: when, calibration, cold_passes, answers: &answers, ..context };
-            let planned = catch_unwind(AssertUnwindSafe(|| config.planner.policy.plan(dialect, &body, &context)));
-            planned.map_err(|_| PlanError::Panic)?.map_err(PlanError::Parse)
+            let policy = &config.planner.policy;
+            let planned = catch_unwind(AssertUnwindSafe(|| match counting {
+                Counting::Allowed => Some(policy.plan(dialect, &body, &context)),
+                Counting::Avoided => policy.plan_uncounted(dialect, &body, &context),
+            }));
+            let planned = planned.map_err(|_| PlanError::Panic).transpose()?;
+            Some(planned.and_then(|planned| planned.map_err(PlanError::Parse)))
         };
-        if is_long { run_blocking(plan).await.unwrap_or(Err(PlanError::Panic)) } else { plan() }
+        if is_tried && let Some(planned) = plan(Counting::Avoided) {
+            return planned;
+        }
+        run_blocking(move || plan(Counting::Allowed)).await.ok().flatten().unwrap_or(Err(PlanError::Panic))
     }
 
     /// Stores the payloads of a plan. After an error the plan must not be used.

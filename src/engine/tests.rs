@@ -20,6 +20,7 @@ use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
 mod lifetimes;
+mod threads;
 
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()

@@ -126,7 +126,8 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
 
 /// What a client has written, as much of it as is of use.
 pub fn short(text: &str) -> String {
-    text.chars().take(MAX_CHARS).collect()
+    // No character has less than one byte.
+    if text.len() <= MAX_CHARS { text.to_owned() } else { text.chars().take(MAX_CHARS).collect() }
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl WindowDiscovery {
         tasks: &Tasks,
     ) {
         let began = self.began;
-        if !self.gate.is_open(since(began)) || report.model.is_none() || report.bytes_before < MIN_BODY {
+        if report.bytes_before < MIN_BODY || report.model.is_none() || !self.gate.is_open(since(began)) {
             return;
         }
         if rules.planner.meter.for_model(report.model.as_deref()).window().is_some() {

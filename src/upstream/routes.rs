@@ -401,9 +401,8 @@ impl DialectName {
     fn of(request: &RequestFacts<'_>) -> Option<Self> {
         let of_path = dialect::for_path(request.path).map(Dialect::name);
         let below = |dialect: &Self| {
-            let path = dialect.path();
-            let mut places = request.path.match_indices(path).filter_map(|(at, _)| request.path.get(at..));
-            places.any(|rest| is_below(rest, path))
+            let mut places = request.path.match_indices('/').filter_map(|(at, _)| request.path.get(at..));
+            places.any(|rest| is_below(rest, dialect.path()))
         };
         Self::ALL
             .into_iter()

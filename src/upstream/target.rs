@@ -46,6 +46,16 @@ impl BaseUrl {
         self.0.host().unwrap_or_default()
     }
 
+    /// The value of `host` in requests. A port that is the scheme's own is left out.
+    pub(super) fn host_field(&self) -> Option<http::HeaderValue> {
+        let own = if self.0.scheme_str() == Some("https") { 443 } else { 80 };
+        let host = match self.0.port_u16().filter(|port| *port != own) {
+            Some(port) => format!("{}:{port}", self.host()),
+            None => self.host().to_owned(),
+        };
+        host.try_into().ok()
+    }
+
     /// The upstream's URI for a client's request target. The query is kept byte for byte.
     ///
     /// - A base with a path stands for the `/v1` of the client, whether the client writes it or not.

@@ -16,6 +16,7 @@ use crate::inspect::{Changes, short};
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::Plan;
 use crate::proxy::cache_ledger::{Billed, CacheLedger};
+use crate::proxy::inspection::PendingInspection;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -143,10 +144,14 @@ impl Exchange {
             }
         }
         self.end_trace(&entry);
-        entry.inspectable = self.pending_inspection.is_some();
         self.note_changes(&accounting.history);
+        let Some(inspection) = self.pending_inspection.take() else {
+            accounting.history.push(entry);
+            return;
+        };
+        entry.inspectable = true;
         entry.seq = accounting.history.push(entry.clone());
-        self.keep_messages(entry);
+        self.keep_messages(inspection, entry);
     }
 
     /// The share of the tokens, 0 to 1, that is a known prefix; `None` if no tokens were counted.
@@ -195,9 +200,8 @@ impl Exchange {
         }
     }
 
-    /// Writes the messages to the store in a task, if they are kept for inspection.
-    fn keep_messages(&mut self, entry: Entry) {
-        let Some(inspection) = self.pending_inspection.take() else { return };
+    /// Writes the messages to the store in a task.
+    fn keep_messages(&mut self, inspection: PendingInspection, entry: Entry) {
         // Nothing reads the report after this.
         let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
         let id = self.id;
