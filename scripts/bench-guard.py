@@ -10,15 +10,15 @@ callgrind counts. Bench and binary are built with the profile of scripts/ci.sh, 
 for one profile, one version of rustc, valgrind and the C library, and one kind of processor. Where those of the record
 are others, or valgrind is missing, the script says NOT RUN and why, and its exit code is 0.
 """
-import argparse, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time
+import argparse, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time, tomllib
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches" / "instructions.json"
 LIMIT = 1.03
-PROFILE = dict(re.findall(r"\b(CARGO_PROFILE_BENCH_\w+)=(\w+)", (ROOT / "scripts" / "ci.sh").read_text()))
-
+# That of scripts/ci.sh.
+PROFILE = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["ci"]
 
 # Small requests: how many are counted, and how many go before them.
 REQUESTS, WARM_UP = 100, 50
@@ -33,8 +33,8 @@ probe = false
 
 def build():
     """The executables of the bench and of abridge, by name."""
-    command = ["cargo", "bench", "--locked", "--no-run", "--bench", "core", "--message-format=json"]
-    lines = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILE, check=True, stdout=subprocess.PIPE, text=True).stdout
+    command = ["cargo", "bench", "--locked", "--profile", "ci", "--no-run", "--bench", "core", "--message-format=json"]
+    lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     built = [json.loads(line) for line in lines.splitlines() if '"executable":"' in line]
     return {target["target"]["name"]: target["executable"] for target in built}
 
