@@ -127,10 +127,10 @@ impl Running {
         if let Some(webhook) = self.webhook {
             webhook.finish().await;
         }
-        if let Some(otel) = self.otel {
-            if timeout(LAST_POST_TIMEOUT, run_blocking(move || otel.shutdown())).await.is_err() {
-                tracing::warn!("the last traces and metrics were not sent to otel.endpoint in time");
-            }
+        if let Some(otel) = self.otel
+            && timeout(LAST_POST_TIMEOUT, run_blocking(move || otel.shutdown())).await.is_err()
+        {
+            tracing::warn!("the last traces and metrics were not sent to otel.endpoint in time");
         }
         if let Some(store) = self.store {
             store::close(&*store).await;
