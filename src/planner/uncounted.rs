@@ -46,10 +46,10 @@ mod tests {
         let body = |text: &str| format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}]}}"#);
         let body = body(&"x".repeat(n_bytes - body("").len()));
         let context = planner.anonymous(&NoSummaries);
-        let planned = planner.policy.plan_uncounted(dialect::default(), &body.clone().into(), &context);
-        assert!(planned.as_ref().is_none_or(|planned| *planned == planner.plan(dialect::default(), &body.into())));
+        let plan = planner.policy.plan_uncounted(dialect::default(), &body.clone().into(), &context);
+        assert!(plan.as_ref().is_none_or(|plan| *plan == planner.plan(dialect::default(), &body.into())));
         assert_eq!(planner.meter.n_tokenised(), 0);
-        planned.is_some()
+        plan.is_some()
     }
 
     #[test]
