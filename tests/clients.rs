@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         let mut claude_node = Command::new("node");
         claude_node.arg(scripts.join("messages.mjs"));
         let mut mcp = Command::new(folder.join("venv/bin/python"));
-        mcp.arg(scripts.join("mcp_tools.py")).env("ABRIDGE", env!("CARGO_BIN_EXE_abridge"));
+        mcp.arg(scripts.join("mcp_tools.py")).env("ABRIDGE", it::support::binary());
         let mut passed = true;
         for (name, client) in [
             ("openai for Python", python),

@@ -8,6 +8,7 @@
     clippy::unwrap_used,
     reason = "a panic is a test's answer"
 )]
+#![expect(clippy::disallowed_methods, reason = "a variable names the program that is tested")]
 #![expect(clippy::print_stderr, reason = "what is not run is said")]
 
 use std::fs;
@@ -21,6 +22,8 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
+
+mod binary;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SERVER: &str = "https://example.com";
@@ -54,7 +57,7 @@ fn pack() -> Option<PathBuf> {
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     // What a release has no use for either.
-    succeed(Command::new("strip").arg("-o").arg(&binary).arg(env!("CARGO_BIN_EXE_abridge")));
+    succeed(Command::new("strip").arg("-o").arg(&binary).arg(binary::binary()));
     fs::write(&dummy, DUMMY).unwrap();
     for (triple, _) in PLATFORMS {
         let binary = if triple == host().0 { &binary } else { &dummy };
@@ -64,9 +67,9 @@ fn pack() -> Option<PathBuf> {
     Some(packed)
 }
 
-/// This platform.
+/// The platform of the binary.
 fn host() -> (&'static str, &'static str) {
-    let libc = if cfg!(target_env = "musl") { "musl" } else { std::env::consts::OS };
+    let libc = if binary::is_static() { "musl" } else { std::env::consts::OS };
     let is_host = |name: &str| name.starts_with(std::env::consts::ARCH) && name.contains(libc);
     *PLATFORMS.iter().find(|(triple, _)| is_host(triple)).expect("packages are made for this platform")
 }
@@ -145,7 +148,11 @@ fn npm_installs_the_package_of_this_platform_alone_and_the_launcher_ends_as_abri
 #[test]
 fn the_deb_keeps_changed_settings_and_leaves_nothing_when_it_is_purged() {
     let Some(packages) = packages() else { return };
-    if installed("dpkg-deb", &["--version"]).is_none() || !host().0.ends_with("gnu") {
+    if installed("dpkg-deb", &["--version"]).is_none() {
+        return;
+    }
+    if !host().0.ends_with("gnu") {
+        eprintln!("NOT RUN: Debian's package is made of a program for glibc");
         return;
     }
     let arch = if host().0.starts_with("x86_64") { "amd64.deb" } else { "arm64.deb" };
@@ -360,6 +367,10 @@ impl Registry {
         let mut command = Command::new(program);
         command.current_dir(folder).env("HOME", folder).env("npm_config_cache", folder.join("cache"));
         command.env("npm_config_registry", format!("http://{}", self.0)).env("npm_config_update_notifier", "false");
+        if binary::is_static() {
+            // Else npm takes the package of the machine's C library, which has a dummy.
+            command.env("npm_config_libc", "musl");
+        }
         for name in
             ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "npm_config_proxy", "npm_config_https_proxy"]
         {

@@ -107,7 +107,7 @@ fn simulate(folder: &Path) -> PathBuf {
         "policy.toml",
         "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\n".to_owned(),
     );
-    let mut abridge = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut abridge = Command::new(it::support::binary());
     abridge.args([
         "simulate",
         "session.json",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::it::support::{ClosedPort, Setup, Upstream};
+use crate::it::support::{ClosedPort, Setup, Upstream, binary};
 use crate::model::{DONE, Model};
 
 /// How often the shell is called for something new.
@@ -96,7 +96,7 @@ async fn session(client: Client, way: Way, program: PathBuf) -> String {
         command.env("https_proxy", elsewhere.url().trim_end_matches("/v1")).env("no_proxy", "127.0.0.1");
         command
     };
-    let abridge = env!("CARGO_BIN_EXE_abridge");
+    let abridge = binary();
     let named = format!("anthropic={origin}");
     let serving = Setup::before(&upstream).with(SETTINGS).argument("--upstream").argument(named).start().await;
     let mut command = match way {

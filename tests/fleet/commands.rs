@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::engine::{Engine, Redis, on_each_engine};
+use crate::it::support::binary;
 
 /// Whether a command has succeeded, and what it has printed.
 fn run(engine: &Engine, lines: &str, arguments: &[&str]) -> (bool, String) {
@@ -11,7 +12,7 @@ fn run(engine: &Engine, lines: &str, arguments: &[&str]) -> (bool, String) {
     let base = "recall.public_url = \"http://a.test\"\nupstream.url = \"http://127.0.0.1:1/v1\"\n\
                 server.listen = \"127.0.0.1:0\"\nstore.url_env = \"STORE_URL\"\nstore.timeout = \"1s\"\n";
     std::fs::write(&config, format!("{base}store.engine = {:?}\n{lines}", engine.name())).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command.args(arguments).arg("--config").arg(config).env("STORE_URL", engine.url());
     let ran = command.env("STORE_SECRET", "0a".repeat(32)).output().unwrap();
     (ran.status.success(), [ran.stdout, ran.stderr].map(|said| String::from_utf8(said).unwrap()).concat())

@@ -8,7 +8,7 @@ use abridge_proxy::store::{Clock, RedbStore, Settings, Store as _};
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Summarizer, talk};
-use crate::it::support::{Abridge, Setup};
+use crate::it::support::{Abridge, Setup, binary};
 use crate::replicas::{ask, get};
 
 fn fleet(engine: &Engine) -> String {
@@ -43,7 +43,7 @@ fn store(engine: &Engine, folder: &Path, arguments: &[&str]) -> Output {
 fn store_of(engine: &Engine, lines: &str, folder: &Path, arguments: &[&str]) -> Output {
     let config = folder.join("proxy.toml");
     std::fs::write(&config, format!("{lines}{}", settings())).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+    let mut command = Command::new(binary());
     command.arg("store").args(arguments).arg("--config").arg(config).env("STORE_URL", engine.url());
     command.env("STORE_SECRET", secret()).output().unwrap()
 }

@@ -9,7 +9,7 @@ use abridge_proxy::store::secret::Secrets;
 use tokio::task::JoinSet;
 
 use crate::engine::{Engine, Postgres, on_each_engine};
-use crate::it::support::Upstream;
+use crate::it::support::{Upstream, binary};
 
 type Opened = Result<Box<dyn FleetStore>, OpenError>;
 
@@ -32,7 +32,7 @@ async fn without_tables_a_start_is_refused_and_says_how_to_make_them() {
     std::fs::write(&config, lines).unwrap();
     // Twice is once.
     for _ in 0..2 {
-        let init = Command::new(env!("CARGO_BIN_EXE_abridge"))
+        let init = Command::new(binary())
             .args(["store", "init", "--config"])
             .arg(&config)
             .env("STORE_URL", engine.url())

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use abridge_proxy::store::secret::Secrets;
 
 use crate::engine::{Engine, on_each_engine};
+use crate::it::support::binary;
 
 /// How many processes.
 const N: usize = 200;
@@ -21,7 +22,7 @@ async fn of_many_processes_that_start_at_once_one_makes_the_secret(engine: Engin
     );
     std::fs::write(&config, lines).unwrap();
     let start = |_| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abridge"));
+        let mut command = Command::new(binary());
         command.args(["doctor", "--config"]).arg(&config).env("STORE_URL", engine.url());
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     };

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(crate) mod abridge; // the real binary, started and stopped
+#[path = "../binary.rs"]
+mod binary; // which binary that is
 pub(crate) mod bodies; // request bodies that are edited, and that are not
 pub(crate) mod conversations; // conversations with everything wrong that can be
 pub(crate) mod handler; // a handler of `[handlers]`, good and bad
@@ -20,7 +22,8 @@ pub(crate) mod upstream; // the upstream, played by the test
 pub(crate) mod validator; // what strict upstreams ask of a message array
 pub(crate) mod wire; // one connection, byte by byte
 
-pub(crate) use abridge::{Abridge, Setup, binary};
+pub(crate) use abridge::{Abridge, Setup};
+pub(crate) use binary::{binary, is_static};
 pub(crate) use upstream::{ClosedPort, Exchange, Upstream};
 pub(crate) use wire::{End, Wire};
 

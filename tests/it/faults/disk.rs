@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::upstream_got;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
-use crate::support::{Scene, Setup, Upstream, chat, request, within};
+use crate::support::{Scene, Setup, Upstream, chat, is_static, request, within};
 
 /// Sends conversations until one is edited again.
 async fn until_edited(scene: &mut Scene, mut seed: usize) {
@@ -133,13 +133,20 @@ struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// None where there is no C compiler.
+    /// None, with the reason, where there is no C compiler or the program is static.
     fn new() -> Option<Self> {
+        if is_static() {
+            eprintln!("NOT RUN: the disk is made slow by a library, and none can be preloaded into a static program");
+            return None;
+        }
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         let source = disk.path("hold.c");
         std::fs::write(&source, HOLD).unwrap();
         let library = disk.path("hold.so");
         let compiled = sh(&format!("cc -shared -fPIC -O1 -o {} {} -ldl", library.display(), source.display()));
+        if !compiled {
+            eprintln!("NOT RUN: there is no C compiler to make a disk slow with");
+        }
         compiled.then_some(disk)
     }
 
@@ -164,9 +171,7 @@ impl SlowDisk {
 
 #[tokio::test]
 async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_again() {
-    let Some(disk) = SlowDisk::new() else {
-        return eprintln!("not run: there is no C compiler to make a disk slow with");
-    };
+    let Some(disk) = SlowDisk::new() else { return };
     let upstream = Upstream::start().await;
     let abridge = disk.under(Setup::before(&upstream).with("store.timeout = \"2s\"")).start().await;
     let client = abridge.connect().await;
@@ -205,9 +210,7 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
 
 #[tokio::test]
 async fn a_slow_disk_holds_one_request_for_a_summary_and_not_each() {
-    let Some(disk) = SlowDisk::new() else {
-        return eprintln!("not run: there is no C compiler to make a disk slow with");
-    };
+    let Some(disk) = SlowDisk::new() else { return };
     let upstream = Summarizer::playing([]).await;
     let setup = Setup::to(upstream.url())
         .with(format!("summarize.instruction = {INSTRUCTION:?}"))
@@ -250,9 +253,7 @@ async fn a_slow_disk_holds_one_request_for_a_summary_and_not_each() {
 
 #[tokio::test]
 async fn a_recall_waits_for_a_slow_disk_no_longer_than_it_may() {
-    let Some(disk) = SlowDisk::new() else {
-        return eprintln!("not run: there is no C compiler to make a disk slow with");
-    };
+    let Some(disk) = SlowDisk::new() else { return };
     let store = format!("store.path = {:?}\nstore.timeout = \"500ms\"", disk.path("store.redb"));
     let mut scene = Scene::with(&store).await;
     let first = recalls(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await);

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
 use std::thread;
 
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
+use super::binary;
 use super::upstream::Upstream;
 use super::wire::Wire;
 use super::within;
@@ -48,13 +48,6 @@ pub(crate) struct Abridge {
 pub(crate) struct Failed {
     pub(crate) status: ExitStatus,
     pub(crate) stderr: String,
-}
-
-/// The program that is tested: that of this build, or the one that `ABRIDGE_BINARY` names, such as one for another C library.
-pub(crate) fn binary() -> &'static str {
-    static BINARY: LazyLock<String> =
-        LazyLock::new(|| std::env::var("ABRIDGE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_abridge").to_owned()));
-    &BINARY
 }
 
 /// Variables that would lead requests elsewhere, and that the machine may have set.
