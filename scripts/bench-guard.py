@@ -130,11 +130,14 @@ def count_case(pid, address, folder, number, path, body):
             answer.read()
             assert answer.status == 200, answer.status
 
+    def control(command):
+        subprocess.run(["callgrind_control", command, str(pid)], check=True, capture_output=True)
+
     ask(WARM_UP)
-    said("callgrind_control", "--instr=on", str(pid))
+    control("--instr=on")
     ask(REQUESTS)
-    said("callgrind_control", "--instr=off", str(pid))
-    said("callgrind_control", "--dump", str(pid))
+    control("--instr=off")
+    control("--dump")
     return total(folder / f"out.{number}") // REQUESTS
 
 
