@@ -221,7 +221,7 @@ mod tests {
     fn libraries_are_logged_from_warnings_on() {
         let text = logged(Format::Text, Colour::Off, |level| {
             level.set(Level::Trace);
-            tracing::debug!("ours");
+            tracing::trace!("ours");
             tracing::info!(target: "h2::codec", "a header");
             tracing::warn!(target: "rustls", "a warning");
         });
