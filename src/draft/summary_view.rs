@@ -5,14 +5,15 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, ChangeId, Draft, InsertedResult, Offload, ParsedRequest, PrefixKeys, Row, SummaryTiming,
-    replacement::Replacement,
+    AppliedSummary, ChangeId, Draft, InsertedResult, Offload, ParsedRequest, PlanContext, PrefixKeys, Row,
+    SummaryTiming, replacement::Replacement,
 };
 use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
     payload::{MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
     span::Span,
+    summary::NoSummaries,
 };
 
 impl<'a> Draft<'a> {
@@ -54,9 +55,11 @@ impl<'a> Draft<'a> {
         ParsedRequest { conversation: self.whole, ..self.request }
     }
 
-    /// The beginnings of the conversation as it came. `scope` is asked for if nothing was remembered of any conversation.
+    /// The beginnings of the conversation as it came. `scope` is asked for if nothing was remembered of any conversation when
+    /// the plan was begun. A summary that was made since is not in use here, so it is not looked for.
     pub fn prefix_keys(&self, scope: impl FnOnce() -> Vec<u8>) -> &PrefixKeys {
-        self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &self.context, &scope()))
+        let context = PlanContext { summaries: &NoSummaries, ..self.context };
+        self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &context, &scope()))
     }
 
     /// The first unit that edits may touch: it is behind the instructions.

@@ -1,5 +1,7 @@
 //! Where a summary stands already, or is on its way.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 const ROUNDS: &str = "[summarize]\ntrigger = { messages = 6 }\nkeep = { rounds = 0 }\n";
@@ -111,4 +113,27 @@ fn the_user_s_words_get_a_third_of_the_trigger() {
     assert!((3..=4).contains(&by_tokens), "{by_tokens}");
     let usual = kept("{ messages = 2 }", 300);
     assert!((USUAL_TRIGGER / 3 / 300..=USUAL_TRIGGER / 3 / 250).contains(&usual), "{usual}");
+}
+
+/// What another request has summarised since the plan was begun.
+#[derive(Debug)]
+struct MadeMeanwhile(Map, AtomicBool);
+
+impl SummaryIndex for MadeMeanwhile {
+    fn state(&self, beginning: ChainKey) -> SummaryState {
+        self.0.state(beginning)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.1.swap(true, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn one_that_is_made_while_this_is_planned_is_asked_for_and_used_by_the_next_plan() {
+    let memory = MadeMeanwhile(first(), AtomicBool::new(false));
+    let world = World { summaries: &memory, ..World::default() };
+    let [asks, uses] = [(); 2].map(|()| world.plan(&body(FIRST), &format!("{HTTP}{ROUNDS}")).0);
+    assert_eq!(made(&asks).covers, 1..4);
+    assert!(uses.needs.is_none() && !uses.is_empty());
 }
