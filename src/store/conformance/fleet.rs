@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{DAY, PutAll as _, TestClock, dense, key, place};
 use crate::payload::ChainKey;
-use crate::store::shared::{Claim, Claimant, Note, NoteKind, Seen, SeenState};
+use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteKind, Seen, SeenState};
 use crate::store::{Clock, Offered, Settings, SharedStore};
 
 /// Two stores over one engine, and its clock.
@@ -32,6 +32,7 @@ pub async fn suite<S: SharedStore>(open: impl AsyncFn(Settings, Clock) -> [S; 2]
     a_lease_that_is_not_renewed_ends(pair().await).await;
     what_could_not_be_made_is_not_tried_again_at_once(pair().await).await;
     a_conversation_is_looked_up_apart_from_others(pair().await).await;
+    claims_that_have_ended_hide_no_summary(pair().await).await;
     what_was_swept_is_stored_again(pair().await).await;
     notes_reach_the_other_until_they_expire(pair().await).await;
 }
@@ -132,6 +133,16 @@ async fn a_conversation_is_looked_up_apart_from_others<S: SharedStore>(Pair { on
     clock.forward(4 * DAY + 1);
     assert_eq!(other.sweep().await.unwrap().summaries, 1);
     assert_eq!(one.look(place(0).root).await.unwrap(), last_first[..2]);
+}
+
+async fn claims_that_have_ended_hide_no_summary<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
+    one.offer_summary(place(0), dense(0, 100)).await.unwrap();
+    clock.forward(1);
+    for n in 1..=u8::try_from(MAX_SEEN).unwrap() {
+        assert_eq!(one.claim(place(n), claimant(1)).await.unwrap(), Claim::Yours);
+    }
+    clock.forward(15);
+    assert_eq!(other.look(place(0).root).await.unwrap(), [seen(0, SeenState::Stored)]);
 }
 
 async fn what_was_swept_is_stored_again<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {

@@ -48,18 +48,16 @@ impl Exchange for Postgres {
         let (now, most) = (self.terms.clock.told(), count(MAX_SEEN as u64));
         let root = root.as_bytes().as_slice();
         let found = self.rows(Op::Get, sql::LOOK, &[int(&now), blob(&root), int(&most)]).await?;
-        let mut seen = Vec::new();
-        for row in &found {
-            let left = seconds(self.cell::<Option<i64>>(row, 3)?.unwrap_or_default());
+        let seen = found.iter().map(|row| {
+            let left = seconds(self.cell(row, 3)?);
             let state = match (self.cell(row, 1)?, self.cell(row, 2)?) {
                 (true, _) => SeenState::Stored,
-                (false, _) if left.is_zero() => continue,
                 (false, true) => SeenState::UnderWay(left),
                 (false, false) => SeenState::NotNow(left),
             };
-            seen.push(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state });
-        }
-        Ok(seen)
+            Ok(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state })
+        });
+        seen.collect()
     }
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> Result<Claim, StoreError> {

@@ -76,9 +76,9 @@ pub(super) const SUMMARY: &str =
 pub(super) const SUMMARIES: &str = "SELECT beginning FROM abridge_summaries WHERE body IS NOT NULL";
 pub(super) const TOUCH_SUMMARIES: &str =
     "UPDATE abridge_summaries SET used = :now WHERE beginning = ANY($2) AND used < :now - $3";
-/// Whose time is over is seen by the caller, as each expression here is planned each time.
-pub(super) const LOOK: &str = "SELECT beginning, body IS NOT NULL, holder IS NOT NULL, until - :now
-     FROM abridge_summaries WHERE root = $2 ORDER BY used DESC, beginning LIMIT $3";
+pub(super) const LOOK: &str = "SELECT beginning, body IS NOT NULL, holder IS NOT NULL, coalesce(until, 0) - :now
+     FROM abridge_summaries WHERE root = $2 AND (body IS NOT NULL OR until > :now)
+     ORDER BY used DESC, beginning LIMIT $3";
 pub(super) const CLAIM: &str = "INSERT INTO abridge_summaries AS s (beginning, root, holder, until, used)
      VALUES ($2, $3, $4, :now + $5, :now) ON CONFLICT (beginning) DO UPDATE SET root = excluded.root,
      holder = excluded.holder, until = excluded.until, used = excluded.used
