@@ -12,7 +12,8 @@ are others, or valgrind is missing, the script says NOT RUN and why, and its exi
 """
 import argparse, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time, tomllib
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler
+
+from compare import Handler
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches" / "instructions.json"
@@ -51,23 +52,15 @@ def count_operations(bench):
         return {name: total(pathlib.Path(folder) / f"out.{2 * n}") for n, name in enumerate(run.stdout.splitlines(), 1)}
 
 
-class Upstream(BaseHTTPRequestHandler):
+class Upstream(Handler):
     """Reads each request to its end, and answers with a completion of 400 bytes."""
-    protocol_version, wbufsize, disable_nagle_algorithm = "HTTP/1.1", -1, True
+    wbufsize, disable_nagle_algorithm = -1, True
 
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
         answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x" * 280}, "finish_reason": "stop"}],
                   "usage": {"prompt_tokens": 500, "completion_tokens": 70}}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        self.reply(200, json.dumps(answer).encode())
 
 
 def small_request(calls_with_results):

@@ -39,6 +39,8 @@ lint() {
     ci+=(--quiet --target-dir "${CARGO_TARGET_DIR:-target}/lints")
     step cargo clippy "${ci[@]}" --all-targets -- -D warnings
     step cargo clippy "${ci[@]}" "${sessions[@]}" -- -D warnings
+    # Without the features that may be left out.
+    step cargo clippy "${ci[@]}" --lib --no-default-features -- -D warnings
     RUSTDOCFLAGS="-D warnings" step cargo doc "${ci[@]}" --no-deps --document-private-items
 }
 

@@ -22,7 +22,7 @@ pub use turns::{TurnUnit, unread_from};
 /// what honest bodies need, also when a body is 64 MiB of `{},{},…`.
 pub const MAX_ELEMENTS: usize = 250_000;
 
-/// The elements that room is made for at once.
+/// How many elements are allocated for when the first one is added.
 const USUAL_ELEMENTS: usize = 16;
 
 /// One request, read where it lies.

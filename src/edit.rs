@@ -29,7 +29,8 @@ pub trait Edit: Debug + Send + Sync {
     /// The short name, for reports.
     fn label(&self) -> &'static str;
 
-    /// It counts no tokens of a body of fewer bytes, where the model's window has so many tokens or is not known.
+    /// The edit counts no tokens of a body with fewer bytes than this. `window` is the model's context window in tokens, if it
+    /// is known.
     fn counts_from(&self, _window: Option<usize>) -> usize {
         usize::MAX
     }

@@ -159,7 +159,7 @@ impl ClearToolResults {
         self.early(self.settings.trigger.least_bytes())
     }
 
-    /// Where the conditions hold at the earliest, of where they hold.
+    /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
     fn early(&self, least: usize) -> usize {
         if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
     }

@@ -106,7 +106,7 @@ impl Summarize {
         self.early(self.settings.trigger.least_bytes_within(window))
     }
 
-    /// Where the conditions hold at the earliest, of where they hold.
+    /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
     fn early(&self, least: usize) -> usize {
         match (self.settings.mode, self.settings.when) {
             (Mode::Blocking, Moment::Any) => least,

@@ -98,9 +98,9 @@ pub(super) enum PlanError {
 /// advance.
 pub(super) const BLOCKING_FROM: usize = 2 << 20;
 
-/// Shorter bodies, in bytes, are parsed to learn whether their tokens may have to be counted, which depends on the model's
-/// window. Where they may, the body is parsed once more, on another thread.
-const TRIED_BELOW: usize = 64 << 10;
+/// Shorter bodies, in bytes, are parsed on the thread that serves the request, to learn whether their tokens may have to be
+/// counted, which depends on the model's window. Where they may, the body is parsed once more, on a blocking thread.
+const PARSED_INLINE_BELOW: usize = 64 << 10;
 
 /// For shorter bodies, in bytes, a shared store is not asked for summaries, unless they reach the trigger.
 const LOOK_UP_FROM: usize = 16 << 10;
@@ -300,8 +300,8 @@ impl<'a> Planning<'a> {
         let EditOptions { caller, when, .. } = self.options;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
-        let tried_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(TRIED_BELOW));
-        let is_tried = body.len() < tried_below;
+        let inline_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(PARSED_INLINE_BELOW));
+        let is_short = body.len() < inline_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
         let cold_passes = Arc::clone(&self.engine.cold_passes);
@@ -327,7 +327,7 @@ impl<'a> Planning<'a> {
             let planned = planned.map_err(|_| PlanError::Panic).transpose()?;
             Some(planned.and_then(|planned| planned.map_err(PlanError::Parse)))
         };
-        if is_tried && let Some(planned) = plan(Counting::Avoided) {
+        if is_short && let Some(planned) = plan(Counting::Avoided) {
             return planned;
         }
         run_blocking(move || plan(Counting::Allowed)).await.ok().flatten().unwrap_or(Err(PlanError::Panic))

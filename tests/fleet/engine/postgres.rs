@@ -137,18 +137,17 @@ impl Postgres {
 
     /// Starts the server on what it had.
     pub(crate) async fn serve(&mut self) {
-        let mut server = self.spawn();
+        self.server = Some(self.spawn());
         within("the engine to answer", async {
             while self.client().await.is_none() {
                 // It ends where a process of a killed server has not ended yet.
-                if server.try_wait().unwrap().is_some() {
-                    server = self.spawn();
+                if self.server.as_mut().is_some_and(|server| server.try_wait().unwrap().is_some()) {
+                    self.server = Some(self.spawn());
                 }
                 sleep(Duration::from_millis(20)).await;
             }
         })
         .await;
-        self.server = Some(server);
     }
 
     fn spawn(&self) -> Child {
