@@ -149,6 +149,40 @@ fn bodies(layout: &Layout, messages: &[Message], more: &[Message]) -> (Bytes, By
     (body(layout, messages), body(layout, &[messages, more].concat()))
 }
 
+/// Every sequence of up to `n` of these messages.
+fn sequences(n: u32) -> impl Iterator<Item = Vec<&'static str>> {
+    const MESSAGES: [&str; 6] = [
+        r#"{"role":"user","content":"go on with the next one"}"#,
+        r#"{"role":"assistant","content":"this one is done"}"#,
+        r#"{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+        r#"{"role":"assistant","tool_calls":[{"id":"2","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+        r#"{"role":"tool","tool_call_id":"1","content":"found nothing"}"#,
+        r#"{"role":"tool","tool_call_id":"2","content":"found it all"}"#,
+    ];
+    let of_length = |n| (0..MESSAGES.len().pow(n)).map(move |code| (code, n));
+    (0..=n).flat_map(of_length).map(|(code, n)| {
+        let digit = |at| code / MESSAGES.len().pow(at) % MESSAGES.len();
+        (0..n).map(|at| MESSAGES[digit(at)]).collect()
+    })
+}
+
+#[test]
+fn in_every_short_sequence_a_summary_that_is_made_is_used() {
+    let (mut n_used, mut n) = (0, 0);
+    for messages in sequences(5) {
+        let scene = Scene::new("[summarize]\nkeep = { rounds = 0 }");
+        let body = Bytes::from(format!(r#"{{"messages":[{}]}}"#, messages.join(",")));
+        let (asked, _) = scene.plan(&body, SummaryTiming::Now);
+        let (plan, output) = scene.request(&body, SummaryTiming::Now, SAYS);
+        assert_eq!(validator::check(&output), Ok(()), "{messages:#?}\n{plan}");
+        let (is_used, is_made) = (summarised(&plan).is_some(), matches!(asked.needs, Some(Need::Make(_))));
+        assert_eq!(is_used, is_made, "{messages:#?}\n{asked}\n{plan}");
+        (n_used, n) = (n_used + usize::from(is_used), n + 1);
+    }
+    assert_eq!(n, 9331);
+    assert!(n_used > 1000, "{n_used}");
+}
+
 proptest! {
     #[test]
     fn a_summary_leaves_a_valid_sequence(

@@ -56,7 +56,12 @@ impl<'c> CutPoints<'c> {
             None => false,
         };
         let summary = rows.iter().rposition(is_summary);
-        let unread = if draft.summarises_all() { rows.len() } else { unread_from(turn_units.iter().copied()) };
+        let (unread, read_end) = if draft.summarises_all() {
+            (rows.len(), usize::MAX)
+        } else {
+            let came = draft.whole().conversation.turn_units();
+            (unread_from(turn_units.iter().copied()), unread_from(came))
+        };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable())).count();
         let mut cuts = Self {
             rows,
@@ -74,7 +79,12 @@ impl<'c> CutPoints<'c> {
                 .filter(|row| rows.get(*row).is_some_and(|row| follows(draft, row)))
                 .collect(),
         };
-        cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place)).unwrap_or_default();
+        // A result that came late is unread where it came, wherever it has been moved to.
+        let was_read = |place: usize| {
+            let next = rows.get(place).map_or(Some(draft.conversation().next_unit()), |row| row.unit);
+            next.is_none_or(|next| draft.original_unit(next).get() <= read_end)
+        };
+        cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place) && was_read(place)).unwrap_or_default();
         cuts
     }
 
