@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -43,7 +44,13 @@ impl Tasks {
 thread_local! {
     /// Whether the priority of this thread has been lowered.
     static PRIORITY_LOWERED: Cell<bool> = const { Cell::new(false) };
+    /// When this thread has yielded last.
+    static LAST_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
+
+/// How long a thread of low priority runs before it yields: what a piece of a text takes to be counted, and many times what
+/// yielding takes.
+const TIME_SLICE: Duration = Duration::from_micros(50);
 
 /// Lowers the priority of this thread, once. On one processor, a new request would otherwise wait while the tokens of another
 /// one are counted.
@@ -53,11 +60,12 @@ pub fn lower_priority() {
     }
 }
 
-/// Yields the processor to other threads, on a thread of low priority: even that otherwise runs for some milliseconds at a
-/// time.
+/// Yields the processor to other threads, on a thread of low priority that has run for 50 µs: even that otherwise
+/// runs for some milliseconds at a time.
 pub fn yield_thread() {
-    if PRIORITY_LOWERED.get() {
+    if PRIORITY_LOWERED.get() && LAST_YIELD.get().is_none_or(|last| last.elapsed() >= TIME_SLICE) {
         thread::yield_now();
+        LAST_YIELD.set(Some(Instant::now()));
     }
 }
 
