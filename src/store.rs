@@ -374,7 +374,7 @@ impl Default for Settings {
             keep_for: Period(Duration::from_hours(24 * 7)),
             keep_for_chained: Period(Duration::from_hours(24 * 30)),
             max_bytes: ByteSize::mib(4096),
-            cache: ByteSize::mib(16),
+            cache: ByteSize::mib(4),
             timeout: Period::secs(10),
         }
     }

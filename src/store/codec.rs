@@ -1,6 +1,7 @@
 //! The encoding of payloads and summaries in the file: long ones are compressed if that makes them smaller.
 
 use bytes::Bytes;
+use zstd::bulk::Compressor;
 
 use crate::payload::{MediaType, Payload};
 
@@ -26,12 +27,16 @@ pub(super) struct Encoded {
     pub(super) plain_len: u64,
 }
 
-// === impl Encoded ===
+/// Encodes one value after the other in the same memory.
+#[derive(Default)]
+pub(super) struct Encoder(Option<Compressor<'static>>);
 
-impl Encoded {
+// === impl Encoder ===
+
+impl Encoder {
     /// Encodes a payload with its type.
-    pub(super) fn of(payload: &Payload) -> Self {
-        let mut encoded = Self::new(payload.bytes());
+    pub(super) fn encode(&mut self, payload: &Payload) -> Encoded {
+        let mut encoded = self.encode_bytes(payload.bytes());
         if let (Some(media), Some(encoding)) = (payload.media(), encoded.head.first_mut()) {
             *encoding |= TYPED;
             encoded.head.insert(1, media.code());
@@ -40,16 +45,35 @@ impl Encoded {
     }
 
     /// Encodes bytes that have no type.
-    pub(super) fn new(payload: Bytes) -> Self {
+    pub(super) fn encode_bytes(&mut self, payload: Bytes) -> Encoded {
         let plain_len = payload.len() as u64;
-        if payload.len() > COMPRESS_FROM
-            && let Ok(encoded) = zstd::bulk::compress(&payload, LEVEL)
-            && encoded.len() + size_of::<u64>() < payload.len()
-        {
-            let head = [&[ZSTD][..], &plain_len.to_le_bytes()].concat();
-            return Self { head, body: encoded.into(), plain_len };
+        let compressed = self.compress(&payload).filter(|body| body.len() + size_of::<u64>() < payload.len());
+        match compressed {
+            Some(body) => {
+                let head = [&[ZSTD][..], &plain_len.to_le_bytes()].concat();
+                Encoded { head, body: body.into(), plain_len }
+            }
+            None => Encoded { head: vec![PLAIN], body: payload, plain_len },
         }
-        Self { head: vec![PLAIN], body: payload, plain_len }
+    }
+
+    fn compress(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        if payload.len() <= COMPRESS_FROM {
+            return None;
+        }
+        if self.0.is_none() {
+            self.0 = Compressor::new(LEVEL).ok();
+        }
+        self.0.as_mut()?.compress(payload).ok()
+    }
+}
+
+// === impl Encoded ===
+
+impl Encoded {
+    /// Encodes bytes that have no type.
+    pub(super) fn new(payload: Bytes) -> Self {
+        Encoder::default().encode_bytes(payload)
     }
 
     /// How many bytes [`Encoded::write`] writes.
@@ -113,7 +137,7 @@ mod tests {
         for payload in [&b""[..], b"abc", &[b'a'; 5000]].map(Bytes::from_static) {
             let written = |media| {
                 let payload = Payload::stored(payload.clone(), media);
-                let encoded = Encoded::of(&payload);
+                let encoded = Encoder::default().encode(&payload);
                 let mut stored = vec![0; encoded.len()];
                 encoded.write(&mut stored);
                 assert_eq!(decode(&stored), Some(payload));

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::Encoded;
+use super::codec::{Encoded, Encoder};
 use super::counts::Counts;
 use super::known_keys::KnownKeys;
 use super::{
@@ -374,7 +374,8 @@ impl Shared {
 
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: Encoded::of(&payload), lifetime };
+    let mut encoder = Encoder::default();
+    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: encoder.encode(&payload), lifetime };
     if bytes < BLOCKING_FROM {
         return Ok(payloads.into_iter().map(new).collect());
     }

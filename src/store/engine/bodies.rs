@@ -8,7 +8,7 @@ use super::seal::Name;
 use super::writer::NewRow;
 use super::{Engine, EngineError, Inner, LARGE, closed, count};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, decode, is_later};
+use crate::store::codec::{Encoded, Encoder, decode, is_later};
 use crate::store::shared::Note;
 use crate::store::{Op, StoreError};
 use crate::tasks::run_blocking;
@@ -22,8 +22,9 @@ impl<E: Engine> Inner<E> {
         n_bytes: usize,
     ) -> Result<Vec<NewRow>, StoreError> {
         let seal = Arc::clone(&self.seal);
+        let mut encoder = Encoder::default();
         let new = move |(key, payload): (PayloadKey, Payload)| {
-            let body = seal.seal(&Name::of_payload(key), written(&Encoded::of(&payload)))?;
+            let body = seal.seal(&Name::of_payload(key), written(&encoder.encode(&payload)))?;
             Ok(NewRow { key, row: seal.row(key), body, bytes: count(payload.len() as u64), lifetime })
         };
         self.compute(n_bytes, move || payloads.into_iter().map(new).collect()).await
