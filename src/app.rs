@@ -229,7 +229,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
     let routes = config.upstreams.iter().map(|settings| {
         let rules = rules_of(settings, config, environment, rules)?;
         let upstream = clients::of_route(config, environment, settings)?;
-        Ok((settings.requests().unwrap_or_default().matcher(), destination(upstream, rules)))
+        Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)))
     });
     let routes = routes.collect::<anyhow::Result<_>>()?;
     Ok(Destinations::new(routes, destination(clients::of_default(config, environment)?, Arc::clone(rules))))

@@ -161,7 +161,7 @@ pub struct Policy {
     summarize: Option<Arc<Summarize>>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
-    reasoning: reasoning::CompiledSettings,
+    reasoning: reasoning::Settings,
     marks: marks::Settings,
     own_texts: OwnTexts,
     verified: VerifiedMessages,
@@ -295,7 +295,7 @@ impl Policy {
             recall: recall.clone(),
             summarize,
             counts_from,
-            reasoning: reasoning::CompiledSettings::new(&settings.reasoning),
+            reasoning: settings.reasoning.clone(),
             marks: settings.messages,
             own_texts,
             verified: VerifiedMessages::default(),

@@ -87,7 +87,7 @@ impl Config {
         let routes = self
             .upstreams
             .iter()
-            .map(|route| Ok((route.requests().unwrap_or_default().matcher(), self.planner_for(route, &default)?)));
+            .map(|route| Ok((route.requests().unwrap_or_default(), self.planner_for(route, &default)?)));
         Ok(Routes::new(routes.collect::<anyhow::Result<_>>()?, default))
     }
 

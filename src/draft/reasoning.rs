@@ -5,7 +5,6 @@
 //! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
 //! away: always a run from the beginning, without a gap.
 
-use globset::GlobMatcher;
 use serde::{Deserialize, Serialize};
 
 use super::{Draft, ParsedRequest};
@@ -56,27 +55,13 @@ impl Default for Settings {
 impl Settings {
     /// Reasoning of every model is left out before each pass.
     pub fn strip_always() -> Self {
-        Self { bound: ReasoningMode::Strip, models: Pattern::any().into_iter().collect() }
-    }
-}
-
-/// The settings, with patterns that are ready to be matched.
-#[derive(Debug)]
-pub struct CompiledSettings {
-    bound: ReasoningMode,
-    models: Vec<GlobMatcher>,
-}
-
-impl CompiledSettings {
-    /// Compiles the patterns.
-    pub fn new(settings: &Settings) -> Self {
-        Self { bound: settings.bound, models: settings.models.iter().map(Pattern::matcher).collect() }
+        Self { bound: ReasoningMode::Strip, models: vec![Pattern::any()] }
     }
 
     /// What becomes of the reasoning in a conversation.
     pub fn of(&self, conversation: &Conversation<'_>) -> ReasoningMode {
         let model = conversation.model.as_deref().unwrap_or_default();
-        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|matcher| matcher.is_match(model));
+        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|pattern| pattern.fits(model));
         if is_bound { self.bound } else { ReasoningMode::Keep }
     }
 }

@@ -10,16 +10,17 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use globset::{Glob, GlobMatcher};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
 
 mod known;
 mod listing;
 mod names;
+mod pattern;
 
 pub use listing::{next_page_after, windows_in};
+pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
 const MAX_LEARNED: usize = 4096;
@@ -50,15 +51,10 @@ pub struct Settings {
     pub encoding: Option<Encoding>,
 }
 
-/// A name or a pattern of names: `*` stands for any characters, `?` for one, `[ab]` and `{a,b}` for one of these.
-/// Letter case does not matter.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Pattern(Glob);
-
 /// All that is known.
 #[derive(Debug)]
 pub(super) struct Models {
-    settings: Vec<(GlobMatcher, Settings)>,
+    settings: Vec<Settings>,
     /// What upstreams said, by the name that they gave it.
     learned: ArcSwap<HashMap<Arc<str>, usize>>,
 }
@@ -119,13 +115,12 @@ pub(super) fn is_family(model: &str, family: &str) -> bool {
 
 impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
-        let settings = settings.iter().map(|model| (model.pattern.matcher(), model.clone())).collect();
-        Self { settings, learned: ArcSwap::default() }
+        Self { settings: settings.to_vec(), learned: ArcSwap::default() }
     }
 
     /// The encodings that a request may need: that of most models, and those of the settings.
     pub(super) fn encodings(&self) -> impl Iterator<Item = Encoding> {
-        self.settings.iter().filter_map(|(_, model)| model.encoding).chain([Encoding::default()])
+        self.settings.iter().filter_map(|model| model.encoding).chain([Encoding::default()])
     }
 
     /// What upstreams have said.
@@ -136,8 +131,8 @@ impl Models {
     /// What is known of the model under this name.
     pub(super) fn find(&self, name: &str) -> Model {
         let bare = names::bare(name);
-        let fits = |matcher: &GlobMatcher| [name, &*bare].iter().any(|name| matcher.is_match(name));
-        let told = || self.settings.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, model)| model);
+        let fits = |model: &&Settings| [name, &*bare].iter().any(|name| model.pattern.fits(name));
+        let told = || self.settings.iter().filter(fits);
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(name));
         let learned = self.learned.load();
@@ -160,7 +155,7 @@ impl Models {
 
     /// All that is known, the first that fits a model first.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let settings = self.settings.iter().map(|(_, model)| Entry {
+        let settings = self.settings.iter().map(|model| Entry {
             pattern: model.pattern.to_string(),
             window: model.context_window,
             encoding: model.encoding,
@@ -220,42 +215,6 @@ impl From<Source> for &'static str {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad((*self).into())
-    }
-}
-
-// === impl Pattern ===
-
-impl Pattern {
-    /// The one that every name fits.
-    pub fn any() -> Option<Self> {
-        Glob::new("*").ok().map(Self)
-    }
-
-    /// Makes it ready to be asked.
-    pub fn matcher(&self) -> GlobMatcher {
-        self.0.compile_matcher()
-    }
-}
-
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let glob = globset::GlobBuilder::new(&text).case_insensitive(true).build();
-        glob.map(Self).map_err(|error| {
-            D::Error::custom(format_args!("{text:?} is not a pattern such as \"gpt-4o*\": {}", error.kind()))
-        })
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.glob())
-    }
-}
-
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.0.glob())
     }
 }
 

@@ -1,6 +1,5 @@
 //! What input tokens cost, relative to one that no prompt cache knows, and what a change before them makes of that.
 
-use globset::GlobMatcher;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::models::{Pattern, is_family};
@@ -101,7 +100,7 @@ pub struct Prices {
 pub struct PriceList {
     default: Settings,
     /// Those that are about this upstream.
-    exceptions: Vec<(Option<GlobMatcher>, Exception)>,
+    exceptions: Vec<Exception>,
     upstream: String,
 }
 
@@ -196,19 +195,16 @@ impl Serialize for Price {
 impl PriceList {
     /// The prices at the upstream of this host.
     pub fn new(settings: &Settings, upstream: &str) -> Self {
-        let is_here = |exception: &&Exception| {
-            exception.upstream.as_ref().is_none_or(|pattern| pattern.matcher().is_match(upstream))
-        };
-        let ready = |exception: &Exception| (exception.model.as_ref().map(Pattern::matcher), exception.clone());
-        let exceptions = settings.of.iter().filter(is_here).map(ready).collect();
+        let is_here = |exception: &&Exception| exception.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
+        let exceptions = settings.of.iter().filter(is_here).cloned().collect();
         Self { default: settings.clone(), exceptions, upstream: upstream.to_owned() }
     }
 
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();
-        let fits = |matcher: &Option<GlobMatcher>| matcher.as_ref().is_none_or(|matcher| matcher.is_match(model));
-        let set = || self.exceptions.iter().filter(|(matcher, _)| fits(matcher)).map(|(_, exception)| exception);
+        let is_of = |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
+        let set = || self.exceptions.iter().filter(is_of);
         let (read, write) = built_in(model, &self.upstream);
         let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
         Prices {

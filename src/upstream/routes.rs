@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use globset::GlobMatcher;
 use http::HeaderMap;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -190,10 +189,6 @@ pub struct RequestFacts<'a> {
     pub model: Option<&'a str>,
 }
 
-/// Conditions that are ready to be asked.
-#[derive(Clone, Debug)]
-pub struct Matcher(Vec<(RequestCondition, Option<GlobMatcher>)>);
-
 /// A path that Claude Code asks for before its first request.
 const HELLO: &str = "/api/hello";
 
@@ -269,10 +264,14 @@ impl RequestMatch {
         }))
     }
 
-    /// Makes it ready to be asked.
-    pub fn matcher(&self) -> Matcher {
-        let ready = |condition: &RequestCondition| (condition.clone(), condition.model.as_ref().map(Pattern::matcher));
-        Matcher(self.0.iter().map(ready).collect())
+    /// Whether one of the conditions holds.
+    pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
+        self.0.iter().any(|condition| condition.holds(request))
+    }
+
+    /// Whether the answer may depend on the model.
+    pub fn asks_for_the_model(&self) -> bool {
+        self.0.iter().any(|condition| condition.model.is_some())
     }
 }
 
@@ -337,26 +336,12 @@ impl<'de> Deserialize<'de> for RequestMatch {
     }
 }
 
-// === impl Matcher ===
-
-impl Matcher {
-    /// Whether one of the conditions holds.
-    pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
-        self.0.iter().any(|(condition, model)| condition.holds(model.as_ref(), request))
-    }
-
-    /// Whether the answer may depend on the model.
-    pub fn asks_for_the_model(&self) -> bool {
-        self.0.iter().any(|(_, model)| model.is_some())
-    }
-}
-
 impl RequestCondition {
-    fn holds(&self, model: Option<&GlobMatcher>, request: &RequestFacts<'_>) -> bool {
+    fn holds(&self, request: &RequestFacts<'_>) -> bool {
         let path = self.path.as_deref().is_none_or(|path| is_below(request.path, path.trim_end_matches('/')));
         path && self.dialect.is_none_or(|dialect| DialectName::of(request) == Some(dialect))
             && self.header.as_ref().is_none_or(|header| header.holds(request.headers))
-            && model.is_none_or(|pattern| request.model.is_some_and(|model| pattern.is_match(model)))
+            && self.model.as_ref().is_none_or(|pattern| request.model.is_some_and(|model| pattern.fits(model)))
     }
 }
 

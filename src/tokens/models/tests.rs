@@ -189,7 +189,7 @@ fn what_is_learned_is_bounded() {
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     for (text, wrong) in [
-        ("match = \"a{b\"", "\"a{b\" is not a pattern such as \"gpt-4o*\": unclosed alternate group"),
+        ("match = \"a{b\"", "\"a{b\" is not a pattern such as \"gpt-4o*\": a { has no }"),
         ("match = \"a\"\ncontext_window = 0", "0 is out of range; allowed: 1 or more"),
         ("context_window = 5", "missing field `match`"),
         ("match = \"a\"\nencoding = \"o300k\"", "unknown variant `o300k`"),

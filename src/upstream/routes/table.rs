@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use http::HeaderMap;
 
-use super::{Matcher, RequestFacts};
+use super::{RequestFacts, RequestMatch};
 use crate::dialect::Dialect;
 
 /// The `[[upstreams]]` in their order, each with what belongs to it, and what belongs to `[upstream]`.
 #[derive(Clone, Debug)]
 pub struct Routes<T> {
-    routes: Vec<(Matcher, T)>,
+    routes: Vec<(RequestMatch, T)>,
     default: T,
 }
 
 impl<T> Routes<T> {
     /// The `[[upstreams]]`, and `[upstream]` for all other requests.
-    pub fn new(routes: Vec<(Matcher, T)>, default: T) -> Self {
+    pub fn new(routes: Vec<(RequestMatch, T)>, default: T) -> Self {
         Self { routes, default }
     }
 

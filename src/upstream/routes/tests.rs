@@ -10,7 +10,7 @@ fn holds(when: &str, path: &str, headers: &[(&'static str, &'static str)], model
     let table: Table = toml::from_str(&format!("when = {when}")).unwrap();
     let field = |(name, value): &(&'static str, &'static str)| (name.parse().unwrap(), value.parse().unwrap());
     let headers: HeaderMap = headers.iter().map(field).collect();
-    table.when.matcher().holds(&RequestFacts { path, headers: &headers, model })
+    table.when.holds(&RequestFacts { path, headers: &headers, model })
 }
 
 #[test]
