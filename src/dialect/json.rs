@@ -8,7 +8,10 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use crate::span::Span;
+use crate::{
+    raw::{self, Fields, next_byte},
+    span::Span,
+};
 
 /// The input is not what the reader takes. No reason is given: another reader, which has time, looks again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -280,6 +283,25 @@ pub(super) fn fields_of<const N: usize>(
     fields(&mut Cursor::starting(body, value.start), keys)
 }
 
+/// All fields of an element, if that is an object: quickly, unless a key has escapes.
+pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
+    quick_fields(json).ok().or_else(|| Fields::of(json))
+}
+
+fn quick_fields(json: &str) -> Result<Fields<'_>, Unsupported> {
+    let mut cursor = Cursor::new(json.as_bytes());
+    let mut fields = Vec::new();
+    let mut key = cursor.first_key()?;
+    while let Some(name) = key {
+        let value = cursor.value()?;
+        let name = str::from_utf8(name).map_err(|_| Unsupported)?;
+        fields.push((name, json.get(value.start..value.end).ok_or(Unsupported)?));
+        key = cursor.next_key()?;
+    }
+    cursor.end()?;
+    Ok(fields.into_iter().collect())
+}
+
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
 /// strings. The error is the offset of a fault, or near it.
 pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
@@ -326,7 +348,7 @@ fn control(bytes: &[u8]) -> Option<usize> {
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.
 pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
     if next_byte::<b'\\'>(raw).is_some() {
-        return serde_json::from_slice(raw).ok().map(Cow::Owned);
+        return raw::unescaped(std::str::from_utf8(raw).ok()?);
     }
     let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     std::str::from_utf8(inner).ok().map(Cow::Borrowed)
@@ -352,28 +374,6 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
             _ => out.push(byte),
         }
     }
-}
-
-/// Where the first `BYTE` is. Text that agents send, source and logs, has a quote or a backslash every fifty bytes, so
-/// most are found before a call of `memchr` would have got going; long stretches without one are left to it.
-fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
-    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    const WORDS: usize = 8;
-    let wanted = u64::from_ne_bytes([BYTE; 8]);
-    let (words, _) = bytes.as_chunks::<8>();
-    for (n, word) in words.iter().take(WORDS).enumerate() {
-        // A byte that is wanted becomes zero, and the lowest zero byte is the lowest one whose high bit comes out set.
-        let word = u64::from_le_bytes(*word) ^ wanted;
-        let found = word.wrapping_sub(LOW) & !word & HIGH;
-        if found != 0 {
-            return Some(n * 8 + found.trailing_zeros() as usize / 8);
-        }
-    }
-    let looked_at = 8 * words.len().min(WORDS);
-    let rest = bytes.get(looked_at..)?;
-    let found = if rest.len() < 8 { rest.iter().position(|byte| *byte == BYTE) } else { memchr(BYTE, rest) };
-    found.map(|at| looked_at + at)
 }
 
 #[cfg(test)]

@@ -44,8 +44,9 @@ pub fn render(text: &str) -> Bytes {
 /// A JSON string with `words` in place of these bytes of its text. The rest stays as it is written.
 pub fn render_cut(body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes {
     let raw = string.of(body);
-    let head = raw.get(..raw::written_at(raw, cut.start)).unwrap_or_default();
-    let tail = raw.get(raw::written_at(raw, cut.end)..).unwrap_or_default();
+    let cut = raw::written_at(raw, &cut);
+    let head = raw.get(..cut.start).unwrap_or_default();
+    let tail = raw.get(cut.end..).unwrap_or_default();
     let mut string = Vec::with_capacity(head.len() + words.len() + words.len() / 8 + tail.len());
     string.extend_from_slice(head);
     push_escaped(&mut string, words);

@@ -17,6 +17,7 @@
 use memchr::memmem;
 
 use crate::{
+    dialect::json::element_fields,
     raw::{Fields, compact, elements, lossy, string},
     tokens::{
         Gauge,
@@ -42,7 +43,7 @@ const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 /// The tokens of a message.
 pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
     let json = lossy(raw);
-    let fields = Fields::of(&json);
+    let fields = element_fields(&json);
     MESSAGE
         + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
 }

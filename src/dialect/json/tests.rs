@@ -117,6 +117,19 @@ proptest! {
     }
 
     #[test]
+    fn fields_are_those_of_serde_json(
+        members in prop::collection::vec(r#" ?"(a|b\\n|é)" ?: ?("[^"\\\x00-\x1f]{0,9}"|"\\n\\\\"|[0-9]|\[1, 2\]|\{"a": \[\]\}|null) ?"#, 0..4),
+        behind in prop::sample::select(vec!["", " ", "1", "}"]),
+    ) {
+        let json = format!("{{{}}}{behind}", members.join(","));
+        let all = |fields: Option<Fields<'_>>| {
+            fields.map(|fields| fields.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<Vec<_>>())
+        };
+        prop_assert_eq!(all(element_fields(&json)), all(Fields::of(&json)), "{}", json);
+        prop_assert_eq!(all(Fields::of(&json)).is_some(), behind.trim().is_empty());
+    }
+
+    #[test]
     fn agrees_on_bytes(text in prop::collection::vec(prop_oneof![Just(b'"'), Just(b'\\'), Just(b'u'), any::<u8>()], 0..10)) {
         let quoted = [b"\"", text.as_slice(), b"\""].concat();
         prop_assert!(agree(&quoted), "{:?}", quoted);

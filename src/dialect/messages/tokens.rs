@@ -16,6 +16,7 @@
 //! | ids, marks for the cache | none: the model does not read them |
 
 use crate::{
+    dialect::json::element_fields,
     raw::{Fields, compact, elements, lossy, string},
     tokens::{
         Gauge,
@@ -41,7 +42,7 @@ const UNREAD: [&str; 6] = ["type", "id", "tool_use_id", "cache_control", "media_
 /// The tokens of a message, or of an entry of a user message.
 pub(super) fn count_element(gauge: &Gauge, raw: &[u8]) -> usize {
     let json = lossy(raw);
-    let Some(fields) = Fields::of(&json) else { return gauge.text(&json) };
+    let Some(fields) = element_fields(&json) else { return gauge.text(&json) };
     match (fields.get("role"), fields.get("content")) {
         (Some(_), content) => MESSAGE + content.map_or(0, |content| count_content(gauge, content)),
         (None, _) => block(gauge, &fields, DEPTH),

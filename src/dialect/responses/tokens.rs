@@ -19,7 +19,10 @@
 use memchr::memmem;
 
 use crate::{
-    dialect::chat_completions::tokens::{TOOLS, any, count_function, each_part, image, sum},
+    dialect::{
+        chat_completions::tokens::{TOOLS, any, count_function, each_part, image, sum},
+        json::element_fields,
+    },
     raw::{Fields, compact, elements, lossy, string},
     tokens::{Gauge, image::USUAL_IN_TILES as IMAGE},
 };
@@ -49,7 +52,7 @@ const UNREAD: [&str; 11] = [
 /// The tokens of an item, or of an `input` that is a string.
 pub(super) fn count_item(gauge: &Gauge, raw: &[u8]) -> usize {
     let json = lossy(raw);
-    let Some(fields) = Fields::of(&json) else { return ITEM + any(gauge, &json) };
+    let Some(fields) = element_fields(&json) else { return ITEM + any(gauge, &json) };
     let kind = fields.string("type");
     ITEM + match kind.as_deref() {
         Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),

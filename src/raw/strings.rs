@@ -1,0 +1,200 @@
+//! The strings of raw JSON: what stands at a place in one, as it is written and as it reads.
+
+use std::{borrow::Cow, ops::Range};
+
+use memchr::{memchr, memmem};
+
+/// The lowest and the highest bit of each byte of a word.
+const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
+const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+
+/// The bytes of `\u0000`.
+const UNIT: usize = 6;
+
+/// The text of a value, if it is a string, with U+FFFD for each half of a surrogate pair: strings that were cut in the
+/// middle of a pair have them, and no text does.
+pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
+    if !json.starts_with('"') {
+        return None;
+    }
+    unescaped(json).or_else(|| Some(Cow::Owned(unescaped(&without_halves(json)?)?.into_owned())))
+}
+
+/// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
+pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
+    let mut rest = json.strip_prefix('"')?.strip_suffix('"')?;
+    let Some(mut at) = special(rest.as_bytes()) else { return Some(Cow::Borrowed(rest)) };
+    let mut text = String::with_capacity(rest.len());
+    loop {
+        let (plain, escape) = rest.split_at_checked(at)?;
+        let (character, length) = escaped(escape.as_bytes())?;
+        text.push_str(plain);
+        text.push(character);
+        rest = escape.get(length..)?;
+        match special(rest.as_bytes()) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    text.push_str(rest);
+    Some(Cow::Owned(text))
+}
+
+/// The character that an escape at the beginning stands for, and how long that is; none if there is no valid one.
+#[inline]
+fn escaped(json: &[u8]) -> Option<(char, usize)> {
+    let [b'\\', kind, ..] = json else { return None };
+    let character = match kind {
+        b'"' | b'\\' | b'/' => char::from(*kind),
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'u' => return escaped_units(json),
+        _ => return None,
+    };
+    Some((character, 2))
+}
+
+fn escaped_units(json: &[u8]) -> Option<(char, usize)> {
+    let first = unit(json, 0)?;
+    if let Some(character) = decoded([first]) {
+        return Some((character, UNIT));
+    }
+    Some((decoded([first, unit(json, UNIT)?])?, 2 * UNIT))
+}
+
+/// A string with `\ufffd` for each half of a surrogate pair; none if it has none.
+fn without_halves(json: &str) -> Option<String> {
+    let mut whole = String::with_capacity(json.len());
+    for half in escapes(json.as_bytes()).filter(|escape| escape.character.is_none()) {
+        whole.push_str(json.get(whole.len()..half.start)?);
+        whole.push_str(r"\ufffd");
+    }
+    let rest = json.get(whole.len()..)?;
+    (!whole.is_empty()).then(|| whole + rest)
+}
+
+/// Whether a value is a string with half a surrogate pair in it.
+pub(crate) fn has_half(json: &[u8]) -> bool {
+    // All halves are from U+D800 to U+DFFF.
+    let mut units = memmem::find_iter(json, br"\u");
+    let mut may_have = || units.any(|at| matches!(json.get(at + 2), Some(b'd' | b'D')));
+    json.starts_with(b"\"") && may_have() && escapes(json).any(|escape| escape.character.is_none())
+}
+
+/// The text of a value that is a string with half a surrogate pair in it; none of any other.
+pub(crate) fn halved(json: &[u8]) -> Option<Cow<'_, str>> {
+    str::from_utf8(json).ok().filter(|_| json.ends_with(b"\"") && has_half(json)).and_then(string)
+}
+
+/// Where in a string, as it is written, bytes of its text are: of [`string`], from one character to another.
+pub(crate) fn written_at(json: &[u8], text: &Range<usize>) -> Range<usize> {
+    // Up to the present escape: the bytes that are written, and those of the text.
+    let (mut written, mut read) = (1, 0);
+    let mut escapes = escapes(json).peekable();
+    let mut find = |at: usize| {
+        while let Some(Escape { start, end, character }) = escapes.peek() {
+            let before = start - written;
+            if at <= read + before {
+                break;
+            }
+            read += before + character.unwrap_or(char::REPLACEMENT_CHARACTER).len_utf8();
+            written = *end;
+            escapes.next();
+        }
+        written + at.saturating_sub(read)
+    };
+    let start = find(text.start);
+    start..find(text.end)
+}
+
+/// An escape in a string; both where two stand for one character.
+#[derive(Clone, Copy, Debug)]
+struct Escape {
+    start: usize,
+    end: usize,
+    /// None for half a surrogate pair.
+    character: Option<char>,
+}
+
+/// The escapes of a string, from first to last, up to one that is none.
+fn escapes(json: &[u8]) -> impl Iterator<Item = Escape> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = from + next_byte::<b'\\'>(json.get(from..)?)?;
+        let escape = match unit(json, start) {
+            Some(first) => {
+                let second = unit(json, start + UNIT).filter(|_| (0xD800..0xDC00).contains(&first));
+                let one = || Escape { start, end: start + UNIT, character: decoded([first]) };
+                let pair = second.and_then(|second| decoded([first, second]));
+                pair.map_or_else(one, |pair| Escape { start, end: start + 2 * UNIT, character: Some(pair) })
+            }
+            // All others stand for one byte, as the one behind the backslash is.
+            None => Escape { start, end: start + 2, character: json.get(start + 1).map(|&byte| byte.into()) },
+        };
+        from = escape.end;
+        Some(escape)
+    })
+}
+
+/// The number in `\u0000`, if that is what is written there.
+fn unit(json: &[u8], at: usize) -> Option<u16> {
+    let digits = json.get(at..at + UNIT)?.strip_prefix(br"\u")?;
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = char::from(*digit).to_digit(16).and_then(|digit| u16::try_from(digit).ok())?;
+        Some(number << 4 | digit)
+    })
+}
+
+/// The one character that these numbers stand for.
+fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
+    let mut characters = char::decode_utf16(units);
+    let first = characters.next()?.ok()?;
+    characters.next().is_none().then_some(first)
+}
+
+/// Where the first `BYTE` is. Text that agents send, source and logs, has a quote or a backslash every fifty bytes, so
+/// most are found before a call of `memchr` would have got going; long stretches without one are left to it.
+#[inline]
+pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
+    const WORDS: usize = 8;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().take(WORDS).enumerate() {
+        let found = equal::<BYTE>(u64::from_le_bytes(*word));
+        if found != 0 {
+            return Some(n * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let looked_at = 8 * words.len().min(WORDS);
+    let rest = bytes.get(looked_at..)?;
+    let found = if rest.len() < 8 { rest.iter().position(|byte| *byte == BYTE) } else { memchr(BYTE, rest) };
+    found.map(|at| looked_at + at)
+}
+
+/// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
+#[inline]
+fn special(bytes: &[u8]) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
+        let found = equal::<b'"'>(word) | equal::<b'\\'>(word) | control;
+        if found != 0 {
+            return Some(n * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+    Some(bytes.len() - rest.len() + at)
+}
+
+/// The highest bit of each byte that is `BYTE`. Above the lowest one others may be set, too.
+#[inline]
+fn equal<const BYTE: u8>(word: u64) -> u64 {
+    let word = word ^ u64::from_ne_bytes([BYTE; 8]);
+    word.wrapping_sub(LOW) & !word & HIGH
+}
+
+#[cfg(test)]
+mod tests;
