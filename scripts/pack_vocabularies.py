@@ -3,7 +3,7 @@
 
     scripts/pack_vocabularies.py ~/.cargo/registry/src/*/tiktoken-rs-*/assets
 
-It needs the zstd command.
+It needs the brotli command.
 """
 
 import base64
@@ -17,5 +17,6 @@ for name in ["o200k_base", "cl100k_base", "p50k_base"]:
     tokens = {int(rank): base64.b64decode(token) for token, rank in (line.split() for line in lines if line)}
     in_order = [tokens.get(rank, b"") for rank in range(max(tokens) + 1)]
     packed = struct.pack("<I", len(in_order)) + bytes(map(len, in_order)) + b"".join(in_order)
-    out = pathlib.Path(__file__).parent.parent / "assets" / f"{name}.zst"
-    subprocess.run(["zstd", "-q", "-f", "--ultra", "-22", "-o", out], input=packed, check=True)
+    out = pathlib.Path(__file__).parent.parent / "assets" / f"{name}.br"
+    # The window is as long as the longest list; a longer one would only take memory.
+    subprocess.run(["brotli", "-q", "11", "-w", "21", "-f", "-o", out, "-"], input=packed, check=True)

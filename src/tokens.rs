@@ -222,17 +222,21 @@ impl Gauge {
     /// The tokens of a plain text.
     pub fn text(&self, text: &str) -> usize {
         if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
-            return self.count(text);
+            return self.billed(self.count(text), text.len());
         }
-        self.remembered(Subject::Text, Fingerprint::of(text.as_bytes()), || self.count(text))
+        self.words(text)
     }
 
     /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
     pub fn words(&self, text: &str) -> usize {
-        match self.shared.counter {
-            Counter::Exact => self.remembered(Subject::Text, Fingerprint::of(text.as_bytes()), || self.count(text)),
+        let counted = match self.shared.counter {
+            Counter::Exact => {
+                let fingerprint = Fingerprint::of(text.as_bytes());
+                self.shared.memo.get_or_count(Subject::Text, self.encoding, fingerprint, || self.count(text))
+            }
             Counter::Estimate => self.count(text),
-        }
+        };
+        self.billed(counted, text.len())
     }
 
     /// As many tokens as a text that is known by `fingerprint` has at least, but for those that merge at an end: those of
@@ -240,9 +244,15 @@ impl Gauge {
     pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
         self.remembered(Subject::Beginning, fingerprint, || {
             let text = text();
-            let whole = self.under_factor(Fingerprint::of(text.as_bytes()));
-            let known = self.shared.memo.get(Subject::Text, self.encoding, whole);
-            known.unwrap_or_else(|| self.count(text.get(..text.floor_char_boundary(most)).unwrap_or_default()))
+            let known = self.shared.memo.get(Subject::Text, self.encoding, Fingerprint::of(text.as_bytes()));
+            let (counted, len) = known.map_or_else(
+                || {
+                    let beginning = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
+                    (self.count(beginning), beginning.len())
+                },
+                |known| (known, text.len()),
+            );
+            self.billed(counted, len)
         })
     }
 
@@ -251,13 +261,32 @@ impl Gauge {
         self.encoding
     }
 
+    /// Counts a text, whatever its tokens are billed as, so that nothing is counted again with another factor. Of a long
+    /// text, pieces that were counted before are remembered.
     fn count(&self, text: &str) -> usize {
+        if self.shared.counter == Counter::Estimate {
+            self.note_tokenised(text);
+            return Estimate.count(text);
+        }
+        Encoding::count_pieces(text, |piece| {
+            let count = || {
+                self.note_tokenised(piece);
+                self.encoding.count_piece(piece, self.shared.yield_now)
+            };
+            if piece.len() == text.len() {
+                return count();
+            }
+            self.shared.memo.get_or_count(Subject::Text, self.encoding, Fingerprint::of(piece.as_bytes()), count)
+        })
+    }
+
+    fn note_tokenised(&self, text: &str) {
         self.shared.n_tokenised.fetch_add(text.len() as u64, Ordering::Relaxed);
-        let counted = match self.shared.counter {
-            Counter::Exact => self.encoding.count_in_turns(text, self.shared.yield_now),
-            Counter::Estimate => Estimate.count(text),
-        };
-        (counted * self.factor.per_hundred() / 100).min(text.len())
+    }
+
+    /// What the tokens of a text of so many bytes are billed as.
+    fn billed(&self, counted: usize, n_bytes: usize) -> usize {
+        (counted * self.factor.per_hundred() / 100).min(n_bytes)
     }
 
     /// The count of what is known by `fingerprint`, out of memory, or made now and remembered.

@@ -51,7 +51,7 @@ pub enum NotApplicable {
 }
 
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
-const COUNTED_PREFIX: usize = 2048;
+const COUNTED_PREFIX: usize = 1024;
 
 /// Tokens that may merge or split where two texts meet.
 const MARGIN: usize = 16;

@@ -94,7 +94,7 @@ pub(super) enum PlanError {
 /// to be counted.
 ///
 /// Without counting, planning takes less than 1 ms per MiB, so a shorter body delays other events by less than 2 ms.
-/// With counting it takes up to 70 ms per MiB, or 1 ms if all messages were counted before, which is not known in
+/// With counting it takes up to 30 ms per MiB, or 1 ms if all messages were counted before, which is not known in
 /// advance.
 pub(super) const BLOCKING_FROM: usize = 2 << 20;
 

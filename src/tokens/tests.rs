@@ -32,6 +32,15 @@ fn a_long_text_is_tokenised_once_and_a_short_one_is_not_remembered() {
 }
 
 #[test]
+fn with_another_factor_nothing_is_tokenised_again() {
+    let meter = Meter::new(&Settings::default(), &[]);
+    let text = "word ".repeat(1000);
+    let (gauge, other) = (meter.for_model(None), meter.for_model(None).billed_at(Factor::nearest(1.5)));
+    let tokens = gauge.text(&text);
+    assert_eq!((other.text(&text), meter.n_tokenised()), (tokens * 3 / 2, 5000));
+}
+
+#[test]
 fn the_beginning_of_a_text_is_counted_once_by_the_name_of_the_whole() {
     let gauge = gauge("gpt-4o");
     let whole = Fingerprint::of(b"a long text");

@@ -1,6 +1,6 @@
 //! The vocabularies of OpenAI's encodings, compiled in, and how many of their tokens a text is.
 //!
-//! A file in `assets/` is, compressed with zstd: how many ranks there are, in four bytes, the lowest first; for each rank how
+//! A file in `assets/` is, compressed with brotli: how many ranks there are, in four bytes, the lowest first; for each rank how
 //! long its token is, in one byte, nought where no token has that rank; then the tokens, one behind the other.
 //! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs. `r50k_base` has no file: its tokens are the first
 //! of `p50k_base`.
@@ -17,13 +17,13 @@ use super::{
 
 /// Each is built once in the process, when it is first needed.
 pub(super) static O200K_BASE: LazyLock<Vocabulary> =
-    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.zst"), Pattern::O200k, ALL));
+    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.br"), Pattern::O200k, ALL));
 pub(super) static CL100K_BASE: LazyLock<Vocabulary> =
-    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.zst"), Pattern::Cl100k, ALL));
+    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.br"), Pattern::Cl100k, ALL));
 pub(super) static P50K_BASE: LazyLock<Vocabulary> = LazyLock::new(|| built(P50K, Pattern::R50k, ALL));
 pub(super) static R50K_BASE: LazyLock<Vocabulary> = LazyLock::new(|| built(P50K, Pattern::R50k, R50K_RANKS));
 
-static P50K: &[u8] = include_bytes!("../../assets/p50k_base.zst");
+static P50K: &[u8] = include_bytes!("../../assets/p50k_base.br");
 /// What `p50k_base` has behind these are runs of spaces.
 const R50K_RANKS: usize = 50_256;
 const ALL: usize = usize::MAX;
@@ -59,7 +59,9 @@ fn built(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Vocabulary {
 impl Vocabulary {
     /// The first ranks of a file. None if that is no vocabulary.
     fn unpack(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Option<Self> {
-        let unpacked = zstd::decode_all(packed).ok()?;
+        let mut unpacked = Vec::new();
+        let mut packed = packed;
+        brotli_decompressor::BrotliDecompress(&mut packed, &mut unpacked).ok()?;
         let (n_ranks, rest) = unpacked.split_first_chunk()?;
         let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
         let lengths = lengths.get(..most_ranks).unwrap_or(lengths);
