@@ -18,6 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
 
 use load::conversation::sample;
+use load::floor::Floor;
 use load::recorded::Session;
 use load::report::Results;
 use load::target::Route;
@@ -29,6 +30,7 @@ mod load {
     pub(crate) mod client;
     pub(crate) mod conversation;
     pub(crate) mod events;
+    pub(crate) mod floor;
     pub(crate) mod interference;
     pub(crate) mod latency;
     pub(crate) mod machine;
@@ -64,7 +66,7 @@ struct Options {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "recorded", "reduce", "rate", "events", "streams"])]
     parts: Vec<Part>,
     /// Whom to measure; a direct connection always is
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "pass", "edit", "patch"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "streamed", "collected", "pass", "edit", "patch"])]
     targets: Vec<Route>,
     /// The abridge to measure, in place of the one that was built with this bench
     #[arg(long, default_value = env!("CARGO_BIN_EXE_abridge"))]
@@ -75,6 +77,9 @@ struct Options {
     /// Be nothing but the upstream, at this address, until killed
     #[arg(long, value_name = "ADDRESS")]
     serve: Option<SocketAddr>,
+    /// Be nothing but a proxy of hyper alone, until killed
+    #[arg(long, hide = true)]
+    floor: Option<Floor>,
     /// Measure the targets that this file names, which run already; `benches/peers/run.py` writes it
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -119,6 +124,9 @@ fn main() -> Result<()> {
     let options = Options::parse();
     if let Some(address) = options.serve {
         return peers::serve(address);
+    }
+    if let Some(floor) = options.floor {
+        return floor.serve();
     }
     if let Some(plan) = &options.plan {
         return peers::measure(plan);

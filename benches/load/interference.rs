@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
@@ -18,7 +18,8 @@ use super::target::{Route, Target};
 const SMALL: usize = 2 << 10;
 const LARGE: usize = 1 << 20;
 /// The minimum number of small requests in a round; under load, a round lasts as long as one large request.
-const MIN_REQUESTS: usize = 50;
+const MIN_REQUESTS: usize = 200;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Times of the small requests, in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -41,6 +42,8 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (mut alone, mut loaded) = (Vec::new(), Vec::new());
     let start = Instant::now();
     loop {
+        // What the large request has left to be done has ended by then.
+        thread::sleep(PAUSE);
         alone.extend(small.measure_while(|n| n >= MIN_REQUESTS)?);
         loaded.extend(small.measure_during(&mut large)?);
         if start.elapsed() >= bench.budget {

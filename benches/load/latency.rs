@@ -30,7 +30,7 @@ pub(crate) const SIZES: [Size; 4] = [
 
 /// The same for requests whose results are truncated and cleared.
 pub(crate) const REDUCED: [Size; 3] =
-    [Size { bytes: 200 << 10, turn: 5 }, Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 5 }];
+    [Size { bytes: 400 << 10, turn: 5 }, Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 5 }];
 
 /// The same for texts of a recorded session.
 pub(crate) const RECORDED: [Size; 2] = [Size { bytes: 1 << 20, turn: 5 }, Size { bytes: 8 << 20, turn: 3 }];

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::Bench;
 
 use super::conversation::Calls;
+use super::floor::Floor;
 use super::machine;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +32,10 @@ pub(crate) enum Route {
     Nginx,
     /// nginx as before, with a buffer of 1 MB in place of 16 KB to read a request's body into
     Tuned,
+    /// A proxy of hyper and nothing else, both ways streamed
+    Streamed,
+    /// The same, the request's body collected first
+    Collected,
     /// abridge, on a path that it does not edit
     Pass,
     /// abridge, on a path that it edits, with nothing to edit in the request
@@ -49,6 +54,8 @@ impl Route {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
             Self::Tuned => "nginx, buffer of 1 MB",
+            Self::Streamed => "hyper alone, streamed",
+            Self::Collected => "hyper alone, collected",
             Self::Pass => "abridge, passed through",
             Self::Edit => "abridge, nothing to edit",
             Self::Patch => "abridge, one repair",
@@ -92,7 +99,7 @@ impl Route {
     }
 
     pub(crate) fn is_abridge(self) -> bool {
-        !matches!(self, Self::Direct | Self::Nginx | Self::Tuned)
+        !matches!(self, Self::Direct | Self::Nginx | Self::Tuned | Self::Streamed | Self::Collected)
     }
 }
 
@@ -117,6 +124,7 @@ impl Target {
             Route::Direct => Ok(Self { route, address: bench.upstream.address, process: None }),
             Route::Nginx => start_nginx(bench, route, "16k"),
             Route::Tuned => start_nginx(bench, route, "1m"),
+            Route::Streamed | Route::Collected => start_floor(bench, route),
             _ => start_abridge(bench, route),
         }
     }
@@ -197,6 +205,22 @@ fn listening(log: &Path) -> Option<SocketAddr> {
     let text = fs::read_to_string(log).ok()?;
     let (_, rest) = text.split_once("listening on http://")?;
     rest.split_once(char::is_whitespace)?.0.parse().ok()
+}
+
+/// This program itself, as a proxy that does nothing else.
+fn start_floor(bench: &Bench, route: Route) -> Result<Target> {
+    let folder = TempDir::new()?;
+    let log = folder.path().join("stderr");
+    let mut child = command(bench, &std::env::current_exe()?)
+        .args(["--floor", &Floor::argument(route, bench.upstream.address)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log)?)
+        .spawn()
+        .context("cannot start a proxy of hyper alone")?;
+    let address = wait(&mut child, &log, || listening(&log));
+    let process = Process { child, folder };
+    Ok(Target { route, address: address?, process: Some(process) })
 }
 
 fn start_nginx(bench: &Bench, route: Route, buffer: &str) -> Result<Target> {
