@@ -2,7 +2,7 @@
 """Compare the instructions that abridge takes with the recorded ones: those of the operations of benches/core.rs over
 400 KB, and those of `abridge serve` for a request of 2 KB.
 
-    scripts/bench-guard.py            compare; exit code 1 where one takes over 3 % more
+    scripts/bench-guard.py            compare; exit code 1 where an operation takes over 3 % more, or a request over 10 %
     scripts/bench-guard.py --write    record the counts in benches/instructions.json
     scripts/bench-guard.py --json     print the counts
 
@@ -18,6 +18,8 @@ from compare import Handler
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches" / "instructions.json"
 LIMIT = 1.03
+# In how many pieces a request is read depends on what else the machine does.
+LIMIT_OF_REQUESTS = 1.10
 # That of scripts/ci.sh.
 PROFILE = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["ci"]
 
@@ -176,10 +178,10 @@ def main():
         before = recorded["instructions"].get(name)
         ratio = now / before if before else float("nan")
         print(f"{name:<48} {now:>13,} {ratio:>7.3f}")
-        if not before or ratio > LIMIT:
+        if not before or ratio > (LIMIT_OF_REQUESTS if name.startswith("serve") else LIMIT):
             over.append(name)
     if over:
-        sys.exit(f"over {LIMIT - 1:.0%} more than benches/instructions.json, or not in it: {', '.join(over)}; "
+        sys.exit(f"too many more than benches/instructions.json has, or not in it: {', '.join(over)}; "
                  "if that is meant, record anew with --write and say why in the commit")
 
 

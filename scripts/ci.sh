@@ -56,6 +56,8 @@ tests() {
     step cargo bench "${ci[@]}" --bench load -- --once
     # Half a minute of what `just soak` does for twenty.
     step cargo bench "${ci[@]}" --bench load -- --soak 30
+    # Instructions, which do not depend on what else the machine does.
+    step scripts/bench-guard.py
     step wait "$linting"
 }
 
