@@ -67,3 +67,4 @@ pub mod tokens;
 pub mod units;
 pub mod upstream;
 pub mod webhook;
+mod wildcard;

@@ -22,7 +22,7 @@ mod supply;
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 15] = [
-    &["language", "names", "payload", "raw", "span", "units"],
+    &["language", "names", "payload", "raw", "span", "units", "wildcard"],
     &["conversation", "handler", "recall", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft", "inspect"],

@@ -1,25 +1,10 @@
 //! Names of tools and patterns of them: `*` stands for any characters, `?` for one.
 
+use crate::wildcard;
+
 /// Whether `name` is what `pattern` says. Letter case matters, as it does to upstreams.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
-    let (mut pattern, mut name) = (pattern.chars(), name.chars());
-    // Behind the last star, and where in the name what it stands for would end next.
-    let mut star: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
-    loop {
-        match (pattern.next(), name.clone().next()) {
-            (Some('*'), _) => star = Some((pattern.clone(), name.clone())),
-            (Some(wanted), Some(found)) if wanted == '?' || wanted == found => drop(name.next()),
-            (None, None) => return true,
-            _ => {
-                // The star takes one character more; the last star is the only one that ever needs to.
-                let Some((behind, rest)) = &mut star else { return false };
-                if rest.next().is_none() {
-                    return false;
-                }
-                (pattern, name) = (behind.clone(), rest.clone());
-            }
-        }
-    }
+    wildcard::matches(pattern.chars(), name, |part| *part == '*', |part, found| *part == '?' || *part == found)
 }
 
 /// Whether it is a pattern and not simply a name.

@@ -4,12 +4,14 @@ use std::{fmt, str::Chars, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
+use crate::wildcard;
+
 /// A name or a pattern of names: `*` stands for any characters, `?` for one, `[ab]` and `{a,b}` for one of these.
 /// Letter case does not matter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern {
     text: Arc<str>,
-    /// One without braces for each alternative.
+    /// The patterns without braces that it stands for.
     forms: Arc<[Form]>,
 }
 
@@ -37,10 +39,15 @@ enum PatternError {
     Backslash,
     #[error("it stands for more than {MAX_FORMS} patterns")]
     TooMany,
+    #[error("more than {MAX_DEPTH} braces are open at a time")]
+    TooDeep,
 }
 
-/// A pattern with braces is as many without; no more than these.
+/// The most patterns without braces that one with braces stands for.
 const MAX_FORMS: usize = 256;
+
+/// The most braces that are open at a time, as each is read by a call of its own.
+const MAX_DEPTH: usize = 16;
 
 /// Where a sequence of pieces ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,12 +67,15 @@ impl Pattern {
 
     /// Whether it stands for this name.
     pub fn fits(&self, name: &str) -> bool {
-        self.forms.iter().any(|form| fits(form, name))
+        let fits = |form: &Form| {
+            wildcard::matches(form.iter(), name, |piece| **piece == Piece::Any, |piece, found| piece.is(found))
+        };
+        self.forms.iter().any(fits)
     }
 
     fn parse(text: &str) -> Result<Self, PatternError> {
         let mut rest = text.chars();
-        match sequence(&mut rest, End::Text)? {
+        match sequence(&mut rest, 0)? {
             (forms, End::Text) => Ok(Self { text: text.into(), forms: forms.into() }),
             _ => Err(PatternError::NoBrace),
         }
@@ -94,17 +104,20 @@ impl Serialize for Pattern {
 
 // === reading ===
 
-/// The pieces up to the end of the text, or, inside of braces, up to a comma or the closing one.
-fn sequence(rest: &mut Chars<'_>, within: End) -> Result<(Vec<Form>, End), PatternError> {
+/// The pieces up to the end of the text, or, inside of so many braces, up to a comma or the closing one.
+fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), PatternError> {
+    if depth > MAX_DEPTH {
+        return Err(PatternError::TooDeep);
+    }
     let mut forms = vec![Form::new()];
     loop {
         let piece = match rest.next() {
-            None if within == End::Brace => return Err(PatternError::OpenBrace),
+            None if depth > 0 => return Err(PatternError::OpenBrace),
             None => return Ok((forms, End::Text)),
             Some('}') => return Ok((forms, End::Brace)),
-            Some(',') if within == End::Brace => return Ok((forms, End::Comma)),
+            Some(',') if depth > 0 => return Ok((forms, End::Comma)),
             Some('{') => {
-                let alternatives = alternatives(rest)?;
+                let alternatives = alternatives(rest, depth + 1)?;
                 if forms.len() * alternatives.len() > MAX_FORMS {
                     return Err(PatternError::TooMany);
                 }
@@ -127,10 +140,10 @@ fn sequence(rest: &mut Chars<'_>, within: End) -> Result<(Vec<Form>, End), Patte
 }
 
 /// What stands between braces.
-fn alternatives(rest: &mut Chars<'_>) -> Result<Vec<Form>, PatternError> {
+fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, PatternError> {
     let mut alternatives = Vec::new();
     loop {
-        let (forms, end) = sequence(rest, End::Brace)?;
+        let (forms, end) = sequence(rest, depth)?;
         alternatives.extend(forms);
         if alternatives.len() > MAX_FORMS {
             return Err(PatternError::TooMany);
@@ -165,34 +178,7 @@ fn class(rest: &mut Chars<'_>) -> Result<Piece, PatternError> {
     }
 }
 
-// === asking ===
-
-fn fits(form: &[Piece], name: &str) -> bool {
-    let (mut form, mut name) = (form, name.chars());
-    // Behind the last star, and where in the name what it stands for would end next.
-    let mut star: Option<(&[Piece], Chars<'_>)> = None;
-    loop {
-        match (form.split_first(), name.clone().next()) {
-            (Some((Piece::Any, behind)), _) => {
-                star = Some((behind, name.clone()));
-                form = behind;
-            }
-            (Some((piece, behind)), Some(found)) if piece.is(found) => {
-                name.next();
-                form = behind;
-            }
-            (None, None) => return true,
-            _ => {
-                // The star takes one character more; the last star is the only one that ever needs to.
-                let Some((behind, rest)) = &mut star else { return false };
-                if rest.next().is_none() {
-                    return false;
-                }
-                (form, name) = (behind, rest.clone());
-            }
-        }
-    }
-}
+// === matching ===
 
 impl Piece {
     fn is(&self, character: char) -> bool {
@@ -274,5 +260,8 @@ mod tests {
         let alternatives = "{a,b}".repeat(8);
         assert_eq!(Pattern::parse(&alternatives).unwrap().forms.len(), MAX_FORMS);
         assert_eq!(wrong(&(alternatives + "{a,b}")), PatternError::TooMany);
+        let nested = |depth| "{".repeat(depth) + "a" + &"}".repeat(depth);
+        assert!(Pattern::parse(&nested(MAX_DEPTH)).unwrap().fits("a"));
+        assert_eq!([wrong(&nested(MAX_DEPTH + 1)), wrong(&"{".repeat(100_000))], [PatternError::TooDeep; 2]);
     }
 }
