@@ -162,22 +162,20 @@ impl Process {
         let settings =
             format!("[server]\nlisten = \"127.0.0.1:0\"\n\n[upstream]\nurl = \"http://{upstream}/v1\"\n\n{policy}");
         fs::write(&config, settings)?;
+        // An empty environment keeps proxies and settings of this shell out of it.
+        let mut command = command(bench, &bench.abridge);
+        command.args(["serve", "--config"]).arg(&config).env_clear().env("XDG_STATE_HOME", folder.path());
+        Self::spawn(command, folder, listening).context("cannot start abridge")
+    }
+
+    /// Starts a proxy, and waits until `ready` returns something of its log.
+    fn spawn<T>(mut command: Command, folder: TempDir, ready: impl Fn(&Path) -> Option<T>) -> Result<(T, Self)> {
         let log = folder.path().join("stderr");
-        // Its log goes to a file: a pipe would have to be read here, at the cost of what is measured. An empty
-        // environment keeps proxies and settings of this shell out of it.
-        let mut child = command(bench, &bench.abridge)
-            .args(["serve", "--config"])
-            .arg(&config)
-            .env_clear()
-            .env("XDG_STATE_HOME", folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log)?)
-            .spawn()
-            .context("cannot start abridge")?;
-        let address = wait(&mut child, &log, || listening(&log));
-        let process = Self { child, folder };
-        Ok((address?, process))
+        // The log goes to a file: a pipe would have to be read here, at the cost of what is measured.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        let mut process = Self { child: command.spawn()?, folder };
+        let found = wait(&mut process.child, &log, || ready(&log))?;
+        Ok((found, process))
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -200,7 +198,7 @@ fn command(bench: &Bench, program: &Path) -> Command {
     command
 }
 
-/// The address that abridge's log names, once it is there.
+/// The address that a log names, once it is there.
 fn listening(log: &Path) -> Option<SocketAddr> {
     let text = fs::read_to_string(log).ok()?;
     let (_, rest) = text.split_once("listening on http://")?;
@@ -209,18 +207,11 @@ fn listening(log: &Path) -> Option<SocketAddr> {
 
 /// This program itself, as a proxy that does nothing else.
 fn start_floor(bench: &Bench, route: Route) -> Result<Target> {
-    let folder = TempDir::new()?;
-    let log = folder.path().join("stderr");
-    let mut child = command(bench, &std::env::current_exe()?)
-        .args(["--floor", &Floor::argument(route, bench.upstream.address)])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
-        .spawn()
-        .context("cannot start a proxy of hyper alone")?;
-    let address = wait(&mut child, &log, || listening(&log));
-    let process = Process { child, folder };
-    Ok(Target { route, address: address?, process: Some(process) })
+    let mut command = command(bench, &std::env::current_exe()?);
+    command.args(["--floor", &Floor::argument(route, bench.upstream.address)]);
+    let (address, process) =
+        Process::spawn(command, TempDir::new()?, listening).context("cannot start a proxy of hyper alone")?;
+    Ok(Target { route, address, process: Some(process) })
 }
 
 fn start_nginx(bench: &Bench, route: Route, buffer: &str) -> Result<Target> {
@@ -228,20 +219,10 @@ fn start_nginx(bench: &Bench, route: Route, buffer: &str) -> Result<Target> {
     let address = free_address()?;
     let config = folder.path().join("nginx.conf");
     fs::write(&config, nginx_config(folder.path(), address, bench.upstream.address, buffer))?;
-    let log = folder.path().join("stderr");
-    let mut child = command(bench, Path::new(machine::NGINX))
-        .arg("-c")
-        .arg(&config)
-        .arg("-p")
-        .arg(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
-        .spawn()
-        .context("cannot start nginx")?;
-    let ready = wait(&mut child, &log, || TcpStream::connect(address).ok());
-    let process = Process { child, folder };
-    ready?;
+    let mut command = command(bench, Path::new(machine::NGINX));
+    command.arg("-c").arg(&config).arg("-p").arg(folder.path());
+    let (_, process) =
+        Process::spawn(command, folder, |_| TcpStream::connect(address).ok()).context("cannot start nginx")?;
     Ok(Target { route, address, process: Some(process) })
 }
 
