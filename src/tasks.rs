@@ -60,7 +60,7 @@ pub fn lower_priority() {
     }
 }
 
-/// Yields the processor to other threads, on a thread of low priority that has run for 50 µs: even that otherwise
+/// Yields the processor to other threads, on a thread of low priority that has run for a time slice: even that otherwise
 /// runs for some milliseconds at a time.
 pub fn yield_thread() {
     if PRIORITY_LOWERED.get() && LAST_YIELD.get().is_none_or(|last| last.elapsed() >= TIME_SLICE) {

@@ -58,9 +58,8 @@ fn built(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Vocabulary {
 
 impl Vocabulary {
     /// The first ranks of a file. None if that is no vocabulary.
-    fn unpack(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Option<Self> {
+    fn unpack(mut packed: &[u8], pattern: Pattern, most_ranks: usize) -> Option<Self> {
         let mut unpacked = Vec::new();
-        let mut packed = packed;
         brotli_decompressor::BrotliDecompress(&mut packed, &mut unpacked).ok()?;
         let (n_ranks, rest) = unpacked.split_first_chunk()?;
         let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
